@@ -1,0 +1,89 @@
+//! A number of bytes that cannot be mistaken for another number.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Sub};
+
+use serde::{Deserialize, Serialize};
+
+/// An exact number of bytes. Shown to people in KiB, MiB and GiB (1024-based).
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(schemars::JsonSchema))]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// One KiB, 1024 bytes.
+    pub const KIB: Self = Self(1 << 10);
+    /// One MiB, 1024 KiB.
+    pub const MIB: Self = Self(1 << 20);
+    /// One GiB, 1024 MiB.
+    pub const GIB: Self = Self(1 << 30);
+
+    /// The difference, or zero where `other` is larger.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Add for Bytes {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+}
+
+impl AddAssign for Bytes {
+    fn add_assign(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+}
+
+impl Sub for Bytes {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 - other.0)
+    }
+}
+
+impl Sum for Bytes {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self(0), Add::add)
+    }
+}
+
+impl fmt::Display for Bytes {
+    /// At most two decimals: `512 B`, `16 MiB`, `5.88 GiB`. `{:#}` never drops the decimals.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = match *self {
+            b if b >= Self::GIB => (Self::GIB, "GiB"),
+            b if b >= Self::MIB => (Self::MIB, "MiB"),
+            b if b >= Self::KIB => (Self::KIB, "KiB"),
+            b => return f.pad(&format!("{} B", b.0)),
+        };
+        // Exact integer arithmetic: hundredths, rounded half up, so that 1023.999 never prints as 1024.00 of the lower unit by accident of floats.
+        let hundredths = (u128::from(self.0) * 100 + u128::from(unit.0) / 2) / u128::from(unit.0);
+        let (whole, part) = (hundredths / 100, hundredths % 100);
+        let text = match (part, f.alternate()) {
+            (0, false) => format!("{whole} {name}"),
+            _ => format!("{whole}.{part:02} {name}"),
+        };
+        f.pad(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_as_people_write_them() {
+        assert_eq!(Bytes(0).to_string(), "0 B");
+        assert_eq!(Bytes(512).to_string(), "512 B");
+        assert_eq!(Bytes(1024).to_string(), "1 KiB");
+        assert_eq!(Bytes(6_313_648_640).to_string(), "5.88 GiB");
+        assert_eq!(format!("{:#}", Bytes::GIB), "1.00 GiB");
+        assert_eq!(format!("{:>10}", Bytes::MIB), "     1 MiB");
+    }
+}

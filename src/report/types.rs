@@ -1,0 +1,336 @@
+//! The report's types. Their names are the format: renaming one is a new version.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::Bytes;
+
+/// The version of the report format that this program writes.
+pub const REPORT_VERSION: u32 = 1;
+
+/// The outcome of one invocation over all models.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Report {
+    /// Always [`REPORT_VERSION`].
+    pub version: u32,
+    /// Which program made the report.
+    pub tool: Tool,
+    /// The commit that was checked out, where the workspace is a git checkout.
+    pub commit: Option<String>,
+    /// The part of the models that was run, as `hash:1/4`.
+    pub partition: Option<String>,
+    /// `package/model` of every selected model, run or not.
+    pub expected: Vec<String>,
+    /// The worst of all verdicts and errors.
+    pub status: Status,
+    /// One entry a model, mode and card.
+    pub runs: Vec<Run>,
+    /// What the budgets say about the runs.
+    pub verdicts: Vec<Verdict>,
+    /// What was not done, and why.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Which program made the report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Tool {
+    /// `cargo-vram`.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// A hash over everything that an estimate depends on besides the model: tool, driver, recordings, profiles.
+    pub fingerprint: String,
+}
+
+/// The state of a report or of a verdict, from best to worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Within budget.
+    Pass,
+    /// Within budget, with something to look at.
+    Warn,
+    /// Over budget, regressed, leaking or out of memory.
+    Fail,
+    /// It could not be told.
+    Error,
+}
+
+/// How the figures of a run were obtained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// On a virtual GPU.
+    Estimate,
+    /// On a real GPU.
+    Measure,
+}
+
+/// What a model does in its step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Task {
+    /// Forward, backward, optimizer.
+    Train,
+    /// Forward alone, without autodiff.
+    Infer,
+}
+
+/// Which run of the step a figure comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Pass {
+    /// With an empty autotune cache.
+    Cold,
+    /// With the plan applied, nothing sampled.
+    Warm,
+    /// With the plan applied, sampled at every launch.
+    Traced,
+}
+
+/// One model on one card in one mode.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Run {
+    /// The model's name, as in `cargo_vram::models!`.
+    pub model: String,
+    /// The package that declares it.
+    pub package: String,
+    /// The name of the budget this run belongs to, where it is not the model's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<String>,
+    /// Estimated or measured.
+    pub mode: Mode,
+    /// Training or inference; absent where the model died before it said so.
+    pub task: Option<Task>,
+    /// Burn's version.
+    pub burn: String,
+    /// The inputs that the model asked for, with the values it got.
+    pub inputs: BTreeMap<String, u64>,
+    /// The card.
+    pub gpu: Gpu,
+    /// The model's parameters; absent where the model died before they were made or made none known.
+    pub parameters: Option<Parameters>,
+    /// The peaks over all steps.
+    pub peaks: Peaks,
+    /// Phase by phase, of the passes that observe phases.
+    pub steps: Vec<Step>,
+    /// The first out of memory, if there was one.
+    pub oom: Option<Oom>,
+    /// How many of the plan's choices rest on what.
+    pub autotune: Autotune,
+    /// How many CUDA streams held memory.
+    pub streams: u32,
+    /// How often the model read values back from the device, other than its loss.
+    pub device_reads: u64,
+    /// What these figures assume, in sentences.
+    pub assumptions: Vec<String>,
+    /// Why the run is incomplete, if it is.
+    pub error: Option<RunError>,
+    /// Wall-clock seconds, all passes together: the one figure that differs between two runs.
+    pub seconds: f64,
+}
+
+/// The card a run was made for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Gpu {
+    /// Short and lower case: `l4`, `a100-80gb`.
+    pub id: String,
+    /// As the driver names it.
+    pub name: String,
+    /// As the driver reports it.
+    pub total_bytes: Bytes,
+    /// What is left of it after context and modules.
+    pub available_bytes: Bytes,
+    /// The driver's version, or the virtual driver's.
+    pub driver: String,
+}
+
+/// What a model consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Parameters {
+    /// Learnable and buffers.
+    pub count: u64,
+    /// Those that receive a gradient.
+    pub learnable: u64,
+    /// Logical bytes of `count`.
+    pub bytes: Bytes,
+}
+
+/// The highest values of each pass.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Peaks {
+    /// Plan applied: what is judged.
+    pub warm: Peak,
+    /// First launch, empty autotune cache.
+    pub cold: Peak,
+}
+
+/// The highest values of one pass. A figure that was not obtained is absent, never zero.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Peak {
+    /// Bytes handed out by Burn's allocator.
+    pub live: Option<Bytes>,
+    /// Bytes held from the driver.
+    pub reserved: Option<Bytes>,
+    /// Bytes charged to the process: reserved, context and modules.
+    pub process: Option<Bytes>,
+}
+
+/// One step of a pass.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Step {
+    /// Counted from 0.
+    pub step: u32,
+    /// The pass it belongs to.
+    pub pass: Pass,
+    /// In order of time.
+    pub phases: Vec<PhasePeaks>,
+}
+
+/// A part of a training step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Before the model is made.
+    Context,
+    /// The model is made and moved to the device.
+    Model,
+    /// The step's inputs are made.
+    Batch,
+    /// From inputs to loss.
+    Forward,
+    /// From loss to gradients.
+    Backward,
+    /// Gradients applied to parameters.
+    Optimizer,
+}
+
+/// Memory within one phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PhasePeaks {
+    /// Which phase.
+    pub phase: Phase,
+    /// The highest live value within it.
+    pub live_peak: Bytes,
+    /// Live at its end.
+    pub live_end: Bytes,
+    /// The highest reserved value within it.
+    pub reserved_peak: Bytes,
+    /// Reserved at its end.
+    pub reserved_end: Bytes,
+}
+
+/// An allocation that the card could not serve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Oom {
+    /// The pass it happened in.
+    pub pass: Pass,
+    /// The step, from 0; absent while the model was being made.
+    pub step: Option<u32>,
+    /// The phase.
+    pub phase: Option<Phase>,
+    /// The kernel that wanted the memory or, where unknown, the last one launched before.
+    pub kernel: Option<String>,
+    /// Bytes asked for.
+    pub requested: Bytes,
+    /// Bytes held from the driver at that moment.
+    pub reserved: Bytes,
+    /// Bytes that were left.
+    pub available: Bytes,
+}
+
+/// How many choices of the plan rest on what.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Autotune {
+    /// Recorded on this card.
+    pub recorded: u32,
+    /// Taken from the nearest key recorded on this card.
+    pub nearest: u32,
+    /// Taken from the documented order.
+    pub assumed: u32,
+}
+
+/// Why a run is incomplete.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunError {
+    /// A short, stable name: `model-panicked`.
+    pub code: String,
+    /// What happened.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+/// A figure that a budget can limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Metric {
+    /// Bytes handed out by Burn's allocator.
+    Live,
+    /// Bytes held from the driver.
+    Reserved,
+    /// Bytes charged to the process.
+    Process,
+}
+
+/// Why a verdict was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Rule {
+    /// A limit that a person wrote, or the lack of one.
+    Budget,
+    /// More than the baseline.
+    Growth,
+    /// Estimate and measurement disagree.
+    Drift,
+    /// The card's memory did not suffice.
+    Oom,
+    /// Live memory grows from step to step.
+    Leak,
+}
+
+/// What one rule says of one figure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    /// The package that declares the model.
+    pub package: String,
+    /// The model, or the budget's name where it stands for a model with other inputs.
+    pub model: String,
+    /// Estimated or measured.
+    pub mode: Mode,
+    /// The card's id.
+    pub gpu: String,
+    /// The pass the figure comes from.
+    pub pass: Option<Pass>,
+    /// Which figure.
+    pub metric: Option<Metric>,
+    /// Which rule.
+    pub rule: Rule,
+    /// The limit that decided, in bytes.
+    pub limit: Option<Bytes>,
+    /// The figure, in bytes.
+    pub actual: Option<Bytes>,
+    /// The baseline's figure, in bytes.
+    pub baseline: Option<Bytes>,
+    /// Pass, warn or fail.
+    pub status: Status,
+    /// A sentence for people.
+    pub message: String,
+    /// The budget file, relative to the workspace root.
+    pub file: Option<String>,
+    /// Line of the limit, from 1.
+    pub line: Option<u32>,
+    /// Column of the limit, from 1.
+    pub column: Option<u32>,
+}
+
+/// Something that was not done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Skipped {
+    /// What.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
