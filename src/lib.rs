@@ -1,9 +1,19 @@
 //! Budgets for the GPU memory of Burn models.
 
-pub mod bytes;
 #[cfg(feature = "cli")]
 pub mod budget;
+pub mod bytes;
+#[cfg(feature = "cli")]
+pub mod driver;
 #[cfg(feature = "cli")]
 pub mod gpu;
+#[cfg(feature = "burn-0_21")]
+pub mod probe;
+pub mod protocol;
 #[cfg(feature = "cli")]
 pub mod report;
+
+#[cfg(feature = "burn-0_21")]
+pub use probe::{Infer, Run, Step, Steps, Train};
+#[cfg(feature = "burn-0_21")]
+pub use protocol::Phase;

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+pub use crate::protocol::{Phase, Task};
 
 /// The version of the report format that this program writes.
 pub const REPORT_VERSION: u32 = 1;
@@ -66,16 +67,6 @@ pub enum Mode {
     Estimate,
     /// On a real GPU.
     Measure,
-}
-
-/// What a model does in its step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Task {
-    /// Forward, backward, optimizer.
-    Train,
-    /// Forward alone, without autodiff.
-    Infer,
 }
 
 /// Which run of the step a figure comes from.
@@ -187,24 +178,6 @@ pub struct Step {
     pub pass: Pass,
     /// In order of time.
     pub phases: Vec<PhasePeaks>,
-}
-
-/// A part of a training step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// Before the model is made.
-    Context,
-    /// The model is made and moved to the device.
-    Model,
-    /// The step's inputs are made.
-    Batch,
-    /// From inputs to loss.
-    Forward,
-    /// From loss to gradients.
-    Backward,
-    /// Gradients applied to parameters.
-    Optimizer,
 }
 
 /// Memory within one phase.

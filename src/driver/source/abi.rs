@@ -1,0 +1,142 @@
+//! What crosses the C boundary: result codes, out and in pointers, and the macro that exports.
+
+use std::ffi::{CStr, c_char};
+
+pub(crate) type CUresult = u32;
+/// What every function of the driver answers, before it becomes a `CUresult`.
+pub(crate) type Answer<T = ()> = Result<T, Fault>;
+
+pub(crate) const SUCCESS: CUresult = 0;
+pub(crate) const INVALID_VALUE: CUresult = 1;
+pub(crate) const OUT_OF_MEMORY: CUresult = 2;
+pub(crate) const NOT_INITIALIZED: CUresult = 3;
+pub(crate) const NO_DEVICE: CUresult = 100;
+pub(crate) const INVALID_DEVICE: CUresult = 101;
+pub(crate) const INVALID_IMAGE: CUresult = 200;
+pub(crate) const INVALID_CONTEXT: CUresult = 201;
+pub(crate) const NO_BINARY_FOR_GPU: CUresult = 209;
+pub(crate) const UNSUPPORTED_LIMIT: CUresult = 215;
+pub(crate) const INVALID_PTX: CUresult = 218;
+pub(crate) const UNSUPPORTED_PTX_VERSION: CUresult = 222;
+pub(crate) const INVALID_HANDLE: CUresult = 400;
+pub(crate) const NOT_FOUND: CUresult = 500;
+pub(crate) const NOT_READY: CUresult = 600;
+pub(crate) const PRIMARY_CONTEXT_ACTIVE: CUresult = 708;
+pub(crate) const CONTEXT_IS_DESTROYED: CUresult = 709;
+pub(crate) const HOST_MEMORY_NOT_REGISTERED: CUresult = 713;
+pub(crate) const COOPERATIVE_LAUNCH_TOO_LARGE: CUresult = 720;
+pub(crate) const NOT_SUPPORTED: CUresult = 801;
+
+/// Why a call is refused: the code that it answers, and a word for the record.
+#[derive(Clone, Copy)]
+pub(crate) struct Fault {
+    pub(crate) code: CUresult,
+    /// Empty where the record has a line of its own for this refusal.
+    pub(crate) detail: &'static str,
+}
+
+pub(crate) const fn fault(code: CUresult, detail: &'static str) -> Fault {
+    Fault { code, detail }
+}
+
+/// A fault that the record already tells, by a `refuse` line.
+pub(crate) const fn recorded(code: CUresult) -> Fault {
+    Fault { code, detail: "" }
+}
+
+pub(crate) fn ensure(condition: bool, code: CUresult, detail: &'static str) -> Answer {
+    if condition { Ok(()) } else { Err(fault(code, detail)) }
+}
+
+/// A pointer that a result is written through.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// Writes the result; a null pointer is an invalid value.
+    pub(crate) fn set(self, value: T) -> Answer {
+        ensure(!self.0.is_null(), INVALID_VALUE, "null_result")?;
+        self.set_if_wanted(value);
+        Ok(())
+    }
+
+    /// Writes the result unless the caller passed null to say that it is not wanted.
+    pub(crate) fn set_if_wanted(self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: CUDA's contract: a result pointer that is not null is valid for a write.
+            unsafe { self.0.write_unaligned(value) }
+        }
+    }
+
+    pub(crate) fn address(self) -> usize {
+        self.0.addr()
+    }
+
+    /// Writes `bytes` from the pointer on; the caller vouched for the room.
+    pub(crate) fn fill(self, bytes: &[u8]) -> Answer {
+        ensure(!self.0.is_null(), INVALID_VALUE, "null_result")?;
+        // SAFETY: CUDA's contract: the buffer has the size that the caller asked for before or
+        // passed beside it, and `bytes` is no longer than that.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.cast(), bytes.len()) }
+        Ok(())
+    }
+}
+
+/// A pointer that arguments are read from.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct In<T>(*const T);
+
+impl<T: Copy> In<T> {
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    pub(crate) fn get(self) -> Answer<T> {
+        self.at(0)
+    }
+
+    /// The element at `index` of an array that the caller says is longer.
+    pub(crate) fn at(self, index: usize) -> Answer<T> {
+        ensure(!self.0.is_null(), INVALID_VALUE, "null_argument")?;
+        // SAFETY: CUDA's contract: an argument pointer that is not null is valid for the count
+        // of elements passed beside it.
+        Ok(unsafe { self.0.add(index).read_unaligned() })
+    }
+
+    pub(crate) fn address(self) -> usize {
+        self.0.addr()
+    }
+}
+
+/// A NUL-terminated text that the caller owns.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Text(*const c_char);
+
+impl Text {
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The bytes, valid while the call lasts.
+    pub(crate) fn bytes<'call>(self) -> Answer<&'call [u8]> {
+        ensure(!self.0.is_null(), INVALID_VALUE, "null_text")?;
+        // SAFETY: CUDA's contract: the text is NUL-terminated and lives as long as the call; no
+        // caller keeps the slice longer than that.
+        Ok(unsafe { CStr::from_ptr(self.0) }.to_bytes())
+    }
+}
+
+/// Exports functions of the driver: each body gives an [`Answer`], whose fault is recorded.
+macro_rules! driver_functions {
+    ($( fn $name:ident ( $( $arg:ident : $type:ty ),* $(,)? ) $body:block )*) => { $(
+        #[unsafe(no_mangle)]
+        #[allow(clippy::too_many_arguments, reason = "the signature is CUDA's")]
+        pub extern "C" fn $name($($arg: $type),*) -> $crate::abi::CUresult {
+            let answer = || -> $crate::abi::Answer { $body };
+            $crate::record::answer(stringify!($name), answer())
+        }
+    )* };
+}

@@ -1,0 +1,102 @@
+//! The clock: the real one for the record, and a virtual one for threads that launch kernels.
+//!
+//! Burn's autotune times its candidates with the host's clock, so on a driver that runs nothing
+//! the winner would be noise. With `virtual_clock=1` a thread that has launched a kernel sees a
+//! `CLOCK_MONOTONIC` that moves by what the thread did and by nothing else. It works only where
+//! the library is in `LD_PRELOAD`, so that the exported `clock_gettime` is the process's own.
+//!
+//! Assumed: every launch takes 10 µs.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use crate::libc::{self, Timespec};
+
+const LAUNCH_NANOSECONDS: u64 = 10_000;
+const READ_NANOSECONDS: u64 = 1;
+const SECOND: u64 = 1_000_000_000;
+
+type ClockGettime = extern "C" fn(c_int, *mut Timespec) -> c_int;
+
+static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static VIRTUAL: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    // Const and without a destructor: no allocation, and usable at any time of a thread's life.
+    static NOW: Cell<u64> = const { Cell::new(0) };
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static FIND_REAL_CLOCK: extern "C" fn() = {
+    extern "C" fn find() {
+        // SAFETY: the name is NUL-terminated; `RTLD_NEXT` looks behind this library.
+        let real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"clock_gettime".as_ptr()) };
+        REAL.store(real, Ordering::Relaxed);
+    }
+    find
+};
+
+fn real_clock(clock: c_int, time: *mut Timespec) -> c_int {
+    let real = REAL.load(Ordering::Relaxed);
+    if real.is_null() {
+        // SAFETY: the kernel checks the pointer itself.
+        return unsafe { libc::syscall(libc::SYS_CLOCK_GETTIME, clock, time) } as c_int;
+    }
+    // SAFETY: `REAL` only ever holds the C library's own `clock_gettime`.
+    let real: ClockGettime = unsafe { std::mem::transmute(real) };
+    real(clock, time)
+}
+
+/// `CLOCK_MONOTONIC` in nanoseconds, never the virtual one.
+pub(crate) fn real_nanoseconds() -> u64 {
+    let mut time = Timespec::default();
+    real_clock(libc::CLOCK_MONOTONIC, &mut time);
+    time.seconds as u64 * SECOND + time.nanoseconds as u64
+}
+
+/// The time as the calling thread sees it.
+pub(crate) fn thread_nanoseconds() -> u64 {
+    match NOW.get() {
+        0 => real_nanoseconds(),
+        now => now,
+    }
+}
+
+pub(crate) fn use_virtual_clock(yes: bool) {
+    VIRTUAL.store(yes, Ordering::Relaxed);
+}
+
+/// Moves the calling thread's clock by one launch; the first launch makes it virtual.
+pub(crate) fn launched() {
+    if VIRTUAL.load(Ordering::Relaxed) {
+        let now = match NOW.get() {
+            0 => real_nanoseconds(),
+            now => now,
+        };
+        NOW.set(now + LAUNCH_NANOSECONDS);
+    }
+}
+
+/// The C library's function, put before it.
+#[unsafe(no_mangle)]
+pub extern "C" fn clock_gettime(clock: c_int, time: Out) -> c_int {
+    let now = NOW.get();
+    if now == 0 || clock != libc::CLOCK_MONOTONIC || time.0.is_null() {
+        return real_clock(clock, time.0);
+    }
+    let now = now + READ_NANOSECONDS;
+    NOW.set(now);
+    let virtual_time = Timespec {
+        seconds: (now / SECOND) as i64,
+        nanoseconds: (now % SECOND) as i64,
+    };
+    // SAFETY: not null, and by the C library's contract valid for a write.
+    unsafe { time.0.write(virtual_time) };
+    0
+}
+
+/// Where `clock_gettime` writes to.
+#[repr(transparent)]
+pub struct Out(*mut Timespec);

@@ -1,0 +1,134 @@
+//! The configuration file: what card this is, and where the record goes.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+pub(crate) const VARIABLE: &str = "CARGO_VRAM_DRIVER_CONFIG";
+/// More cards than any machine that Burn runs on has.
+pub(crate) const MAX_DEVICES: usize = 16;
+
+/// One card, as its driver describes it. All cards of a process are alike.
+pub(crate) struct Config {
+    pub(crate) record: PathBuf,
+    pub(crate) name: String,
+    pub(crate) devices: usize,
+    /// What `cuDeviceTotalMem` says.
+    pub(crate) total: u64,
+    /// What allocations may hold together; the rest is context and modules.
+    pub(crate) available: u64,
+    pub(crate) compute_capability: (u32, u32),
+    pub(crate) sm_count: u32,
+    pub(crate) warp_size: u32,
+    pub(crate) max_threads_per_block: u32,
+    pub(crate) max_threads_per_sm: u32,
+    pub(crate) max_blocks_per_sm: u32,
+    pub(crate) max_block_dim: [u32; 3],
+    pub(crate) max_grid_dim: [u32; 3],
+    pub(crate) shared_per_block: u32,
+    pub(crate) shared_per_block_optin: u32,
+    pub(crate) shared_per_sm: u32,
+    pub(crate) registers_per_block: u32,
+    pub(crate) registers_per_sm: u32,
+    pub(crate) l2_cache: u32,
+    /// kHz.
+    pub(crate) clock_rate: u32,
+    /// kHz.
+    pub(crate) memory_clock_rate: u32,
+    /// Bits.
+    pub(crate) memory_bus_width: u32,
+    /// 13000 for CUDA 13.0.
+    pub(crate) driver_version: i32,
+    pub(crate) nvrtc_version: (i32, i32),
+    pub(crate) virtual_clock: bool,
+}
+
+/// What NVIDIA's programming guide gives for a compute capability: threads and blocks per
+/// multiprocessor, shared memory per multiprocessor and, opted in, per block.
+fn limits_of(capability: (u32, u32)) -> (u32, u32, u32, u32) {
+    match capability {
+        (..=6, _) => (2048, 32, 65_536, 49_152),
+        (7, 0..=2) => (2048, 32, 98_304, 98_304),
+        (7, _) => (1024, 16, 65_536, 65_536),
+        (8, 0 | 7) => (2048, 32, 167_936, 166_912),
+        (8, 9) => (1536, 24, 102_400, 101_376),
+        (8, _) => (1536, 16, 102_400, 101_376),
+        (9..=11, _) => (2048, 32, 233_472, 232_448),
+        _ => (1536, 24, 102_400, 101_376),
+    }
+}
+
+impl Config {
+    /// The configuration that the environment names; `None` where it names none that can be read.
+    pub(crate) fn from_environment() -> Option<Self> {
+        let text = std::fs::read_to_string(std::env::var_os(VARIABLE)?).ok()?;
+        Self::parse(&text)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let values = Values(text.lines().filter_map(|line| line.split_once('=')).collect());
+        // `forward` (count, and pass on to the real driver) is a mode still to come.
+        if values.text("mode", "virtual") != "virtual" {
+            return None;
+        }
+        let compute_capability = (values.number("cc_major", 8), values.number("cc_minor", 9));
+        let (threads, blocks, shared, shared_optin) = limits_of(compute_capability);
+        let total = values.number("total", 24 << 30);
+        let registers = values.number("registers_per_block", 65_536);
+        Some(Self {
+            record: PathBuf::from(values.text("record", "/dev/null")),
+            name: values.text("name", "Virtual GPU").to_owned(),
+            devices: values.number("devices", 1).clamp(0, MAX_DEVICES),
+            total,
+            available: values.number("available", total),
+            compute_capability,
+            sm_count: values.number("sm_count", 58),
+            warp_size: values.number("warp_size", 32),
+            max_threads_per_block: values.number("max_threads_per_block", 1024),
+            max_threads_per_sm: values.number("max_threads_per_sm", threads),
+            max_blocks_per_sm: values.number("max_blocks_per_sm", blocks),
+            max_block_dim: values.triple("max_block_dim", [1024, 1024, 64]),
+            max_grid_dim: values.triple("max_grid_dim", [2_147_483_647, 65_535, 65_535]),
+            shared_per_block: values.number("shared_per_block", 49_152),
+            shared_per_block_optin: values.number("shared_per_block_optin", shared_optin),
+            shared_per_sm: values.number("shared_per_sm", shared),
+            registers_per_block: registers,
+            registers_per_sm: values.number("registers_per_sm", registers),
+            l2_cache: values.number("l2_cache", 48 << 20),
+            clock_rate: values.number("clock_rate", 2_040_000),
+            memory_clock_rate: values.number("memory_clock_rate", 6_251_000),
+            memory_bus_width: values.number("memory_bus_width", 192),
+            driver_version: values.number("driver_version", 13_000),
+            nvrtc_version: values.version("nvrtc_version", (13, 0)),
+            virtual_clock: values.number("virtual_clock", 0) != 0,
+        })
+    }
+}
+
+struct Values<'text>(HashMap<&'text str, &'text str>);
+
+impl Values<'_> {
+    fn text<'value>(&'value self, key: &str, default: &'value str) -> &'value str {
+        self.0.get(key).map_or(default, |value| value.trim())
+    }
+
+    fn number<T: FromStr>(&self, key: &str, default: T) -> T {
+        self.0.get(key).and_then(|value| value.trim().parse().ok()).unwrap_or(default)
+    }
+
+    fn triple(&self, key: &str, default: [u32; 3]) -> [u32; 3] {
+        let parse = |text: &str| -> Option<[u32; 3]> {
+            let mut parts = text.split(',').map(|part| part.trim().parse().ok());
+            Some([parts.next()??, parts.next()??, parts.next()??])
+        };
+        self.0.get(key).and_then(|value| parse(value)).unwrap_or(default)
+    }
+
+    fn version(&self, key: &str, default: (i32, i32)) -> (i32, i32) {
+        let parse = |text: &str| {
+            let (major, minor) = text.trim().split_once('.')?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        };
+        self.0.get(key).and_then(|value| parse(value)).unwrap_or(default)
+    }
+}

@@ -1,0 +1,70 @@
+//! Panics. Burn catches those of its device threads and goes on, with a tensor that was never made; here, such a
+//! pass is over, unless it happened inside an autotune candidate, which is then merely not chosen.
+
+use std::backtrace::Backtrace;
+use std::panic::PanicHookInfo;
+
+use super::marks;
+use crate::probe::{events, timeline};
+use crate::protocol::Event;
+
+/// Burn's device threads: `DSU-0-0`, `DSD-0-0`.
+const DEVICE_THREADS: &str = "DS";
+/// A function that is on the stack while a candidate is timed, and at no other time.
+const TUNING: &str = "tune_benchmark::profile_exclusive";
+/// What an allocation says that cannot be served, followed by ` { size: N`.
+const TOO_BIG: &str = "BufferTooBig";
+
+/// Writes every panic down, before whatever the program itself does with it.
+pub(super) fn watch() {
+    let previous = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let on_device = note(panic);
+        previous(panic);
+        if on_device {
+            timeline::flush();
+            std::process::exit(101);
+        }
+    }));
+}
+
+/// Writes the panic down, and tells whether the pass is over.
+fn note(panic: &PanicHookInfo<'_>) -> bool {
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("").to_owned();
+    let device_thread = thread.starts_with(DEVICE_THREADS);
+    let tuning = device_thread && Backtrace::force_capture().to_string().contains(TUNING);
+    marks::advance();
+    let now = timeline::now();
+    let message = panic.payload_as_str().unwrap_or("a panic without a message").to_owned();
+    events::send(&Event::Panic {
+        thread,
+        requested: requested(&message),
+        message,
+        location: panic.location().map(ToString::to_string).unwrap_or_default(),
+        step: now.step,
+        phase: now.phase,
+        kernel: timeline::kernel(),
+        tuning,
+    });
+    device_thread && !tuning
+}
+
+fn requested(message: &str) -> Option<u64> {
+    let (_, rest) = message.split_once(TOO_BIG)?;
+    let (_, rest) = rest.split_once("size: ")?;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::requested;
+
+    #[test]
+    fn the_size_of_a_refused_buffer_is_read_from_the_panic() {
+        let message = "called `Result::unwrap()` on an `Err` value: BufferTooBig { size: 7516192768, backtrace: <disabled> }";
+        assert_eq!(requested(message), Some(7_516_192_768));
+        assert_eq!(requested("index out of bounds"), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! The `main` of a binary that declares models.
+
+use std::process::ExitCode;
+
+use super::burn_0_21::{ADAPTER, Declared};
+use super::events;
+use super::run::Context;
+use crate::protocol::{Action, Event, JOB_VARIABLE, Job, PROTOCOL, Task};
+
+/// A declared model.
+pub struct Entry {
+    name: &'static str,
+    task: Task,
+    run: Box<dyn Fn(Context)>,
+}
+
+/// Makes an entry of a function; called by [`models!`](crate::models).
+pub fn entry<Kind, F: Declared<Kind>>(path: &'static str, function: F) -> Entry {
+    Entry {
+        name: path.rsplit("::").next().unwrap_or(path).trim(),
+        task: F::TASK,
+        run: Box::new(move |context| function.run(context)),
+    }
+}
+
+/// Does what the job file says. Without one, this is a test binary with no tests.
+pub fn main(entries: &[Entry]) -> ExitCode {
+    let Some(path) = std::env::var_os(JOB_VARIABLE) else {
+        return ExitCode::SUCCESS;
+    };
+    // Nothing can be reported without a job: say nothing and fail; the tool knows what to tell people.
+    let Ok(text) = std::fs::read_to_string(path) else {
+        return ExitCode::FAILURE;
+    };
+    let Ok(job) = serde_json::from_str::<Job>(&text).or_else(|_| foreign_job(&text)) else {
+        return ExitCode::FAILURE;
+    };
+    if events::open(&job.events).is_err() {
+        return ExitCode::FAILURE;
+    }
+    events::send(&Event::Hello {
+        protocol: PROTOCOL,
+        version: env!("CARGO_PKG_VERSION").into(),
+        adapter: ADAPTER.into(),
+    });
+    if job.protocol != PROTOCOL {
+        return ExitCode::FAILURE;
+    }
+    match job.action {
+        Action::List => {
+            for entry in entries {
+                events::send(&Event::Model {
+                    name: entry.name.into(),
+                    task: entry.task,
+                });
+            }
+        }
+        Action::Run(run) => {
+            let Some(entry) = entries.iter().find(|entry| entry.name == run.model) else {
+                return ExitCode::FAILURE;
+            };
+            (entry.run)(Context::new(run));
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// A job of another protocol version: enough of it to answer with our own.
+fn foreign_job(text: &str) -> Result<Job, serde_json::Error> {
+    #[derive(serde::Deserialize)]
+    struct Foreign {
+        protocol: u32,
+        events: std::path::PathBuf,
+    }
+    let Foreign { protocol, events } = serde_json::from_str(text)?;
+    Ok(Job {
+        protocol,
+        version: String::new(),
+        events,
+        action: Action::List,
+    })
+}

@@ -1,0 +1,43 @@
+//! What models link: declare models, and run one pass of one of them when told to.
+//!
+//! ```ignore
+//! use burn::{nn::loss::CrossEntropyLossConfig, optim::AdamConfig, tensor::{Tensor, backend::AutodiffBackend}};
+//! use cargo_vram::Run;
+//!
+//! cargo_vram::models!(resnet18);
+//!
+//! fn resnet18<B: AutodiffBackend>(run: &mut Run<B>) {
+//!     let batch_size = run.batch_size(32);
+//!     run.model(|device| ResNet::resnet18(1000, device))
+//!         .batch(|device| (Tensor::zeros([batch_size, 3, 224, 224], device), Tensor::zeros([batch_size], device)))
+//!         .loss(|model, (images, labels)| cross_entropy(model.forward(images), labels))
+//!         .train(AdamConfig::new());
+//! }
+//! ```
+
+mod burn_0_21;
+mod entry;
+mod events;
+mod optimizer;
+mod run;
+mod timeline;
+mod train;
+
+pub use burn_0_21::Declared;
+pub use entry::{Entry, entry, main};
+pub use optimizer::IntoOptimizer;
+pub use run::{Infer, Run, Train};
+pub use train::{Step, Steps, WithBatch, WithLoss, WithModel};
+
+/// Declares the models of a benchmark target and its `main`.
+///
+/// Each is a function that takes `&mut Run<B>` for any `B: AutodiffBackend` (training) or
+/// `&mut Run<B, Infer>` for any `B: Backend` (inference); its name is the model's name.
+#[macro_export]
+macro_rules! models {
+    ($($model:path),+ $(,)?) => {
+        fn main() -> ::std::process::ExitCode {
+            $crate::probe::main(&[$($crate::probe::entry(::std::stringify!($model), $model)),+])
+        }
+    };
+}

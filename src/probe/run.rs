@@ -1,0 +1,114 @@
+//! [`Run`]: what a declared model is handed, to say what it needs and what its step is.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use burn::tensor::backend::Backend;
+
+use super::burn_0_21::Device;
+use super::events;
+use super::timeline::Moment;
+use super::train::{Steps, WithModel};
+use crate::protocol::{Event, Phase, RunJob};
+
+/// Marks a [`Run`] that trains.
+#[derive(Debug, Clone, Copy)]
+pub enum Train {}
+
+/// Marks a [`Run`] that only runs the model forward, without autodiff.
+#[derive(Debug, Clone, Copy)]
+pub enum Infer {}
+
+/// Tells the device's threads of a new phase, in the order of the work they are given.
+pub(super) type Marker = Arc<dyn Fn(Moment) + Send + Sync>;
+
+/// What one pass of one model needs to know, before its backend is chosen.
+pub struct Context {
+    pub(super) job: RunJob,
+}
+
+impl Context {
+    pub(super) fn new(job: RunJob) -> Self {
+        Self { job }
+    }
+
+    pub(super) fn into_run<B: Backend, Kind>(self, device: Device<B>) -> Run<B, Kind> {
+        Run {
+            job: self.job,
+            values: BTreeMap::new(),
+            device,
+            kind: PhantomData,
+        }
+    }
+}
+
+/// One pass of one model: its inputs, and then its step.
+pub struct Run<B: Backend, Kind = Train> {
+    pub(super) job: RunJob,
+    values: BTreeMap<String, u64>,
+    pub(super) device: Device<B>,
+    kind: PhantomData<Kind>,
+}
+
+impl<B: Backend, Kind> Run<B, Kind> {
+    /// The input `batch_size`: `default`, unless a budget or `--set batch_size=64` says otherwise.
+    pub fn batch_size(&mut self, default: usize) -> usize {
+        self.input("batch_size", default)
+    }
+
+    /// A numeric input of the model: `default`, unless a budget or `--set name=value` says otherwise.
+    pub fn input(&mut self, name: &str, default: usize) -> usize {
+        let value = match self.job.inputs.get(name) {
+            // No platform that models run on has a usize below 64 bits.
+            Some(value) => usize::try_from(*value).unwrap_or(usize::MAX),
+            None => default,
+        };
+        self.values.insert(name.into(), value as u64);
+        value
+    }
+
+    /// How the model is made. It is then forked to the device, as Burn's own learner does.
+    pub fn model<M, Make>(&mut self, make: Make) -> WithModel<'_, B, Kind, M>
+    where
+        Make: FnOnce(&B::Device) -> M + 'static,
+    {
+        WithModel::new(self, Box::new(make))
+    }
+
+    /// For loops that fit none of the ready-made ones: the device to make the model on.
+    pub fn device(&self) -> B::Device {
+        self.device.device.clone()
+    }
+
+    /// For loops that fit none of the ready-made ones: the steps to run, each with its phases marked by the caller.
+    ///
+    /// What happens before this call is the phase `model`. A model that is not forked to its device
+    /// (`model.fork(&device)`) really varies from run to run in what it holds from the driver, by up to a
+    /// quarter; the report says so.
+    pub fn steps(&mut self) -> Steps {
+        self.declared();
+        events::send(&Event::FreeForm);
+        Steps::new(self.job.steps, self.device.marker.clone())
+    }
+
+    /// All inputs are known: tell them, and stop where one was set that the model does not have.
+    pub(super) fn declared(&self) {
+        let unknown = self.job.inputs.keys().find(|name| !self.values.contains_key(*name));
+        if let Some(name) = unknown {
+            events::send(&Event::UnknownInput {
+                name: name.clone(),
+                known: self.values.keys().cloned().collect(),
+            });
+            std::process::exit(0);
+        }
+        events::send(&Event::Inputs {
+            values: self.values.clone(),
+        });
+        self.mark(None, Phase::Model);
+    }
+
+    pub(super) fn mark(&self, step: Option<u32>, phase: Phase) {
+        (self.device.marker)(Moment { step, phase });
+    }
+}

@@ -1,0 +1,146 @@
+//! Which step and phase the device is at, and what was seen there.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use super::events;
+use crate::protocol::{Event, Phase};
+
+/// A step and a phase: where in a pass something happens. Before the first step there is no step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment {
+    pub(super) step: Option<u32>,
+    pub(super) phase: Phase,
+}
+
+/// Live and reserved bytes at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sample {
+    pub(super) live: u64,
+    pub(super) reserved: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    peak: Sample,
+    end: Sample,
+}
+
+struct Timeline {
+    now: Moment,
+    seen: BTreeMap<Moment, Seen>,
+    kernel: Option<String>,
+    steps_done: u32,
+    own_reads: u64,
+    missed_samples: u64,
+    streams: u32,
+}
+
+static TIMELINE: Mutex<Timeline> = Mutex::new(Timeline {
+    now: Moment {
+        step: None,
+        phase: Phase::Context,
+    },
+    seen: BTreeMap::new(),
+    kernel: None,
+    steps_done: 0,
+    own_reads: 0,
+    missed_samples: 0,
+    streams: 0,
+});
+
+fn with<R>(act: impl FnOnce(&mut Timeline) -> R) -> R {
+    // A panic elsewhere does not make these figures wrong: each call leaves them whole.
+    act(&mut TIMELINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+}
+
+/// The device reached this moment.
+pub(super) fn reach(moment: Moment, time: u64) {
+    with(|timeline| timeline.now = moment);
+    events::send(&Event::Phase {
+        time,
+        step: moment.step,
+        phase: moment.phase,
+    });
+}
+
+/// Where the device is.
+pub(super) fn now() -> Moment {
+    with(|timeline| timeline.now)
+}
+
+/// The kernel being launched, where launches are observed.
+pub(super) fn kernel() -> Option<String> {
+    with(|timeline| timeline.kernel.clone())
+}
+
+/// A kernel is about to be launched.
+pub(super) fn launching(kernel: String) {
+    with(|timeline| timeline.kernel = Some(kernel));
+}
+
+/// Memory was looked at.
+pub(super) fn sample(sample: Sample, streams: u32) {
+    with(|timeline| {
+        timeline.streams = timeline.streams.max(streams);
+        let now = timeline.now;
+        let seen = timeline.seen.entry(now).or_insert(Seen {
+            peak: sample,
+            end: sample,
+        });
+        seen.peak.live = seen.peak.live.max(sample.live);
+        seen.peak.reserved = seen.peak.reserved.max(sample.reserved);
+        seen.end = sample;
+    });
+}
+
+/// Memory was higher for an instant, by an allocation that ended within the launch.
+pub(super) fn spike(sample: Sample) {
+    with(|timeline| {
+        let now = timeline.now;
+        if let Some(seen) = timeline.seen.get_mut(&now) {
+            seen.peak.live = seen.peak.live.max(sample.live);
+            seen.peak.reserved = seen.peak.reserved.max(sample.reserved);
+        }
+    });
+}
+
+/// Memory could not be looked at.
+pub(super) fn missed() {
+    with(|timeline| timeline.missed_samples += 1);
+}
+
+/// One step was completed, with this many values read by this library.
+pub(super) fn step_done(reads: u64) {
+    with(|timeline| {
+        timeline.steps_done += 1;
+        timeline.own_reads += reads;
+    });
+}
+
+/// Writes what was seen so far.
+pub(super) fn flush() {
+    with(|timeline| {
+        for (moment, seen) in &timeline.seen {
+            events::send(&Event::Seen {
+                step: moment.step,
+                phase: moment.phase,
+                live_peak: seen.peak.live,
+                live_end: seen.end.live,
+                reserved_peak: seen.peak.reserved,
+                reserved_end: seen.end.reserved,
+            });
+        }
+    });
+}
+
+/// Writes everything, and that it is everything.
+pub(super) fn finish() {
+    flush();
+    events::send(&with(|timeline| Event::Done {
+        steps: timeline.steps_done,
+        own_reads: timeline.own_reads,
+        missed_samples: timeline.missed_samples,
+        streams: timeline.streams,
+    }));
+}

@@ -1,0 +1,199 @@
+//! The ready-made loops: train with a loss, train with Burn's `TrainStep`, infer; and the free-form one.
+
+use burn::module::{AutodiffModule, Module};
+use burn::optim::{GradientsParams, Optimizer};
+use burn::tensor::Tensor;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+
+use super::burn_0_21;
+use super::optimizer::IntoOptimizer;
+use super::run::{Infer, Marker, Run, Train};
+use super::timeline::{self, Moment};
+use crate::protocol::Phase;
+
+/// The learning rate of the ready-made loops. No figure depends on it.
+const LEARNING_RATE: f64 = 1e-3;
+
+type Make<B, M> = Box<dyn FnOnce(&<B as burn::tensor::backend::BackendTypes>::Device) -> M>;
+type MakeBatch<B, X> = Box<dyn Fn(&<B as burn::tensor::backend::BackendTypes>::Device) -> X>;
+
+/// A run that knows how to make its model.
+pub struct WithModel<'a, B: Backend, Kind, M> {
+    run: &'a mut Run<B, Kind>,
+    make: Make<B, M>,
+}
+
+impl<'a, B: Backend, Kind, M> WithModel<'a, B, Kind, M> {
+    pub(super) fn new(run: &'a mut Run<B, Kind>, make: Make<B, M>) -> Self {
+        Self { run, make }
+    }
+
+    /// How a step's inputs are made.
+    pub fn batch<X>(self, batch: impl Fn(&B::Device) -> X + 'static) -> WithBatch<'a, B, Kind, M, X> {
+        WithBatch {
+            run: self.run,
+            make: self.make,
+            batch: Box::new(batch),
+        }
+    }
+}
+
+/// A run that knows how to make its model and its inputs.
+pub struct WithBatch<'a, B: Backend, Kind, M, X> {
+    run: &'a mut Run<B, Kind>,
+    make: Make<B, M>,
+    batch: MakeBatch<B, X>,
+}
+
+impl<'a, B: AutodiffBackend, M: AutodiffModule<B>, X> WithBatch<'a, B, Train, M, X> {
+    /// What is minimised.
+    pub fn loss<F: Fn(&M, X) -> Tensor<B, 1>>(self, loss: F) -> WithLoss<'a, B, M, X, F> {
+        WithLoss {
+            given: self,
+            loss,
+            read_loss: true,
+        }
+    }
+
+    /// Trains a model that implements Burn's own [`TrainStep`](burn::train::TrainStep). This is the last call.
+    #[cfg(feature = "train")]
+    pub fn train_step<Marker>(self, optimizer: impl IntoOptimizer<B, M, Marker>)
+    where
+        M: burn::train::TrainStep<Input = X>,
+    {
+        let Self { run, make, batch } = self;
+        let mut model = made(run, make);
+        let mut optimizer = optimizer.into_optimizer();
+        for step in 0..run.job.steps {
+            run.mark(Some(step), Phase::Batch);
+            let input = batch(&run.device.device);
+            // `step` of the trait runs forward and backward in one call, with no place to mark between them.
+            run.mark(Some(step), Phase::Forward);
+            let output = model.step(input);
+            run.mark(Some(step), Phase::Optimizer);
+            model = model.optimize::<B, _>(&mut optimizer, LEARNING_RATE, output.grads);
+            // What Burn's learner does with the item: hand it to the metrics, which read it.
+            let _ = burn::train::ItemLazy::sync(output.item);
+            timeline::step_done(0);
+        }
+    }
+}
+
+impl<B: Backend, M: Module<B>, X> WithBatch<'_, B, Infer, M, X> {
+    /// Runs the model forward, without autodiff. This is the last call.
+    pub fn infer<Y>(self, forward: impl Fn(&M, X) -> Y) {
+        let Self { run, make, batch } = self;
+        let model = made(run, make);
+        for step in 0..run.job.steps {
+            run.mark(Some(step), Phase::Batch);
+            let input = batch(&run.device.device);
+            run.mark(Some(step), Phase::Forward);
+            let output = forward(&model, input);
+            run.sync();
+            drop(output);
+            timeline::step_done(0);
+        }
+    }
+}
+
+/// A run that knows its model, its inputs and its loss.
+pub struct WithLoss<'a, B: Backend, M, X, F> {
+    given: WithBatch<'a, B, Train, M, X>,
+    loss: F,
+    read_loss: bool,
+}
+
+impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> WithLoss<'_, B, M, X, F> {
+    /// Whether the loss is read once a step, as training loops do to log it; they do by default.
+    #[must_use]
+    pub fn read_loss(self, read_loss: bool) -> Self {
+        Self { read_loss, ..self }
+    }
+
+    /// Trains with an optimizer, or with one of Burn's optimizer configs. This is the last call.
+    pub fn train<Marker>(self, optimizer: impl IntoOptimizer<B, M, Marker>) {
+        let WithBatch { run, make, batch } = self.given;
+        let mut model = made(run, make);
+        let mut optimizer = optimizer.into_optimizer();
+        for step in 0..run.job.steps {
+            run.mark(Some(step), Phase::Batch);
+            let input = batch(&run.device.device);
+            run.mark(Some(step), Phase::Forward);
+            let loss = (self.loss)(&model, input);
+            run.mark(Some(step), Phase::Backward);
+            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            run.mark(Some(step), Phase::Optimizer);
+            model = optimizer.step(LEARNING_RATE, model, gradients);
+            if self.read_loss {
+                let _ = loss.into_data();
+            }
+            timeline::step_done(u64::from(self.read_loss));
+        }
+    }
+}
+
+fn made<B: Backend, Kind, M: Module<B>>(run: &Run<B, Kind>, make: Make<B, M>) -> M {
+    run.declared();
+    let model = make(&run.device.device).fork(&run.device.device);
+    burn_0_21::report_parameters(&model);
+    model
+}
+
+impl<B: Backend, Kind> Run<B, Kind> {
+    /// Waits until the device has done everything it was given.
+    pub(super) fn sync(&self) {
+        // A device that cannot be synchronised has already said why, on its own thread and in the driver's record.
+        let _ = B::sync(&self.device.device);
+    }
+}
+
+/// The steps of a loop written by hand; see [`Run::steps`].
+pub struct Steps {
+    left: std::ops::Range<u32>,
+    marker: Marker,
+}
+
+impl Steps {
+    pub(super) fn new(steps: u32, marker: Marker) -> Self {
+        Self { left: 0..steps, marker }
+    }
+}
+
+impl Iterator for Steps {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        if self.left.start > 0 {
+            timeline::step_done(0);
+        }
+        let number = self.left.next()?;
+        let step = Step {
+            number,
+            marker: self.marker.clone(),
+        };
+        step.phase(Phase::Batch);
+        Some(step)
+    }
+}
+
+/// One step of a loop written by hand. It begins in the phase `batch`.
+pub struct Step {
+    number: u32,
+    marker: Marker,
+}
+
+impl Step {
+    /// The step's number, from 0.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// What follows is this phase of the step.
+    pub fn phase(&self, phase: Phase) {
+        (self.marker)(Moment {
+            step: Some(self.number),
+            phase,
+        });
+    }
+}

@@ -1,0 +1,181 @@
+//! What the command line tool and a model's process say to each other: one job file in, one file of events out.
+//!
+//! Both sides compile this module, each from its own version of the crate, so it carries its own version.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The version of this protocol. A model that speaks another one is not run.
+pub const PROTOCOL: u32 = 1;
+
+/// The environment variable that holds the path of the job file. Without it, a model's binary does nothing.
+pub const JOB_VARIABLE: &str = "CARGO_VRAM_JOB";
+
+/// What the tool asks of a model's binary.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Job {
+    /// [`PROTOCOL`] of the tool.
+    pub protocol: u32,
+    /// Version of the tool.
+    pub version: String,
+    /// Where events go, one JSON document a line.
+    pub events: PathBuf,
+    /// What is to be done.
+    pub action: Action,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Name the declared models.
+    List,
+    /// Run one pass of one model.
+    Run(RunJob),
+}
+
+/// One pass of one model.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunJob {
+    /// The model's name.
+    pub model: String,
+    /// How many steps.
+    pub steps: u32,
+    /// Inputs that differ from what the model says.
+    pub inputs: BTreeMap<String, u64>,
+    /// The folder of this pass's autotune choices: empty for a cold pass, the plan for the others.
+    pub autotune: PathBuf,
+    /// Whether launches are observed.
+    pub traced: bool,
+}
+
+/// What a model does in its step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Task {
+    /// Forward, backward, optimizer.
+    Train,
+    /// Forward alone, without autodiff.
+    Infer,
+}
+
+/// A part of a training step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Before the model is made.
+    Context,
+    /// The model is made and moved to the device.
+    Model,
+    /// The step's inputs are made.
+    Batch,
+    /// From inputs to loss.
+    Forward,
+    /// From loss to gradients.
+    Backward,
+    /// Gradients applied to parameters.
+    Optimizer,
+}
+
+/// What a model's process says, in order.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "event")]
+pub enum Event {
+    /// Always first.
+    Hello {
+        /// [`PROTOCOL`] of the models.
+        protocol: u32,
+        /// Version of the `cargo-vram` crate that the models link.
+        version: String,
+        /// The adapter: which Burn it was written for.
+        adapter: String,
+    },
+    /// A declared model.
+    Model {
+        /// Its name.
+        name: String,
+        /// What it does.
+        task: Task,
+    },
+    /// The model asked for its inputs.
+    Inputs {
+        /// Every input with the value it got.
+        values: BTreeMap<String, u64>,
+    },
+    /// An input was set that the model does not have.
+    UnknownInput {
+        /// The input that was set.
+        name: String,
+        /// The inputs there are.
+        known: Vec<String>,
+    },
+    /// The model's parameters.
+    Parameters {
+        /// Learnable and buffers.
+        count: u64,
+        /// Those that receive a gradient.
+        learnable: u64,
+        /// Logical bytes of `count`.
+        bytes: u64,
+    },
+    /// The step is written by hand and does not fork the model to the device.
+    FreeForm,
+    /// A phase began on the device's thread.
+    Phase {
+        /// Nanoseconds of `CLOCK_MONOTONIC`.
+        time: u64,
+        /// The step, absent before the first.
+        step: Option<u32>,
+        /// Which phase.
+        phase: Phase,
+    },
+    /// What was seen in one phase; the last one for a step and phase counts.
+    Seen {
+        /// The step, absent before the first.
+        step: Option<u32>,
+        /// Which phase.
+        phase: Phase,
+        /// Highest live bytes.
+        live_peak: u64,
+        /// Live bytes at its end.
+        live_end: u64,
+        /// Highest reserved bytes, as Burn's allocator counts them.
+        reserved_peak: u64,
+        /// Reserved bytes at its end.
+        reserved_end: u64,
+    },
+    /// Something panicked.
+    Panic {
+        /// The thread's name.
+        thread: String,
+        /// The message.
+        message: String,
+        /// File and line.
+        location: String,
+        /// The step that the device's thread was at.
+        step: Option<u32>,
+        /// The phase that the device's thread was at.
+        phase: Phase,
+        /// The kernel that was being launched, where launches are observed.
+        kernel: Option<String>,
+        /// Inside an autotune candidate, where a failure is no error.
+        tuning: bool,
+        /// Bytes that could not be had, if that is what it was about.
+        requested: Option<u64>,
+    },
+    /// Everything that was asked for was done.
+    Done {
+        /// Steps completed.
+        steps: u32,
+        /// Values read back by this library itself: the loss, once a step.
+        own_reads: u64,
+        /// Samples that Burn's allocator refused to give.
+        missed_samples: u64,
+        /// Streams that held device memory.
+        streams: u32,
+    },
+}
