@@ -3,6 +3,8 @@
 #[cfg(feature = "cli")]
 pub mod budget;
 pub mod bytes;
+#[cfg(all(feature = "cli", unix))]
+pub mod cli;
 #[cfg(feature = "cli")]
 pub mod driver;
 #[cfg(feature = "cli")]
@@ -12,6 +14,10 @@ pub mod probe;
 pub mod protocol;
 #[cfg(feature = "cli")]
 pub mod report;
+#[cfg(all(feature = "cli", unix))]
+pub mod run;
+#[cfg(all(feature = "cli", unix))]
+pub mod workspace;
 
 #[cfg(feature = "burn-0_21")]
 pub use probe::{Infer, Run, Step, Steps, Train};

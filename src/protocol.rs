@@ -110,8 +110,8 @@ pub enum Event {
     UnknownInput {
         /// The input that was set.
         name: String,
-        /// The inputs there are.
-        known: Vec<String>,
+        /// The inputs there are, with the values they got.
+        known: BTreeMap<String, u64>,
     },
     /// The model's parameters.
     Parameters {

@@ -13,6 +13,8 @@ const MAX_SHOWN: usize = 50;
 const MAX_LINE: usize = 2000;
 /// What is longer is no misspelling, and comparing it would take long.
 const MAX_NAME: usize = 100;
+/// Among more names than these none is looked for.
+const MAX_KNOWN: usize = 256;
 /// Above this Jaro-Winkler similarity a name is offered: `resrved` and `l40` are, `reserved` for `process` is not.
 const SIMILAR: f64 = 0.8;
 
@@ -39,7 +41,13 @@ impl Display for BudgetError {
             ([_], 0) => write!(f, "{} has a mistake", self.file),
             (problems, 0) => write!(f, "{} has {} mistakes", self.file, problems.len()),
             (problems, more) => {
-                write!(f, "{} has {} mistakes, of which the first {} are shown", self.file, problems.len() + more, problems.len())
+                write!(
+                    f,
+                    "{} has {} mistakes, of which the first {} are shown",
+                    self.file,
+                    problems.len() + more,
+                    problems.len()
+                )
             }
         }
     }
@@ -53,7 +61,11 @@ impl Diagnostic for BudgetError {
     }
 
     fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
-        Some(Box::new(self.problems.iter().map(|problem| problem as &dyn Diagnostic)))
+        Some(Box::new(
+            self.problems
+                .iter()
+                .map(|problem| problem as &dyn Diagnostic),
+        ))
     }
 }
 
@@ -103,14 +115,19 @@ impl Problem {
 
     /// An error of this problem alone.
     pub(super) fn alone(self, source: &Arc<Source>) -> BudgetError {
-        BudgetError { file: source.name().to_owned(), problems: vec![self.located(source)], not_shown: 0 }
+        BudgetError {
+            file: source.name().to_owned(),
+            problems: vec![self.located(source)],
+            not_shown: 0,
+        }
     }
 
     pub(super) fn located(mut self, source: &Arc<Source>) -> Self {
         source.name().clone_into(&mut self.file);
         if let Some(&(span, _)) = self.labels.first() {
             self.position = Some(source.position(span));
-            if self.labels.iter().all(|&(span, _)| source.line_len(span) <= MAX_LINE) {
+            let short = |&(span, _): &(Span, _)| source.line_len(span) <= MAX_LINE;
+            if source.fit_to_show() && self.labels.iter().all(short) {
                 self.source = Some(Arc::clone(source));
             }
         }
@@ -145,7 +162,9 @@ impl Problem {
 impl Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.position {
-            Some(Position { line, column }) => write!(f, "{}:{line}:{column}: {}", self.file, self.message),
+            Some(Position { line, column }) => {
+                write!(f, "{}:{line}:{column}: {}", self.file, self.message)
+            }
             None => write!(f, "{}: {}", self.file, self.message),
         }
     }
@@ -163,22 +182,28 @@ impl Diagnostic for Problem {
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn Display>)
+        self.help
+            .as_ref()
+            .map(|help| Box::new(help) as Box<dyn Display>)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.source.as_deref().map(|source| source.named() as &dyn SourceCode)
+        self.source
+            .as_deref()
+            .map(|source| source as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         self.source.as_ref()?;
-        Some(Box::new(self.labels.iter().enumerate().map(|(index, &(span, label))| {
-            let place = (span.offset, span.len);
-            match index {
-                0 => LabeledSpan::new_primary_with_span(Some(label.to_owned()), place),
-                _ => LabeledSpan::new_with_span(Some(label.to_owned()), place),
-            }
-        })))
+        Some(Box::new(self.labels.iter().enumerate().map(
+            |(index, &(span, label))| {
+                let place = (span.offset, span.len);
+                match index {
+                    0 => LabeledSpan::new_primary_with_span(Some(label.to_owned()), place),
+                    _ => LabeledSpan::new_with_span(Some(label.to_owned()), place),
+                }
+            },
+        )))
     }
 }
 
@@ -191,46 +216,84 @@ impl Problems {
         self.0.push(problem);
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// All of them as one error, or nothing.
+    pub(super) fn into_result(self, source: &Arc<Source>) -> Result<(), BudgetError> {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(self.into_error(source))
+        }
     }
 
-    /// All of them as one error, or nothing.
-    pub(super) fn into_result(mut self, source: &Arc<Source>) -> Result<(), BudgetError> {
-        if self.0.is_empty() {
-            return Ok(());
-        }
-        self.0.sort_by_key(|problem| problem.labels.first().map(|(span, _)| span.offset));
+    /// All of them as one error.
+    pub(super) fn into_error(mut self, source: &Arc<Source>) -> BudgetError {
+        self.0
+            .sort_by_key(|problem| problem.labels.first().map(|(span, _)| span.offset));
         let not_shown = self.0.len().saturating_sub(MAX_SHOWN);
         self.0.truncate(MAX_SHOWN);
-        let problems = self.0.into_iter().map(|problem| problem.located(source)).collect();
-        Err(BudgetError { file: source.name().to_owned(), problems, not_shown })
+        let problems = self
+            .0
+            .into_iter()
+            .map(|problem| problem.located(source))
+            .collect();
+        BudgetError {
+            file: source.name().to_owned(),
+            problems,
+            not_shown,
+        }
     }
 }
 
 /// A name from the file, fit for a message: in backticks, short, and unable to steer a terminal.
 pub(super) fn quoted(name: &str) -> String {
-    let short: String = name.chars().take(MAX_NAME).flat_map(char::escape_debug).collect();
-    let more = if name.chars().nth(MAX_NAME).is_some() { "…" } else { "" };
+    let short: String = name
+        .chars()
+        .take(MAX_NAME)
+        .flat_map(char::escape_debug)
+        .collect();
+    let more = if name.chars().nth(MAX_NAME).is_some() {
+        "…"
+    } else {
+        ""
+    };
     format!("`{short}{more}`")
 }
 
-/// `did you mean …`, where a known name comes near; else what is known, where that is short enough to be read.
+/// `did you mean …`, where known names come near; else what is known, where that is short enough to be read.
 pub(super) fn suggest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    let mut known: Vec<&str> = known.into_iter().filter(|name| name.len() <= MAX_NAME).take(256).collect();
+    let mut known: Vec<&str> = known
+        .into_iter()
+        .filter(|name| name.len() <= MAX_NAME)
+        .take(MAX_KNOWN)
+        .collect();
     known.sort_unstable();
     known.dedup();
-    let wanted = given.to_lowercase();
-    let near = (given.len() <= MAX_NAME)
-        .then(|| known.iter().map(|name| (strsim::jaro_winkler(&wanted, &name.to_lowercase()), name)).max_by(|a, b| a.0.total_cmp(&b.0)))
-        .flatten()
-        .filter(|(similarity, _)| *similarity > SIMILAR);
-    let all: Vec<String> = known.iter().map(|name| quoted(name)).collect();
-    match (near, all.len()) {
-        (Some((_, name)), _) => Some(format!("did you mean {}?", quoted(name))),
-        (None, 1..=16) => Some(format!("known here: {}", all.join(", "))),
+    let mut near = nearest(given, &known);
+    match (near.pop(), known.len()) {
+        (Some(last), _) if near.is_empty() => Some(format!("did you mean {last}?")),
+        (Some(last), _) => Some(format!("did you mean {} or {last}?", near.join(", "))),
+        (None, 1..=16) => {
+            let all: Vec<String> = known.iter().map(|name| quoted(name)).collect();
+            Some(format!("expected one of {}", all.join(", ")))
+        }
         (None, _) => None,
     }
+}
+
+/// All that come equally near, quoted.
+fn nearest(given: &str, known: &[&str]) -> Vec<String> {
+    if given.len() > MAX_NAME {
+        return Vec::new();
+    }
+    let wanted = given.to_lowercase();
+    let similarity = |name: &&str| strsim::jaro_winkler(&wanted, &name.to_lowercase());
+    let similarities: Vec<f64> = known.iter().map(similarity).collect();
+    let best = similarities.iter().copied().fold(SIMILAR, f64::max);
+    let as_near = known
+        .iter()
+        .zip(similarities)
+        .filter(|(_, near)| *near >= best && best > SIMILAR);
+    as_near.take(3).map(|(name, _)| quoted(name)).collect()
 }
 
 #[cfg(test)]
@@ -241,8 +304,18 @@ mod tests {
     fn the_nearest_name_is_offered_and_a_far_one_is_not() {
         let cards = ["a100-40gb", "a100-80gb", "l4", "h100-80gb"];
         assert_eq!(suggest("L4", cards).as_deref(), Some("did you mean `l4`?"));
-        assert_eq!(suggest("h100", cards).as_deref(), Some("did you mean `h100-80gb`?"));
-        assert_eq!(suggest("zzz", cards).as_deref(), Some("known here: `a100-40gb`, `a100-80gb`, `h100-80gb`, `l4`"));
+        assert_eq!(
+            suggest("h100", cards).as_deref(),
+            Some("did you mean `h100-80gb`?")
+        );
+        assert_eq!(
+            suggest("zzz", cards).as_deref(),
+            Some("expected one of `a100-40gb`, `a100-80gb`, `h100-80gb`, `l4`")
+        );
+        assert_eq!(
+            suggest("a100", cards).as_deref(),
+            Some("did you mean `a100-40gb` or `a100-80gb`?")
+        );
         assert_eq!(suggest("zzz", []), None);
     }
 

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use camino::Utf8Path;
-use miette::NamedSource;
+use miette::{MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
 
 use super::problem::{BudgetError, Problem};
 
@@ -23,7 +23,10 @@ pub struct Span {
 
 impl Span {
     pub(super) const fn new(start: usize, end: usize) -> Self {
-        Self { offset: start, len: end.saturating_sub(start) }
+        Self {
+            offset: start,
+            len: end.saturating_sub(start),
+        }
     }
 
     pub(super) const fn end(self) -> usize {
@@ -52,7 +55,10 @@ pub struct Position {
 /// The text, with tables to go from characters, which the YAML scanner counts, to bytes, which spans count.
 #[derive(Debug)]
 pub(super) struct Source {
-    named: NamedSource<String>,
+    name: String,
+    text: String,
+    /// Whether it can be shown: a control character could steer a terminal.
+    fit_to_show: bool,
     /// The byte at which each character starts, and the end of the text.
     characters: Vec<usize>,
     /// For each line, how many characters stand before it.
@@ -70,7 +76,13 @@ impl Source {
             }
         }
         characters.push(text.len());
-        Self { named: NamedSource::new(name, text), characters, lines }
+        Self {
+            name: name.to_owned(),
+            fit_to_show: control_character(&text).is_none(),
+            text,
+            characters,
+            lines,
+        }
     }
 
     /// Checks what the scanner does not: encoding, and characters that would end the text early or move lines.
@@ -80,14 +92,23 @@ impl Source {
             Err(error) => return Err(not_utf8(name, bytes, error.valid_up_to())),
         };
         // A byte order mark is not a column that a person can see.
-        let source = Self::new(name, text.strip_prefix('\u{feff}').unwrap_or(text).to_owned());
+        let source = Self::new(
+            name,
+            text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(),
+        );
         let source = Arc::new(source);
         match control_character(source.text()) {
             Some((offset, character)) => Err(Problem::new(
                 "budgets::control-character",
-                format!("the character {} stands here", character.escape_unicode()),
+                format!(
+                    "the control character {} has no place in text",
+                    character.escape_unicode()
+                ),
             )
-            .at(Span::new(offset, offset + character.len_utf8()), "this character")
+            .at(
+                Span::new(offset, offset + character.len_utf8()),
+                "this character",
+            )
             .help("a budget file holds text, in lines that end with LF or CR LF")
             .alone(&source)),
             None => Ok(source),
@@ -102,7 +123,12 @@ impl Source {
             return Err(failed(&io::Error::from(io::ErrorKind::IsADirectory)));
         }
         if !metadata.is_file() {
-            return Err(file_problem(name, "budgets::not-a-file", "is not a regular file", "name a file that holds budgets"));
+            return Err(file_problem(
+                name,
+                "budgets::not-a-file",
+                "is not a regular file",
+                "name a file that holds budgets",
+            ));
         }
         let mut bytes = Vec::new();
         // One byte past the limit tells, without trusting a size that may change meanwhile.
@@ -116,51 +142,101 @@ impl Source {
     }
 
     pub(super) fn name(&self) -> &str {
-        self.named.name()
+        &self.name
     }
 
     pub(super) fn text(&self) -> &str {
-        self.named.inner()
+        &self.text
     }
 
     pub(super) fn slice(&self, span: Span) -> &str {
         self.text().get(span.offset..span.end()).unwrap_or_default()
     }
 
-    pub(super) const fn named(&self) -> &NamedSource<String> {
-        &self.named
+    pub(super) const fn fit_to_show(&self) -> bool {
+        self.fit_to_show
     }
 
     /// The byte at a line, from 1, and a column, from 0 and in characters.
     pub(super) fn offset(&self, line: usize, column: usize) -> usize {
-        let start = self.lines.get(line.saturating_sub(1)).copied().unwrap_or(usize::MAX);
-        self.characters.get(start.saturating_add(column)).copied().unwrap_or(self.text().len())
+        let start = self
+            .lines
+            .get(line.saturating_sub(1))
+            .copied()
+            .unwrap_or(usize::MAX);
+        self.characters
+            .get(start.saturating_add(column))
+            .copied()
+            .unwrap_or(self.text().len())
     }
 
     pub(super) fn position(&self, span: Span) -> Position {
-        let character = self.characters.partition_point(|&offset| offset < span.offset);
+        let character = self
+            .characters
+            .partition_point(|&offset| offset < span.offset);
         let line = self.lines.partition_point(|&first| first <= character);
-        let first = self.lines.get(line.saturating_sub(1)).copied().unwrap_or_default();
+        let first = self
+            .lines
+            .get(line.saturating_sub(1))
+            .copied()
+            .unwrap_or_default();
         let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-        Position { line: number(line), column: number(character.saturating_sub(first) + 1) }
+        Position {
+            line: number(line),
+            column: number(character.saturating_sub(first) + 1),
+        }
     }
 
     /// How many bytes the line has on which a span starts.
     pub(super) fn line_len(&self, span: Span) -> usize {
         let text = self.text();
-        let before = text.get(..span.offset).map_or(0, |before| before.rfind('\n').map_or(before.len(), |at| before.len() - at));
-        let after = text.get(span.offset..).map_or(0, |after| after.find('\n').unwrap_or(after.len()));
+        let before = text.get(..span.offset).map_or(0, |before| {
+            before
+                .rfind('\n')
+                .map_or(before.len(), |at| before.len() - at)
+        });
+        let after = text
+            .get(span.offset..)
+            .map_or(0, |after| after.find('\n').unwrap_or(after.len()));
         before + after
     }
 }
 
+impl SourceCode for Source {
+    /// As for any text, under the file's name, and with columns counted in characters as everywhere here.
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        before: usize,
+        after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let found = self.text.read_span(span, before, after)?;
+        let column = match found.column() {
+            0 => 0,
+            _ => self
+                .position(Span::new(found.span().offset(), found.span().offset()))
+                .column
+                .saturating_sub(1) as usize,
+        };
+        Ok(Box::new(MietteSpanContents::new_named(
+            self.name.clone(),
+            found.data(),
+            *found.span(),
+            found.line(),
+            column,
+            found.line_count(),
+        )))
+    }
+}
+
 fn control_character(text: &str) -> Option<(usize, char)> {
-    text.char_indices().find(|&(offset, character)| match character {
-        '\n' | '\t' => false,
-        // A lone one would be a line to the scanner and none to an editor.
-        '\r' => text.as_bytes().get(offset + 1) != Some(&b'\n'),
-        _ => character.is_control() && character != '\u{85}',
-    })
+    text.char_indices()
+        .find(|&(offset, character)| match character {
+            '\n' | '\t' => false,
+            // A lone one would be a line to the scanner and none to an editor.
+            '\r' => text.as_bytes().get(offset + 1) != Some(&b'\n'),
+            _ => character.is_control(),
+        })
 }
 
 fn not_utf8(name: &str, bytes: &[u8], valid: usize) -> BudgetError {
@@ -171,30 +247,51 @@ fn not_utf8(name: &str, bytes: &[u8], valid: usize) -> BudgetError {
     let offset = text.len();
     text.push(char::REPLACEMENT_CHARACTER);
     let byte = bytes.get(valid).copied().unwrap_or_default();
-    Problem::new("budgets::not-utf-8", format!("the byte 0x{byte:02x} at offset {valid} is not UTF-8"))
-        .at(Span::new(offset, text.len()), "this byte")
-        .help("save the file as UTF-8")
-        .alone(&Arc::new(Source::new(name, text)))
+    Problem::new(
+        "budgets::not-utf-8",
+        format!("the byte 0x{byte:02x} at offset {valid} is not UTF-8"),
+    )
+    .at(Span::new(offset, text.len()), "this byte")
+    .help("save the file as UTF-8")
+    .alone(&Arc::new(Source::new(name, text)))
 }
 
 pub(super) fn too_large(name: &str) -> BudgetError {
-    file_problem(name, "budgets::file-too-large", "is larger than 1 MiB", "name a file that holds budgets, and nothing else")
+    file_problem(
+        name,
+        "budgets::file-too-large",
+        "is larger than 1 MiB",
+        "name a file that holds budgets, and nothing else",
+    )
 }
 
 fn unreadable(name: &str, error: &io::Error) -> BudgetError {
     let (code, help) = match error.kind() {
         io::ErrorKind::NotFound => ("budgets::file-not-found", "`cargo vram init` writes one"),
         io::ErrorKind::IsADirectory => {
-            return file_problem(name, "budgets::not-a-file", "is a folder", "name the file in it that holds the budgets");
+            return file_problem(
+                name,
+                "budgets::not-a-file",
+                "is a folder",
+                "name the file in it that holds the budgets",
+            );
         }
-        io::ErrorKind::PermissionDenied => ("budgets::permission-denied", "the file must be readable by the user who runs this"),
-        _ => ("budgets::unreadable", "the operating system would not read it"),
+        io::ErrorKind::PermissionDenied => (
+            "budgets::permission-denied",
+            "the file must be readable by the user who runs this",
+        ),
+        _ => (
+            "budgets::unreadable",
+            "the operating system would not read it",
+        ),
     };
     file_problem(name, code, &format!("cannot be read: {error}"), help)
 }
 
 fn file_problem(name: &str, code: &'static str, message: &str, help: &str) -> BudgetError {
-    Problem::new(code, message.to_owned()).help(help).alone(&Arc::new(Source::new(name, String::new())))
+    Problem::new(code, message.to_owned())
+        .help(help)
+        .alone(&Arc::new(Source::new(name, String::new())))
 }
 
 #[cfg(test)]
@@ -206,8 +303,14 @@ mod tests {
         let source = Source::new("f", "é: ü\r\nb: ö!".to_owned());
         let at = source.offset(2, 4);
         assert_eq!(source.slice(Span::new(at, at + 1)), "!");
-        assert_eq!(source.position(Span::new(at, at + 1)), Position { line: 2, column: 5 });
-        assert_eq!(source.position(Span::new(0, 1)), Position { line: 1, column: 1 });
+        assert_eq!(
+            source.position(Span::new(at, at + 1)),
+            Position { line: 2, column: 5 }
+        );
+        assert_eq!(
+            source.position(Span::new(0, 1)),
+            Position { line: 1, column: 1 }
+        );
     }
 
     #[test]
@@ -215,14 +318,20 @@ mod tests {
         let source = Source::new("f", "ab\n".to_owned());
         assert_eq!(source.offset(9, 9), 3);
         assert_eq!(source.offset(1, 99), 3);
-        assert_eq!(source.position(Span::new(3, 3)), Position { line: 2, column: 1 });
+        assert_eq!(
+            source.position(Span::new(3, 3)),
+            Position { line: 2, column: 1 }
+        );
     }
 
     #[test]
     fn every_refusal_of_the_operating_system_has_its_own_code() {
         let code = |kind| unreadable("f", &io::Error::from(kind)).problems()[0].code();
         assert_eq!(code(io::ErrorKind::NotFound), "budgets::file-not-found");
-        assert_eq!(code(io::ErrorKind::PermissionDenied), "budgets::permission-denied");
+        assert_eq!(
+            code(io::ErrorKind::PermissionDenied),
+            "budgets::permission-denied"
+        );
         assert_eq!(code(io::ErrorKind::IsADirectory), "budgets::not-a-file");
         assert_eq!(code(io::ErrorKind::TimedOut), "budgets::unreadable");
     }

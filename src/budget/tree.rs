@@ -59,7 +59,13 @@ struct Stop;
 /// The root of the document; nothing where it cannot be read to its end.
 pub(super) fn parse(source: &Arc<Source>, problems: &mut Problems) -> Option<Node> {
     let parser = Parser::new_from_str(source.text());
-    Builder { parser, source, problems }.document().ok()
+    Builder {
+        parser,
+        source,
+        problems,
+    }
+    .document()
+    .ok()
 }
 
 struct Builder<'a> {
@@ -81,7 +87,9 @@ impl<'a> Builder<'a> {
         let root = self.node(event, span, 0)?;
         loop {
             match self.next()? {
-                (Event::StreamEnd, span) if matches!(root.kind, Kind::Null) => return Err(self.empty(span)),
+                (Event::StreamEnd, span) if matches!(root.kind, Kind::Null) => {
+                    return Err(self.empty(span));
+                }
                 (Event::StreamEnd, _) => return Ok(root),
                 (Event::DocumentStart(_), span) => {
                     self.problems.push(
@@ -100,7 +108,7 @@ impl<'a> Builder<'a> {
         let start = Span::new(0, span.offset.min(1));
         self.problems.push(
             Problem::new("budgets::empty", "the file holds no budgets".to_owned())
-                .at(start, "nothing stands here")
+                .at(start, "the file starts here")
                 .help("start with `version: 1`, or let `cargo vram init` write the file"),
         );
         Stop
@@ -124,8 +132,16 @@ impl<'a> Builder<'a> {
     }
 
     fn syntax(&mut self, error: &ScanError) {
-        let at = self.source.offset(error.marker().line(), error.marker().col());
-        let width = self.source.text().get(at..).and_then(|rest| rest.chars().next()).filter(|c| !c.is_control()).map_or(0, char::len_utf8);
+        let at = self
+            .source
+            .offset(error.marker().line(), error.marker().col());
+        let width = self
+            .source
+            .text()
+            .get(at..)
+            .and_then(|rest| rest.chars().next())
+            .filter(|c| !c.is_control())
+            .map_or(0, char::len_utf8);
         let span = Span::new(at, at + width);
         let problem = match error.info() {
             info if info.contains("unknown anchor") => alias(span),
@@ -145,7 +161,8 @@ impl<'a> Builder<'a> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let refused = self.decorated(anchor, tag.is_some(), span);
-                let null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
+                let null = style == ScalarStyle::Plain
+                    && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
                 let kind = match (refused, null) {
                     (true, _) => Kind::Refused,
                     (false, true) => Kind::Null,
@@ -168,13 +185,24 @@ impl<'a> Builder<'a> {
                 let refused = self.decorated(anchor, tag.is_some(), span);
                 let entries = self.entries(depth)?;
                 // A block mapping has no bracket to point at, so its first key stands for it.
-                let span = if span.len == 0 { entries.first().map_or(span, |(key, _)| key.span) } else { span };
-                let kind = if refused { Kind::Refused } else { Kind::Mapping(entries) };
+                let span = if span.len == 0 {
+                    entries.first().map_or(span, |(key, _)| key.span)
+                } else {
+                    span
+                };
+                let kind = if refused {
+                    Kind::Refused
+                } else {
+                    Kind::Mapping(entries)
+                };
                 Ok(Node { span, kind })
             }
             Event::Alias(_) => {
                 self.problems.push(alias(span));
-                Ok(Node { span, kind: Kind::Refused })
+                Ok(Node {
+                    span,
+                    kind: Kind::Refused,
+                })
             }
             // Unreached: between a document's start and end the parser gives values alone.
             _ => Err(Stop),
@@ -192,21 +220,38 @@ impl<'a> Builder<'a> {
             let (event, span) = self.next()?;
             let mut value = self.node(event, span, depth + 1)?;
             // What is not written stands nowhere; its key does.
-            if matches!(value.kind, Kind::Null) && !matches!(self.source.slice(value.span), "~" | "null" | "Null" | "NULL") {
+            if matches!(value.kind, Kind::Null)
+                && !matches!(
+                    self.source.slice(value.span),
+                    "~" | "null" | "Null" | "NULL"
+                )
+            {
                 value.span = key.span;
             }
             match key.kind {
                 Kind::Scalar(text) if text == "<<" => self.problems.push(
-                    Problem::new("budgets::merge-key", "merge keys are not supported".to_owned())
-                        .at(key.span, "merge key")
-                        .help("write the keys out: each limit stands where it is read"),
+                    Problem::new(
+                        "budgets::merge-key",
+                        "merge keys are not supported".to_owned(),
+                    )
+                    .at(key.span, "merge key")
+                    .help("write the keys out: each limit stands where it is read"),
                 ),
-                Kind::Scalar(text) => entries.push((Key { text, span: key.span }, value)),
+                Kind::Scalar(text) => entries.push((
+                    Key {
+                        text,
+                        span: key.span,
+                    },
+                    value,
+                )),
                 Kind::Refused => {}
                 kind => self.problems.push(
-                    Problem::new("budgets::bad-key", format!("a key is a name, and this is {}", kind.name()))
-                        .at(key.span, "as a key")
-                        .help("write `name: value`"),
+                    Problem::new(
+                        "budgets::bad-key",
+                        format!("a key is a name, and this is {}", kind.name()),
+                    )
+                    .at(key.span, "as a key")
+                    .help("write `name: value`"),
                 ),
             }
         }
@@ -239,7 +284,10 @@ fn alias(span: Span) -> Problem {
 }
 
 fn too_deep(span: Span) -> Problem {
-    Problem::new("budgets::too-deep", format!("values are nested deeper than {MAX_DEPTH} levels"))
-        .at(span, "here")
-        .help("no key of a budget file is that deep: a bracket may be open above")
+    Problem::new(
+        "budgets::too-deep",
+        format!("values are nested deeper than {MAX_DEPTH} levels"),
+    )
+    .at(span, "here")
+    .help("no key of a budget file is that deep: a bracket may be open above")
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::problem::{BudgetError, Problem};
 use super::scalar::Percent;
 use super::source::{Position, Source, Span, Spanned};
 use crate::bytes::Bytes;
@@ -30,12 +31,32 @@ impl Budgets {
         self.source.position(span)
     }
 
+    /// An error that points at a part of the file, for what another module finds wrong with a value.
+    #[must_use]
+    pub fn error_at(
+        &self,
+        span: Span,
+        code: &'static str,
+        message: String,
+        help: Option<String>,
+    ) -> BudgetError {
+        let problem = Problem::new(code, message).at(span, "here");
+        match help {
+            Some(help) => problem.help(help),
+            None => problem,
+        }
+        .alone(&self.source)
+    }
+
     /// The budgets of a model, in the order of the file; several where it is budgeted with several inputs.
     ///
     /// A bare name is taken for any package that has such a model: [`Budgets::check_models`] finds it ambiguous first.
     #[must_use]
     pub fn for_model(&self, package: &str, model: &str) -> Vec<&ModelBudget> {
-        self.models.iter().filter(|budget| budget.is_for(package, model)).collect()
+        self.models
+            .iter()
+            .filter(|budget| budget.is_for(package, model))
+            .collect()
     }
 }
 
@@ -113,7 +134,9 @@ impl Limits {
         }
     }
 
-    const fn is_empty(&self) -> bool {
+    /// Whether nothing is limited.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
         self.live.is_none() && self.reserved.is_none() && self.process.is_none()
     }
 }
@@ -160,7 +183,10 @@ impl ModelBudget {
     /// The inputs' values alone.
     #[must_use]
     pub fn input_values(&self) -> BTreeMap<String, u64> {
-        self.inputs.iter().map(|(name, input)| (name.clone(), input.value)).collect()
+        self.inputs
+            .iter()
+            .map(|(name, input)| (name.clone(), input.value))
+            .collect()
     }
 
     /// Whether this is a budget of that model.
@@ -179,7 +205,8 @@ impl ModelBudget {
     #[must_use]
     pub fn limits_on(&self, gpu: &str, declared: Option<&str>) -> Option<&CardLimits> {
         let own = (declared == Some(gpu) && !self.limits.is_empty()).then_some(&self.limits);
-        own.or_else(|| self.gpus.get(gpu)).filter(|limits| !limits.is_empty())
+        own.or_else(|| self.gpus.get(gpu))
+            .filter(|limits| !limits.is_empty())
     }
 }
 
@@ -200,4 +227,6 @@ pub struct GpuProfileEntry {
     pub compute_capability: Option<Spanned<(u32, u32)>>,
     /// Shared memory of a block, where a kernel asks for the most.
     pub shared_memory_per_block_optin: Option<Spanned<Bytes>>,
+    /// What a context takes of the card.
+    pub context: Option<Spanned<Bytes>>,
 }

@@ -1,1 +1,95 @@
-//! The virtual CUDA driver.
+//! The virtual CUDA driver: its source, and the shared library that it is compiled to on demand.
+//!
+//! The source in `source/` is no part of this crate: it is compiled by the user's own `rustc`,
+//! without Cargo and without dependencies, once per source, toolchain and target.
+
+mod build;
+mod error;
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+pub use build::build;
+pub use error::DriverError;
+
+/// The variable that tells the driver its configuration file; without it there is no device.
+pub const CONFIG_VARIABLE: &str = "CARGO_VRAM_DRIVER_CONFIG";
+
+/// The file name of the library itself; the names in [`LINKS`] lead to it.
+const LIBRARY: &str = "libcargo_vram_driver.so";
+
+/// The names under which programs look for CUDA's driver and NVRTC.
+const LINKS: [&str; 6] = [
+    "libcuda.so",
+    "libcuda.so.1",
+    "libnvrtc.so",
+    "libnvrtc.so.11",
+    "libnvrtc.so.12",
+    "libnvrtc.so.13",
+];
+
+macro_rules! sources {
+    ($($file:literal)*) => { &[$(($file, include_str!(concat!("source/", $file)))),*] };
+}
+
+/// Every file of the source; `lib.rs` is the root.
+const SOURCES: &[(&str, &str)] = sources! {
+    "abi.rs" "clock.rs" "config.rs" "context.rs" "copy.rs" "device.rs" "error.rs" "event.rs"
+    "handles.rs" "launch.rs" "lib.rs" "libc.rs" "memory.rs" "module.rs" "nvrtc.rs" "pinned.rs"
+    "pool.rs" "proc_address.rs" "ptx.rs" "record.rs" "source_scan.rs" "stream.rs" "stubs.rs"
+    "tensor_map.rs"
+};
+
+/// The driver, compiled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriverLibrary {
+    /// The folder to put first on a process's `LD_LIBRARY_PATH`.
+    pub folder: PathBuf,
+    /// The library, to put into the process's `LD_PRELOAD` where the virtual clock is wanted.
+    pub library: PathBuf,
+}
+
+impl DriverLibrary {
+    /// The driver in a folder that [`build`] made, here or on another machine.
+    #[must_use]
+    pub fn open(folder: &Path) -> Option<Self> {
+        let library = folder.join(LIBRARY);
+        let complete = library.is_file() && LINKS.iter().all(|link| folder.join(link).is_file());
+        complete.then(|| Self { folder: folder.to_owned(), library })
+    }
+}
+
+/// What the driver's source is, as a hash: figures of two drivers are not compared.
+#[must_use]
+pub fn fingerprint() -> String {
+    let mut hash = Sha256::new();
+    for (name, text) in SOURCES {
+        hash.update(name);
+        hash.update([0]);
+        hash.update(text);
+        hash.update([0]);
+    }
+    hex(&hash.finalize())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_source_is_embedded() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/driver/source");
+        let mut there: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        there.sort();
+        let embedded: Vec<&str> = SOURCES.iter().map(|(name, _)| *name).collect();
+        assert_eq!(embedded, there);
+    }
+}

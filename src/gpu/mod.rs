@@ -1,1 +1,33 @@
-//! GPU profiles.
+//! GPU profiles: what a card looks like to Burn, as data with its sources.
+//!
+//! The cards are in `profiles.toml`, embedded; a user adds others in `budgets.yaml` ([`Profiles::add_like`]).
+//! A figure never travels without its [`Provenance`], so that a report can name what was assumed.
+
+mod error;
+mod profile;
+mod profiles;
+mod sourced;
+
+pub use error::GpuError;
+pub use profile::{Limits, Profile};
+pub use profiles::{Overrides, Profiles};
+pub use sourced::{Provenance, Sourced};
+
+use sha2::{Digest, Sha256};
+
+/// The built-in cards, as they are shipped.
+const DATA: &str = include_str!("profiles.toml");
+
+/// A hash over the built-in data, in lower-case hexadecimal. A baseline that was made with another one is made anew.
+#[must_use]
+pub fn fingerprint() -> String {
+    hex_digest(DATA)
+}
+
+/// SHA-256 of a text, in lower-case hexadecimal.
+fn hex_digest(text: &str) -> String {
+    Sha256::digest(text)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}

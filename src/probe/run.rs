@@ -98,7 +98,7 @@ impl<B: Backend, Kind> Run<B, Kind> {
         if let Some(name) = unknown {
             events::send(&Event::UnknownInput {
                 name: name.clone(),
-                known: self.values.keys().cloned().collect(),
+                known: self.values.clone(),
             });
             std::process::exit(0);
         }

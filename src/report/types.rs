@@ -32,6 +32,24 @@ pub struct Report {
     pub verdicts: Vec<Verdict>,
     /// What was not done, and why.
     pub skipped: Vec<Skipped>,
+    /// Targets that never came as far as a model.
+    #[serde(default)]
+    pub problems: Vec<Problem>,
+}
+
+/// Why the models of a target could not be run at all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Problem {
+    /// The package.
+    pub package: String,
+    /// The target, where it came as far as one.
+    pub target: Option<String>,
+    /// A short, stable name: `build-failed`.
+    pub code: String,
+    /// What happened.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
 }
 
 /// Which program made the report.

@@ -45,13 +45,17 @@ pub(crate) const fn recorded(code: CUresult) -> Fault {
 }
 
 pub(crate) fn ensure(condition: bool, code: CUresult, detail: &'static str) -> Answer {
-    if condition { Ok(()) } else { Err(fault(code, detail)) }
+    if condition {
+        Ok(())
+    } else {
+        Err(fault(code, detail))
+    }
 }
 
 /// A pointer that a result is written through.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
-pub struct Out<T>(*mut T);
+pub(crate) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
     /// Writes the result; a null pointer is an invalid value.
@@ -67,6 +71,13 @@ impl<T> Out<T> {
             // SAFETY: CUDA's contract: a result pointer that is not null is valid for a write.
             unsafe { self.0.write_unaligned(value) }
         }
+    }
+
+    /// Writes `value` where the caller keeps one, and gives back what was there. The pointer was
+    /// checked to be one.
+    pub(crate) fn replace(self, value: T) -> T {
+        // SAFETY: CUDA's contract: a pointer to an object that the caller keeps is valid.
+        unsafe { self.0.replace(value) }
     }
 
     pub(crate) fn address(self) -> usize {
@@ -86,13 +97,9 @@ impl<T> Out<T> {
 /// A pointer that arguments are read from.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
-pub struct In<T>(*const T);
+pub(crate) struct In<T>(*const T);
 
 impl<T: Copy> In<T> {
-    pub(crate) fn is_null(self) -> bool {
-        self.0.is_null()
-    }
-
     pub(crate) fn get(self) -> Answer<T> {
         self.at(0)
     }
@@ -104,22 +111,14 @@ impl<T: Copy> In<T> {
         // of elements passed beside it.
         Ok(unsafe { self.0.add(index).read_unaligned() })
     }
-
-    pub(crate) fn address(self) -> usize {
-        self.0.addr()
-    }
 }
 
 /// A NUL-terminated text that the caller owns.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
-pub struct Text(*const c_char);
+pub(crate) struct Text(*const c_char);
 
 impl Text {
-    pub(crate) fn is_null(self) -> bool {
-        self.0.is_null()
-    }
-
     /// The bytes, valid while the call lasts.
     pub(crate) fn bytes<'call>(self) -> Answer<&'call [u8]> {
         ensure(!self.0.is_null(), INVALID_VALUE, "null_text")?;
@@ -134,7 +133,7 @@ macro_rules! driver_functions {
     ($( fn $name:ident ( $( $arg:ident : $type:ty ),* $(,)? ) $body:block )*) => { $(
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments, reason = "the signature is CUDA's")]
-        pub extern "C" fn $name($($arg: $type),*) -> $crate::abi::CUresult {
+        pub(crate) extern "C" fn $name($($arg: $type),*) -> $crate::abi::CUresult {
             let answer = || -> $crate::abi::Answer { $body };
             $crate::record::answer(stringify!($name), answer())
         }

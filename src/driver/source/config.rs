@@ -7,6 +7,8 @@ use std::str::FromStr;
 pub(crate) const VARIABLE: &str = "CARGO_VRAM_DRIVER_CONFIG";
 /// More cards than any machine that Burn runs on has.
 pub(crate) const MAX_DEVICES: usize = 16;
+/// Far below the range of addresses that are handed out.
+const MOST_MEMORY: u64 = 1 << 44;
 
 /// One card, as its driver describes it. All cards of a process are alike.
 pub(crate) struct Config {
@@ -66,7 +68,11 @@ impl Config {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let values = Values(text.lines().filter_map(|line| line.split_once('=')).collect());
+        let values = Values(
+            text.lines()
+                .filter_map(|line| line.split_once('='))
+                .collect(),
+        );
         // `forward` (count, and pass on to the real driver) is a mode still to come.
         if values.text("mode", "virtual") != "virtual" {
             return None;
@@ -80,7 +86,7 @@ impl Config {
             name: values.text("name", "Virtual GPU").to_owned(),
             devices: values.number("devices", 1).clamp(0, MAX_DEVICES),
             total,
-            available: values.number("available", total),
+            available: values.number("available", total).min(MOST_MEMORY),
             compute_capability,
             sm_count: values.number("sm_count", 58),
             warp_size: values.number("warp_size", 32),
@@ -113,7 +119,10 @@ impl Values<'_> {
     }
 
     fn number<T: FromStr>(&self, key: &str, default: T) -> T {
-        self.0.get(key).and_then(|value| value.trim().parse().ok()).unwrap_or(default)
+        self.0
+            .get(key)
+            .and_then(|value| value.trim().parse().ok())
+            .unwrap_or(default)
     }
 
     fn triple(&self, key: &str, default: [u32; 3]) -> [u32; 3] {
@@ -121,7 +130,10 @@ impl Values<'_> {
             let mut parts = text.split(',').map(|part| part.trim().parse().ok());
             Some([parts.next()??, parts.next()??, parts.next()??])
         };
-        self.0.get(key).and_then(|value| parse(value)).unwrap_or(default)
+        self.0
+            .get(key)
+            .and_then(|value| parse(value))
+            .unwrap_or(default)
     }
 
     fn version(&self, key: &str, default: (i32, i32)) -> (i32, i32) {
@@ -129,6 +141,9 @@ impl Values<'_> {
             let (major, minor) = text.trim().split_once('.')?;
             Some((major.parse().ok()?, minor.parse().ok()?))
         };
-        self.0.get(key).and_then(|value| parse(value)).unwrap_or(default)
+        self.0
+            .get(key)
+            .and_then(|value| parse(value))
+            .unwrap_or(default)
     }
 }

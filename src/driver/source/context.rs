@@ -76,7 +76,10 @@ pub(crate) fn device(ordinal: c_int) -> Answer<usize> {
 #[inline]
 pub(crate) fn current() -> Answer<usize> {
     card()?;
-    let device = CURRENT.get().top().ok_or(fault(INVALID_CONTEXT, "no_current_context"))?;
+    let device = CURRENT
+        .get()
+        .top()
+        .ok_or(fault(INVALID_CONTEXT, "no_current_context"))?;
     let alive = RETAINED[device].load(Ordering::Relaxed) > 0;
     ensure(alive, CONTEXT_IS_DESTROYED, "context_is_destroyed")?;
     Ok(device)
@@ -108,7 +111,9 @@ fn destroy(device: usize) {
 
 fn initialize() -> CUresult {
     static STARTED: OnceLock<()> = OnceLock::new();
-    let Some(config) = configured().filter(|config| config.devices > 0) else { return NO_DEVICE };
+    let Some(config) = configured().filter(|config| config.devices > 0) else {
+        return NO_DEVICE;
+    };
     STARTED.get_or_init(|| {
         record::start(config);
         clock::use_virtual_clock(config.virtual_clock);

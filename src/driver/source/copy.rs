@@ -1,13 +1,25 @@
 //! Copies and fills: ranges are checked, device memory reads as zeros, nothing else moves.
 
 use std::ffi::{c_uchar, c_uint, c_ushort};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::{Answer, INVALID_VALUE, In, ensure, fault};
 use crate::{context, memory, stream};
 
+static READS: AtomicU64 = AtomicU64::new(0);
+
+/// How often device memory was copied to the host.
+pub(crate) fn reads() -> u64 {
+    READS.load(Ordering::Relaxed)
+}
+
 /// Checks that the host's side of a copy is there.
 fn check_host(address: u64, bytes: usize) -> Answer {
-    ensure(address != 0 || bytes == 0, INVALID_VALUE, "null_host_memory")
+    ensure(
+        address != 0 || bytes == 0,
+        INVALID_VALUE,
+        "null_host_memory",
+    )
 }
 
 /// Writes to the host what device memory holds, as far as anyone can know: zeros.
@@ -28,6 +40,7 @@ fn upload(to: u64, from: u64, bytes: usize) -> Answer {
 
 fn download(to: u64, from: u64, bytes: usize) -> Answer {
     memory::check(from, bytes as u64)?;
+    READS.fetch_add(1, Ordering::Relaxed);
     zero_host(to, bytes)
 }
 
@@ -38,7 +51,10 @@ fn on_device(to: u64, from: u64, bytes: usize) -> Answer {
 
 /// A copy whose two sides are told by their addresses alone.
 fn unified(to: u64, from: u64, bytes: usize) -> Answer {
-    match (memory::holding(to).is_some(), memory::holding(from).is_some()) {
+    match (
+        memory::holding(to).is_some(),
+        memory::holding(from).is_some(),
+    ) {
         (true, true) => on_device(to, from, bytes),
         (true, false) => upload(to, from, bytes),
         (false, true) => download(to, from, bytes),
@@ -59,7 +75,7 @@ fn unified(to: u64, from: u64, bytes: usize) -> Answer {
 /// `CUDA_MEMCPY2D`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Copy2d {
+pub(crate) struct Copy2d {
     source: Side,
     destination: Side,
     width: usize,
@@ -96,11 +112,19 @@ impl Side {
             DEVICE | UNIFIED => self.device,
             _ => return Err(fault(INVALID_VALUE, "memory_type")),
         };
-        let pitch = if self.pitch == 0 { self.x + width } else { self.pitch };
+        let pitch = if self.pitch == 0 {
+            self.x + width
+        } else {
+            self.pitch
+        };
         ensure(self.x + width <= pitch, INVALID_VALUE, "pitch")?;
-        let on_host = self.kind == HOST
-            || (self.kind == UNIFIED && memory::holding(base).is_none());
-        Ok(Rows { start: base + (self.y * pitch + self.x) as u64, pitch, on_host })
+        let on_host =
+            self.kind == HOST || (self.kind == UNIFIED && memory::holding(base).is_none());
+        Ok(Rows {
+            start: base + (self.y * pitch + self.x) as u64,
+            pitch,
+            on_host,
+        })
     }
 }
 
@@ -129,6 +153,9 @@ fn plane(copy: In<Copy2d>) -> Answer {
     }
     from.check(width, height)?;
     to.check(width, height)?;
+    if to.on_host && !from.on_host {
+        READS.fetch_add(1, Ordering::Relaxed);
+    }
     for row in (0..height).filter(|_| to.on_host) {
         let offset = |rows: &Rows| rows.start + (row * rows.pitch) as u64;
         if from.on_host {
@@ -143,7 +170,9 @@ fn plane(copy: In<Copy2d>) -> Answer {
 fn fill(address: u64, element: usize, count: usize) -> Answer {
     let aligned = address.is_multiple_of(element as u64);
     ensure(aligned, INVALID_VALUE, "alignment")?;
-    let bytes = element.checked_mul(count).ok_or(fault(INVALID_VALUE, "size"))?;
+    let bytes = element
+        .checked_mul(count)
+        .ok_or(fault(INVALID_VALUE, "size"))?;
     memory::check(address, bytes as u64)
 }
 
@@ -151,7 +180,11 @@ fn fill_plane(address: u64, pitch: usize, element: usize, width: usize, height: 
     if width == 0 || height == 0 {
         return Ok(());
     }
-    ensure(height == 1 || width * element <= pitch, INVALID_VALUE, "pitch")?;
+    ensure(
+        height == 1 || width * element <= pitch,
+        INVALID_VALUE,
+        "pitch",
+    )?;
     memory::check(address, ((height - 1) * pitch + width * element) as u64)
 }
 

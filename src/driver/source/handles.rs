@@ -34,14 +34,26 @@ const GENERATION_MASK: u64 = (1 << (SLOT_SHIFT - GENERATION_SHIFT)) - 1;
 impl<T> Handles<T> {
     /// `tag` tells kinds apart; not zero.
     pub(crate) const fn new(tag: u64) -> Self {
-        Self { tag, slots: Mutex::new(Slots { slots: Vec::new(), free: Vec::new() }) }
+        Self {
+            tag,
+            slots: Mutex::new(Slots {
+                slots: Vec::new(),
+                free: Vec::new(),
+            }),
+        }
     }
 
     pub(crate) fn insert(&self, value: T) -> u64 {
         let mut slots = lock(&self.slots);
-        let index = slots.free.pop().map_or(slots.slots.len(), |index| index as usize);
+        let index = slots
+            .free
+            .pop()
+            .map_or(slots.slots.len(), |index| index as usize);
         if index == slots.slots.len() {
-            slots.slots.push(Slot { generation: 0, value: None });
+            slots.slots.push(Slot {
+                generation: 0,
+                value: None,
+            });
         }
         let slot = &mut slots.slots[index];
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
@@ -85,6 +97,10 @@ impl<T> Slots<T> {
     fn alive(&mut self, index: usize, handle: u64) -> Option<&mut T> {
         let slot = self.slots.get_mut(index)?;
         let generation = handle >> GENERATION_SHIFT & GENERATION_MASK;
-        if slot.generation == generation { slot.value.as_mut() } else { None }
+        if slot.generation == generation {
+            slot.value.as_mut()
+        } else {
+            None
+        }
     }
 }

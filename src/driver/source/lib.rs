@@ -6,7 +6,6 @@
 //!
 //! Built by bare `rustc`, with the standard library and nothing else.
 
-#![expect(non_snake_case, reason = "the exported names are CUDA's")]
 #![warn(clippy::undocumented_unsafe_blocks, unreachable_pub)]
 
 #[macro_use]

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct Timespec {
+pub(crate) struct Timespec {
     pub(crate) seconds: i64,
     pub(crate) nanoseconds: i64,
 }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use crate::abi::{
-    Answer, Fault, INVALID_VALUE, In, OUT_OF_MEMORY, Out, ensure, fault, recorded,
-};
+use crate::abi::{Answer, Fault, INVALID_VALUE, In, OUT_OF_MEMORY, Out, ensure, fault, recorded};
 use crate::config::{Config, MAX_DEVICES};
 use crate::handles::lock;
 use crate::record::Line;
@@ -61,7 +59,11 @@ static MEMORY: Mutex<Memory> = Mutex::new(Memory {
 impl Memory {
     /// The next free range, after the last one handed out, so that a stale address stays stale.
     fn place(&mut self, bytes: u64) -> Option<u64> {
-        let alignment = if bytes < LARGE_ALIGNMENT { SMALL_ALIGNMENT } else { LARGE_ALIGNMENT };
+        let alignment = if bytes < LARGE_ALIGNMENT {
+            SMALL_ALIGNMENT
+        } else {
+            LARGE_ALIGNMENT
+        };
         for start in [self.next, FIRST_ADDRESS] {
             let mut candidate = start.next_multiple_of(alignment);
             for allocation in self.live.range(start..).map(|(_, allocation)| allocation) {
@@ -103,11 +105,23 @@ pub(crate) fn reserve(card: &Config, device: usize, bytes: usize, kind: Kind) ->
     let mut memory = lock(&MEMORY);
     let held = memory.reserved[device];
     let available = card.available.saturating_sub(held);
-    let place = if bytes <= available { memory.place(bytes) } else { None };
+    let place = if bytes <= available {
+        memory.place(bytes)
+    } else {
+        None
+    };
     let Some(address) = place else {
         return Err(refuse(device, bytes, kind, held, available));
     };
-    memory.live.insert(address, Allocation { address, bytes, device, kind });
+    memory.live.insert(
+        address,
+        Allocation {
+            address,
+            bytes,
+            device,
+            kind,
+        },
+    );
     memory.reserved[device] = held + bytes;
     memory.peak = memory.peak.max(memory.reserved.iter().sum());
     Line::new("alloc")
@@ -145,8 +159,12 @@ fn release(address: u64) -> Answer {
 /// Frees what a destroyed context still held.
 pub(crate) fn free_all(device: usize) {
     let mut memory = lock(&MEMORY);
-    let left: Vec<_> =
-        memory.live.values().filter(|allocation| allocation.device == device).copied().collect();
+    let left: Vec<_> = memory
+        .live
+        .values()
+        .filter(|allocation| allocation.device == device)
+        .copied()
+        .collect();
     for allocation in left {
         memory.release(allocation);
     }

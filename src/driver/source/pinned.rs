@@ -20,8 +20,12 @@ struct Pinned {
     peak: u64,
 }
 
-static PINNED: Mutex<Pinned> =
-    Mutex::new(Pinned { live: BTreeMap::new(), registered: BTreeMap::new(), total: 0, peak: 0 });
+static PINNED: Mutex<Pinned> = Mutex::new(Pinned {
+    live: BTreeMap::new(),
+    registered: BTreeMap::new(),
+    total: 0,
+    peak: 0,
+});
 
 pub(crate) fn peak() -> u64 {
     lock(&PINNED).peak
@@ -45,7 +49,10 @@ fn allocate(bytes: usize) -> Answer<u64> {
     pinned.live.insert(address.addr() as u64, bytes);
     pinned.total += bytes as u64;
     pinned.peak = pinned.peak.max(pinned.total);
-    Line::new("pinned").with("bytes", bytes).with("total", pinned.total).write();
+    Line::new("pinned")
+        .with("bytes", bytes)
+        .with("total", pinned.total)
+        .write();
     Ok(address.expose_provenance() as u64)
 }
 
@@ -54,18 +61,28 @@ fn free(address: u64) -> Answer {
     let bytes = pinned.live.remove(&address);
     let bytes = bytes.ok_or(fault(INVALID_VALUE, "not_pinned_memory"))?;
     pinned.total -= bytes as u64;
-    Line::new("unpinned").with("bytes", bytes).with("total", pinned.total).write();
+    Line::new("unpinned")
+        .with("bytes", bytes)
+        .with("total", pinned.total)
+        .write();
     // SAFETY: the mapping is ours, was live until now, and its owner gave it back.
-    unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(address as usize), bytes) };
+    unsafe {
+        libc::munmap(
+            std::ptr::with_exposed_provenance_mut(address as usize),
+            bytes,
+        )
+    };
     Ok(())
 }
 
 fn holds(address: u64) -> bool {
     let pinned = lock(&PINNED);
-    [&pinned.live, &pinned.registered].into_iter().any(|ranges| {
-        let last = ranges.range(..=address).next_back();
-        last.is_some_and(|(start, bytes)| address < start + *bytes as u64)
-    })
+    [&pinned.live, &pinned.registered]
+        .into_iter()
+        .any(|ranges| {
+            let last = ranges.range(..=address).next_back();
+            last.is_some_and(|(start, bytes)| address < start + *bytes as u64)
+        })
 }
 
 driver_functions! {

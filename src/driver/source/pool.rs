@@ -87,7 +87,7 @@ driver_functions! {
 /// The beginning of `CUmemPoolProps`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct PoolProperties {
+pub(crate) struct PoolProperties {
     allocation: u32,
     handles: u32,
     location_kind: u32,

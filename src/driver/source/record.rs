@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::{Answer, CUresult, NOT_READY, SUCCESS};
 use crate::config::Config;
-use crate::{clock, launch, libc, memory, pinned};
+use crate::{clock, copy, launch, libc, memory, pinned};
 
 pub(crate) const VERSION: u32 = 1;
 const LONGEST_LINE: usize = 1024;
@@ -26,7 +26,10 @@ pub(crate) struct Line {
 
 impl Line {
     pub(crate) fn new(event: &str) -> Self {
-        let mut line = Self { bytes: [0; LONGEST_LINE], length: 0 };
+        let mut line = Self {
+            bytes: [0; LONGEST_LINE],
+            length: 0,
+        };
         line.put(format_args!("{event} t={}", clock::real_nanoseconds()));
         line
     }
@@ -66,7 +69,13 @@ impl Line {
         self.length = self.length.min(LONGEST_LINE - 1);
         self.bytes[self.length] = b'\n';
         // SAFETY: the buffer is this line's own, and longer than the count.
-        unsafe { libc::write(file.as_raw_fd(), self.bytes.as_ptr().cast(), self.length + 1) };
+        unsafe {
+            libc::write(
+                file.as_raw_fd(),
+                self.bytes.as_ptr().cast(),
+                self.length + 1,
+            )
+        };
     }
 }
 
@@ -76,7 +85,11 @@ impl fmt::Write for Line {
         let bytes = text.as_bytes().get(..room).unwrap_or(text.as_bytes());
         self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
         self.length += bytes.len();
-        if bytes.len() < text.len() { Err(fmt::Error) } else { Ok(()) }
+        if bytes.len() < text.len() {
+            Err(fmt::Error)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -108,7 +121,10 @@ extern "C" fn end() {
 
 pub(crate) fn module_loaded(ptx_bytes: usize, functions: usize) {
     MODULES.fetch_add(1, Ordering::Relaxed);
-    Line::new("module").with("ptx", ptx_bytes).with("functions", functions).write();
+    Line::new("module")
+        .with("ptx", ptx_bytes)
+        .with("functions", functions)
+        .write();
 }
 
 /// The counters, in one line.
@@ -116,6 +132,7 @@ pub(crate) fn totals() {
     let (reserved, peak) = memory::reserved_and_peak();
     Line::new("launches")
         .with("count", launch::count())
+        .with("reads", copy::reads())
         .with("modules", MODULES.load(Ordering::Relaxed))
         .with("pinned_peak", pinned::peak())
         .with("reserved_peak", peak)

@@ -1,0 +1,284 @@
+//! Holds budgets against runs.
+
+use super::source::{Position, Span, Spanned};
+use super::types::{Budgets, Limit, Limits, ModelBudget};
+use crate::bytes::Bytes;
+use crate::report::{Metric, Mode, Oom, Pass, Peak, Phase, Rule, Run, Status, Verdict};
+
+const METRICS: [Metric; 3] = [Metric::Live, Metric::Reserved, Metric::Process];
+
+/// What the budgets say about each run: one verdict a limit, one an out of memory, one a run without limits.
+///
+/// `file` is the budget file, relative to the workspace root. Over means more than the limit.
+///
+/// A run that died proves by its figures that a limit was exceeded, and never that one was kept: such a verdict is
+/// [`Status::Error`]. Of the pass that ran out of memory there is that verdict alone, next to limits it had exceeded.
+#[must_use]
+pub fn judge(runs: &[Run], budgets: &Budgets, file: &str) -> Vec<Verdict> {
+    runs.iter()
+        .flat_map(|run| Judge { run, budgets, file }.verdicts())
+        .collect()
+}
+
+struct Judge<'a> {
+    run: &'a Run,
+    budgets: &'a Budgets,
+    file: &'a str,
+}
+
+impl Judge<'_> {
+    fn verdicts(&self) -> Vec<Verdict> {
+        let mut verdicts: Vec<Verdict> = self
+            .run
+            .oom
+            .iter()
+            .map(|oom| self.out_of_memory(oom))
+            .collect();
+        match self.budget() {
+            Some(budget) => self.limits(budget, &mut verdicts),
+            None => verdicts.push(Verdict {
+                file: Some(self.file.to_owned()),
+                ..self.verdict(
+                    Rule::Budget,
+                    Status::Warn,
+                    format!("`{}` has no budget", self.name()),
+                )
+            }),
+        }
+        verdicts
+    }
+
+    fn budget(&self) -> Option<&ModelBudget> {
+        let run = self.run;
+        self.budgets
+            .for_model(&run.package, &run.model)
+            .into_iter()
+            .find(|budget| budget.name.value == self.name())
+    }
+
+    /// The name of the run's budget.
+    fn name(&self) -> &str {
+        self.run.budget.as_deref().unwrap_or(&self.run.model)
+    }
+
+    fn limits(&self, budget: &ModelBudget, verdicts: &mut Vec<Verdict>) {
+        let gpu = &self.run.gpu.id;
+        let declared = self.budgets.gpu.as_ref().map(|gpu| gpu.value.as_str());
+        let Some(limits) = budget.limits_on(gpu, declared) else {
+            let message = format!("`{}` has no limits for `{gpu}`: unjudged", self.name());
+            verdicts.push(self.written_at(
+                budget.name.span,
+                self.verdict(Rule::Budget, Status::Warn, message),
+            ));
+            return;
+        };
+        let peaks = &self.run.peaks;
+        for (pass, limits, peak) in [
+            (Pass::Warm, &limits.warm, &peaks.warm),
+            (Pass::Cold, &limits.cold, &peaks.cold),
+        ] {
+            verdicts.extend(
+                METRICS
+                    .iter()
+                    .filter_map(|&metric| self.limit(pass, metric, limits, peak)),
+            );
+        }
+    }
+
+    fn limit(&self, pass: Pass, metric: Metric, limits: &Limits, peak: &Peak) -> Option<Verdict> {
+        let limit = limits.get(metric)?;
+        // The one that is reported while neither is exceeded.
+        let last = limit.fail.or(limit.warn)?;
+        let figure = format!("{} {}", pass_name(pass), metric_name(metric));
+        let actual = match metric {
+            Metric::Live => peak.live,
+            Metric::Reserved => peak.reserved,
+            Metric::Process => peak.process,
+        };
+        let (status, decided, message) = match actual {
+            Some(actual) => match over(limit, actual) {
+                Some((status, decided)) => (
+                    status,
+                    decided,
+                    self.exceeded(metric, &figure, actual, status, decided),
+                ),
+                None if self.ended_in(pass) => return None,
+                None => match self.unfinished() {
+                    Some(why) => (
+                        Status::Error,
+                        last,
+                        format!("{figure} cannot be judged: {why} at {actual}"),
+                    ),
+                    None => (
+                        Status::Pass,
+                        last,
+                        format!(
+                            "{figure}{} {actual} is within its limit of {}",
+                            self.assumed(metric),
+                            last.value
+                        ),
+                    ),
+                },
+            },
+            None if self.run.oom.is_some() => return None,
+            None => {
+                let why = self
+                    .unfinished()
+                    .unwrap_or_else(|| "the run gave no such figure".to_owned());
+                (
+                    Status::Error,
+                    last,
+                    format!("{figure} cannot be judged: {why}"),
+                )
+            }
+        };
+        let verdict = Verdict {
+            pass: Some(pass),
+            metric: Some(metric),
+            limit: Some(decided.value),
+            actual,
+            ..self.verdict(Rule::Budget, status, message)
+        };
+        Some(self.written_at(decided.span, verdict))
+    }
+
+    fn exceeded(
+        &self,
+        metric: Metric,
+        figure: &str,
+        actual: Bytes,
+        status: Status,
+        limit: Spanned<Bytes>,
+    ) -> String {
+        let kind = if status == Status::Warn {
+            "warning limit"
+        } else {
+            "limit"
+        };
+        let by = actual.saturating_sub(limit.value);
+        format!(
+            "{figure}{} {actual} is over its {kind} of {} by {by}",
+            self.assumed(metric),
+            limit.value
+        )
+    }
+
+    /// A process figure of an estimate rests on a context that nobody measured.
+    fn assumed(&self, metric: Metric) -> &'static str {
+        let run = self.run;
+        let assumed = metric == Metric::Process
+            && run.mode == Mode::Estimate
+            && run
+                .assumptions
+                .iter()
+                .any(|sentence| sentence.to_lowercase().contains("context"));
+        if assumed { " (context assumed)" } else { "" }
+    }
+
+    fn ended_in(&self, pass: Pass) -> bool {
+        self.run.oom.as_ref().is_some_and(|oom| oom.pass == pass)
+    }
+
+    fn unfinished(&self) -> Option<String> {
+        self.run
+            .error
+            .as_ref()
+            .map(|error| format!("the run ended early (`{}`)", error.code))
+    }
+
+    fn out_of_memory(&self, oom: &Oom) -> Verdict {
+        let step = oom
+            .step
+            .map(|step| format!(" of step {step}"))
+            .unwrap_or_default();
+        let phase = oom
+            .phase
+            .map(|phase| format!(", {}", phase_name(phase)))
+            .unwrap_or_default();
+        let Oom {
+            requested,
+            reserved,
+            available,
+            ..
+        } = oom;
+        let message = format!(
+            "out of memory on `{}` in the {} pass{step}{phase}: {requested} were asked for, {reserved} were reserved and {available} left",
+            self.run.gpu.id,
+            pass_name(oom.pass),
+        );
+        Verdict {
+            pass: Some(oom.pass),
+            limit: Some(self.run.gpu.available_bytes),
+            actual: reserved.0.checked_add(requested.0).map(Bytes),
+            ..self.verdict(Rule::Oom, Status::Fail, message)
+        }
+    }
+
+    fn written_at(&self, span: Span, verdict: Verdict) -> Verdict {
+        let Position { line, column } = self.budgets.position(span);
+        Verdict {
+            file: Some(self.file.to_owned()),
+            line: Some(line),
+            column: Some(column),
+            ..verdict
+        }
+    }
+
+    fn verdict(&self, rule: Rule, status: Status, message: String) -> Verdict {
+        Verdict {
+            package: self.run.package.clone(),
+            model: self.name().to_owned(),
+            mode: self.run.mode,
+            gpu: self.run.gpu.id.clone(),
+            pass: None,
+            metric: None,
+            rule,
+            limit: None,
+            actual: None,
+            baseline: None,
+            status,
+            message,
+            file: None,
+            line: None,
+            column: None,
+        }
+    }
+}
+
+/// The worst that a figure exceeds.
+fn over(limit: &Limit<Bytes>, actual: Bytes) -> Option<(Status, Spanned<Bytes>)> {
+    let exceeded = |limit: Option<Spanned<Bytes>>| limit.filter(|limit| actual > limit.value);
+    exceeded(limit.fail)
+        .map(|fail| (Status::Fail, fail))
+        .or_else(|| exceeded(limit.warn).map(|warn| (Status::Warn, warn)))
+}
+
+const fn pass_name(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Cold => "cold",
+        Pass::Warm => "warm",
+        Pass::Traced => "traced",
+    }
+}
+
+const fn metric_name(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Live => "live",
+        Metric::Reserved => "reserved",
+        Metric::Process => "process",
+    }
+}
+
+const fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Context => "before the model",
+        Phase::Model => "making the model",
+        Phase::Batch => "batch",
+        Phase::Forward => "forward",
+        Phase::Backward => "backward",
+        Phase::Optimizer => "optimizer",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! Budgets held against runs.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::report::{Autotune, Gpu, Peaks, RunError};
+
+const MIB: u64 = 1 << 20;
+
+const FILE: &str = "\
+version: 1
+gpu: l4
+models:
+  a:
+    live: 900 MiB
+    reserved: { fail: 2 GiB, warn: 1.5 GiB }
+    process: 3 GiB
+    cold: { reserved: 6 GiB }
+    gpus: { h200: { reserved: 4 GiB } }
+  a-b128: { model: a, inputs: { batch_size: 128 }, reserved: 5 GiB }
+  warned: { reserved: { warn: 1 GiB } }
+  bare: {}
+";
+
+fn budgets() -> Budgets {
+    Budgets::parse(FILE.as_bytes(), "budgets.yaml", &["l4", "h200"]).unwrap()
+}
+
+fn run(model: &str, gpu: &str) -> Run {
+    let peak = |live, reserved, process| Peak {
+        live: Some(Bytes(live * MIB)),
+        reserved: Some(Bytes(reserved * MIB)),
+        process: Some(Bytes(process * MIB)),
+    };
+    Run {
+        model: model.to_owned(),
+        package: "p".to_owned(),
+        budget: None,
+        mode: Mode::Estimate,
+        task: None,
+        burn: "0.21.0".to_owned(),
+        inputs: BTreeMap::new(),
+        gpu: Gpu {
+            id: gpu.to_owned(),
+            name: gpu.to_owned(),
+            total_bytes: Bytes(24 << 30),
+            available_bytes: Bytes(23 << 30),
+            driver: String::new(),
+        },
+        parameters: None,
+        peaks: Peaks {
+            warm: peak(800, 1024, 1500),
+            cold: peak(800, 4096, 4500),
+        },
+        steps: Vec::new(),
+        oom: None,
+        autotune: Autotune::default(),
+        streams: 1,
+        device_reads: 0,
+        assumptions: Vec::new(),
+        error: None,
+        seconds: 0.0,
+    }
+}
+
+/// Every verdict in a line.
+fn judged(run: Run) -> Vec<String> {
+    judge(&[run], &budgets(), "budgets.yaml")
+        .into_iter()
+        .map(|verdict| {
+            let place = verdict
+                .line
+                .zip(verdict.column)
+                .map(|(line, column)| format!("{line}:{column} "))
+                .unwrap_or_default();
+            format!(
+                "{place}{:?} {:?} {}: {}",
+                verdict.rule, verdict.status, verdict.model, verdict.message
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn each_limit_gives_a_verdict_at_its_place() {
+    assert_eq!(
+        judged(run("a", "l4")),
+        [
+            "5:11 Budget Pass a: warm live 800 MiB is within its limit of 900 MiB",
+            "6:23 Budget Pass a: warm reserved 1 GiB is within its limit of 2 GiB",
+            "7:14 Budget Pass a: warm process 1.46 GiB is within its limit of 3 GiB",
+            "8:23 Budget Pass a: cold reserved 4 GiB is within its limit of 6 GiB",
+        ]
+    );
+}
+
+#[test]
+fn a_figure_at_its_limit_is_within_and_a_byte_more_is_over() {
+    let mut at = run("a", "l4");
+    at.peaks.warm.live = Some(Bytes(900 * MIB));
+    assert_eq!(
+        judged(at.clone())[0],
+        "5:11 Budget Pass a: warm live 900 MiB is within its limit of 900 MiB"
+    );
+    at.peaks.warm.live = Some(Bytes(900 * MIB + 1));
+    assert_eq!(
+        judged(at)[0],
+        "5:11 Budget Fail a: warm live 900 MiB is over its limit of 900 MiB by 1 B"
+    );
+}
+
+#[test]
+fn a_figure_between_warn_and_fail_is_a_warning_at_the_warn() {
+    let mut between = run("a", "l4");
+    between.peaks.warm.reserved = Some(Bytes(1600 * MIB));
+    assert_eq!(
+        judged(between.clone())[1],
+        "6:36 Budget Warn a: warm reserved 1.56 GiB is over its warning limit of 1.50 GiB by 64 MiB"
+    );
+    between.peaks.warm.reserved = Some(Bytes(2366 * MIB));
+    assert_eq!(
+        judged(between)[1],
+        "6:23 Budget Fail a: warm reserved 2.31 GiB is over its limit of 2 GiB by 318 MiB"
+    );
+}
+
+#[test]
+fn a_warning_alone_is_a_limit() {
+    assert_eq!(
+        judged(run("warned", "l4")),
+        ["11:31 Budget Pass warned: warm reserved 1 GiB is within its limit of 1 GiB"]
+    );
+}
+
+#[test]
+fn another_card_inherits_nothing() {
+    assert_eq!(
+        judged(run("a", "h200")),
+        ["9:31 Budget Pass a: warm reserved 1 GiB is within its limit of 4 GiB"]
+    );
+}
+
+#[test]
+fn a_card_without_limits_is_unjudged() {
+    assert_eq!(
+        judged(run("a", "t4")),
+        ["4:3 Budget Warn a: `a` has no limits for `t4`: unjudged"]
+    );
+    assert_eq!(
+        judged(run("bare", "l4")),
+        ["12:3 Budget Warn bare: `bare` has no limits for `l4`: unjudged"]
+    );
+}
+
+#[test]
+fn a_model_without_budget_is_a_warning() {
+    assert_eq!(
+        judged(run("other", "l4")),
+        ["Budget Warn other: `other` has no budget"]
+    );
+}
+
+#[test]
+fn a_budget_of_another_name_is_judged_for_itself_alone() {
+    let named = Run {
+        budget: Some("a-b128".to_owned()),
+        ..run("a", "l4")
+    };
+    assert_eq!(
+        judged(named),
+        ["10:62 Budget Pass a-b128: warm reserved 1 GiB is within its limit of 5 GiB"]
+    );
+}
+
+#[test]
+fn a_missing_figure_is_an_error_and_never_within() {
+    let mut missing = run("a", "h200");
+    missing.peaks.warm.reserved = None;
+    assert_eq!(
+        judged(missing),
+        ["9:31 Budget Error a: warm reserved cannot be judged: the run gave no such figure"]
+    );
+}
+
+#[test]
+fn a_run_that_died_can_fail_and_cannot_pass() {
+    let mut died = run("a", "h200");
+    died.error = Some(RunError {
+        code: "model-panicked".to_owned(),
+        message: String::new(),
+        help: None,
+    });
+    assert_eq!(
+        judged(died.clone()),
+        [
+            "9:31 Budget Error a: warm reserved cannot be judged: the run ended early (`model-panicked`) at 1 GiB"
+        ]
+    );
+    died.peaks.warm.reserved = Some(Bytes(5000 * MIB));
+    assert_eq!(
+        judged(died),
+        ["9:31 Budget Fail a: warm reserved 4.88 GiB is over its limit of 4 GiB by 904 MiB"]
+    );
+}
+
+#[test]
+fn out_of_memory_fails_whatever_the_budget_says() {
+    let oom = Oom {
+        pass: Pass::Warm,
+        step: Some(1),
+        phase: Some(Phase::Optimizer),
+        kernel: None,
+        requested: Bytes(21 << 30),
+        reserved: Bytes(20 << 30),
+        available: Bytes(3 << 30),
+    };
+    let mut out = run("a", "h200");
+    out.oom = Some(oom);
+    let said = "Oom Fail a: out of memory on `h200` in the warm pass of step 1, optimizer: 21 GiB were asked for, 20 GiB were reserved and 3 GiB left";
+    // Within its limit up to the moment it ended: no praise for that.
+    assert_eq!(judged(out.clone()), [said]);
+    // Over a limit before it ended: both are true.
+    out.peaks.warm.reserved = Some(Bytes(20 << 30));
+    assert_eq!(judged(out.clone()).len(), 2);
+    out.peaks.warm.reserved = None;
+    assert_eq!(judged(out.clone()), [said]);
+    out.gpu.id = "t4".to_owned();
+    assert_eq!(judged(out.clone()).len(), 2);
+    out.model = "other".to_owned();
+    assert!(judged(out)[0].starts_with("Oom Fail other:"));
+}
+
+#[test]
+fn a_process_figure_says_that_its_context_is_assumed() {
+    let mut assumed = run("a", "l4");
+    assumed.assumptions = vec!["CUDA context of l4: assumed".to_owned()];
+    assert_eq!(
+        judged(assumed.clone())[2],
+        "7:14 Budget Pass a: warm process (context assumed) 1.46 GiB is within its limit of 3 GiB"
+    );
+    assumed.mode = Mode::Measure;
+    assert_eq!(
+        judged(assumed)[2],
+        "7:14 Budget Pass a: warm process 1.46 GiB is within its limit of 3 GiB"
+    );
+}

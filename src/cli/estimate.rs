@@ -1,0 +1,43 @@
+//! `cargo vram estimate`: what the models need on a card, without one.
+
+use clap::Args;
+
+use super::exit::Exit;
+use super::options::{Inputs, Loudness, Output, Packages, Running};
+use super::{Stopped, pipeline};
+
+/// Estimate what models need, on a virtual GPU
+///
+/// Nothing is judged: the exit code tells only whether it could be done.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cargo vram estimate                               every model, on the card of budgets.yaml
+  cargo vram estimate -m resnet18 --gpu a100-80gb   one model, another card
+  cargo vram estimate --set batch_size=64 --message-format json -o report.json")]
+pub(super) struct Estimate {
+    #[command(flatten)]
+    running: Running,
+    #[command(flatten)]
+    inputs: Inputs,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    packages: Packages,
+}
+
+impl Estimate {
+    pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
+        let prepared = pipeline::prepare(&self.packages, self.running.budgets.as_deref())?;
+        let folder = pipeline::scratch(&prepared.workspace)?;
+        let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
+        let cases = pipeline::cases(&prepared, &models, &self.running, &self.inputs.values())?;
+        let runs = pipeline::estimate(&prepared, &cases, &self.running, loudness, folder.path())?;
+        let mut report = pipeline::report(&prepared, &models, &self.running, runs);
+        let headline = cases.first().map_or_else(String::new, |case| {
+            format!("estimated on a virtual {} ({}); no GPU was used", case.profile.name, case.profile.total.value)
+        });
+        pipeline::write(&mut report, &self.output, loudness, &headline, false)?;
+        Ok(Exit::of_errors(&report))
+    }
+}

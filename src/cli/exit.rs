@@ -1,0 +1,75 @@
+//! Every exit code, with its sentence.
+
+use std::process::ExitCode;
+
+use crate::report::{Report, Status};
+use crate::run::code;
+
+/// How a command ends. Where several apply, the highest in the order of `rank` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Within budget (warnings allowed), or nothing to judge.
+    Success,
+    /// Over budget, regressed, leaking or out of memory; `check` alone.
+    OverBudget,
+    /// Could not complete: a build failed, a model died or timed out, a GPU is unusable.
+    Incomplete,
+    /// Command line, configuration or versions unusable.
+    Unusable,
+}
+
+/// The exit codes, as `--help` shows them.
+pub(crate) const HELP: &str = "\
+Exit codes:
+  0    within budget (warnings allowed)
+  100  over budget, regressed, leaking or out of memory (`check` alone)
+  101  could not complete: a build failed, a model died or timed out, a GPU is unusable
+  2    command line, configuration or versions unusable";
+
+impl Exit {
+    fn rank(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::OverBudget => 1,
+            Self::Incomplete => 2,
+            Self::Unusable => 3,
+        }
+    }
+
+    /// The one that applies of two.
+    pub(crate) fn or(self, other: Self) -> Self {
+        if other.rank() > self.rank() { other } else { self }
+    }
+
+    /// What a report's errors alone call for.
+    pub(crate) fn of_errors(report: &Report) -> Self {
+        let problems = report.problems.iter().map(|problem| problem.code.as_str());
+        let errors = report.runs.iter().filter_map(|run| run.error.as_ref().map(|error| error.code.as_str()));
+        problems
+            .chain(errors)
+            .map(|code| if code::is_configuration(code) { Self::Unusable } else { Self::Incomplete })
+            .fold(Self::Success, Self::or)
+    }
+
+    /// What a judged report calls for.
+    pub(crate) fn of_judged(report: &Report, deny_warnings: bool) -> Self {
+        let verdicts = report.verdicts.iter().map(|verdict| match verdict.status {
+            Status::Fail => Self::OverBudget,
+            Status::Warn if deny_warnings => Self::OverBudget,
+            Status::Error => Self::Incomplete,
+            _ => Self::Success,
+        });
+        verdicts.fold(Self::of_errors(report), Self::or)
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Success => 0,
+            Exit::OverBudget => 100,
+            Exit::Incomplete => 101,
+            Exit::Unusable => 2,
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! The command line: one file a command, each of which parses, calls, renders, and tells how it ended.
+
+mod check;
+mod doctor;
+mod estimate;
+mod exit;
+mod gpus;
+mod init;
+mod list;
+mod options;
+mod pipeline;
+mod schema;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use exit::Exit;
+use options::Loudness;
+
+/// Budgets for the GPU memory of Burn models: estimated without a GPU, and a gate for CI.
+#[derive(Debug, Parser)]
+#[command(name = "cargo", bin_name = "cargo", disable_help_subcommand = true)]
+struct Cargo {
+    #[command(subcommand)]
+    command: CargoCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum CargoCommand {
+    Vram(Vram),
+}
+
+/// Budgets for the GPU memory of Burn models: estimated without a GPU, and a gate for CI
+///
+/// Builds the Burn models that a workspace declares, runs their real training step on the CUDA backend over a
+/// virtual GPU, and compares what it holds with the limits in budgets.yaml.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true, after_help = concat!("\
+Examples:
+  cargo vram init                      write a benchmark, its Cargo.toml entries and a first budgets.yaml
+  cargo vram check                     judge every model against budgets.yaml
+  cargo vram estimate --gpu h200       what the models need, on another card
+  cargo vram estimate -m 'resnet*' --set batch_size=128 --gpu l4
+"))]
+struct Vram {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    loudness: Loudness,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Init(init::Init),
+    List(list::List),
+    Estimate(estimate::Estimate),
+    Check(check::Check),
+    Doctor(doctor::Doctor),
+    Gpus(gpus::Gpus),
+    Schema(schema::Schema),
+}
+
+/// Why a command ended before it had something to show.
+type Stopped = miette::Report;
+
+/// Runs the command line. Whatever goes wrong is said on standard error, with what to do about it.
+pub fn main() -> ExitCode {
+    let arguments = std::env::args_os().enumerate();
+    // Called by Cargo, the first argument is `vram`; called directly, it need not be.
+    let own: Vec<_> = arguments.filter(|(at, argument)| *at != 1 || argument != "vram").map(|(_, argument)| argument).collect();
+    let mut arguments = vec!["cargo".into(), "vram".into()];
+    arguments.extend(own.into_iter().skip(1));
+    let Cargo {
+        command: CargoCommand::Vram(Vram { command, loudness }),
+    } = match Cargo::try_parse_from(arguments) {
+        Ok(cargo) => cargo,
+        Err(error) => {
+            let code = if error.use_stderr() { Exit::Unusable } else { Exit::Success };
+            // Nothing is left to do where even this cannot be written.
+            let _ = error.print();
+            return code.into();
+        }
+    };
+    terminal::set_up(loudness);
+    let result = match command {
+        Command::Init(init) => init.run(loudness),
+        Command::List(list) => list.run(loudness),
+        Command::Estimate(estimate) => estimate.run(loudness),
+        Command::Check(check) => check.run(loudness),
+        Command::Doctor(doctor) => doctor.run(loudness),
+        Command::Gpus(gpus) => gpus.run(),
+        Command::Schema(schema) => schema.run(),
+    };
+    match result {
+        Ok(exit) => exit.into(),
+        Err(stopped) => {
+            terminal::complain(&stopped);
+            // Only what is asked for can be wrong at this point: what goes wrong with models is in the report.
+            Exit::Unusable.into()
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The options that several commands share.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use camino::Utf8PathBuf;
+use clap::{Args, ValueEnum};
+
+use crate::workspace::{BuildOptions, Selection};
+
+/// How loud a command is.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Loudness {
+    /// Only what is wrong
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Also what the figures assume, and what failing models wrote
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+    /// When to use colours
+    #[arg(long, global = true, value_enum, value_name = "WHEN", env = "CARGO_TERM_COLOR", default_value = "auto", ignore_case = true, hide_env_values = true)]
+    pub(crate) color: Color,
+}
+
+/// When colours are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// Where the output is a terminal and `NO_COLOR` is not set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Packages and features, as Cargo has them.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Packages {
+    #[command(flatten)]
+    manifest: clap_cargo::Manifest,
+    #[command(flatten)]
+    workspace: clap_cargo::Workspace,
+    #[command(flatten)]
+    features: clap_cargo::Features,
+    /// Build and run for this target triple
+    #[arg(long, value_name = "TRIPLE", help_heading = "Cargo")]
+    target: Option<String>,
+    /// Require that Cargo.lock is up to date
+    #[arg(long, help_heading = "Cargo")]
+    locked: bool,
+    /// Do without the network
+    #[arg(long, help_heading = "Cargo")]
+    offline: bool,
+    /// Override a value of Cargo's configuration
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Cargo")]
+    config: Vec<String>,
+    /// Build the models with optimizations: they start faster, and build slower
+    #[arg(long, help_heading = "Cargo", conflicts_with = "cargo_profile")]
+    release: bool,
+    /// Build the models with this profile of Cargo
+    #[arg(long, value_name = "NAME", help_heading = "Cargo")]
+    cargo_profile: Option<String>,
+}
+
+impl Packages {
+    pub(crate) fn selection(&self) -> Result<Selection, camino::FromPathBufError> {
+        let manifest_path = self.manifest.manifest_path.clone().map(Utf8PathBuf::try_from).transpose()?;
+        let mut features = Vec::new();
+        if self.features.all_features {
+            features.push("--all-features".to_owned());
+        }
+        if self.features.no_default_features {
+            features.push("--no-default-features".to_owned());
+        }
+        for feature in &self.features.features {
+            features.extend(["--features".to_owned(), feature.clone()]);
+        }
+        let mut cargo_flags = Vec::new();
+        if self.locked {
+            cargo_flags.push("--locked".to_owned());
+        }
+        if self.offline {
+            cargo_flags.push("--offline".to_owned());
+        }
+        for config in &self.config {
+            cargo_flags.extend(["--config".to_owned(), config.clone()]);
+        }
+        Ok(Selection {
+            manifest_path,
+            packages: self.workspace.package.clone(),
+            workspace: self.workspace.workspace || self.workspace.all,
+            exclude: self.workspace.exclude.clone(),
+            features,
+            cargo_flags,
+            target: self.target.clone(),
+        })
+    }
+
+    pub(crate) fn build(&self, quiet: bool) -> BuildOptions {
+        let profile = if self.release { Some("release".to_owned()) } else { self.cargo_profile.clone() };
+        BuildOptions { profile, quiet }
+    }
+}
+
+/// Which models, on which card, and how they are run.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Running {
+    /// Only models whose name, or package/name, matches this glob; may be given several times
+    #[arg(short, long, value_name = "GLOB")]
+    pub(crate) model: Vec<String>,
+    /// The card, such as `l4` or `h200` (`cargo vram gpus` lists them); by default that of budgets.yaml
+    #[arg(long, value_name = "ID")]
+    pub(crate) gpu: Option<String>,
+    /// The file of budgets, instead of budgets.yaml at the workspace root
+    #[arg(long, value_name = "FILE")]
+    pub(crate) budgets: Option<Utf8PathBuf>,
+    /// Steps a pass: the second is the first with an optimizer's state
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    pub(crate) steps: u32,
+    /// How long one pass of a model may take, such as `90s` or `10min`; budgets.yaml may say otherwise for a model
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// The host's memory that one process may use
+    #[arg(long, value_name = "SIZE", default_value = "8GiB", value_parser = size)]
+    pub(crate) host_memory: crate::bytes::Bytes,
+    /// Processes at once; by default one a core
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) jobs: Option<u32>,
+    /// Only one part of the models, such as `hash:1/4`: each model is always in the same part
+    #[arg(long, value_name = "hash:K/N", value_parser = partition)]
+    pub(crate) partition: Option<Partition>,
+}
+
+/// One part of all models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Partition {
+    part: u64,
+    parts: u64,
+}
+
+impl Partition {
+    /// Whether a model, as `package/model`, is in this part.
+    pub(crate) fn holds(self, identity: &str) -> bool {
+        use sha2::{Digest, Sha256};
+        let digest = Sha256::digest(identity);
+        let number = digest.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        number % self.parts == self.part - 1
+    }
+}
+
+impl std::fmt::Display for Partition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "hash:{}/{}", self.part, self.parts)
+    }
+}
+
+/// What the output looks like, and where it goes.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Output {
+    /// What the output looks like
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "human")]
+    pub(crate) message_format: Format,
+    /// Write the output to a file; people are then shown the table all the same
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<Utf8PathBuf>,
+}
+
+/// What the output looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A table.
+    Human,
+    /// The report, as `cargo vram schema` describes it.
+    Json,
+}
+
+/// Inputs that are set on the command line.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Inputs {
+    /// Set an input of the models, such as `batch_size=64`; may be given several times
+    #[arg(long = "set", value_name = "INPUT=VALUE", value_parser = input)]
+    set: Vec<(String, u64)>,
+}
+
+impl Inputs {
+    pub(crate) fn values(&self) -> BTreeMap<String, u64> {
+        self.set.iter().cloned().collect()
+    }
+}
+
+fn input(text: &str) -> Result<(String, u64), String> {
+    let (name, value) = text.split_once('=').ok_or("expected INPUT=VALUE, such as batch_size=64")?;
+    let value = value.trim().parse().map_err(|_| format!("`{value}` is not a whole number of 0 or more"))?;
+    Ok((name.trim().to_owned(), value))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    crate::budget::parse_duration(text).ok_or_else(|| "expected a time with its unit, such as 90s, 10min or 1h".to_owned())
+}
+
+fn size(text: &str) -> Result<crate::bytes::Bytes, String> {
+    crate::budget::parse_size(text).ok_or_else(|| "expected a size with its unit, such as 8GiB".to_owned())
+}
+
+fn partition(text: &str) -> Result<Partition, String> {
+    let wrong = || "expected hash:K/N with K from 1 to N, such as hash:1/4".to_owned();
+    let (part, parts) = text.strip_prefix("hash:").and_then(|rest| rest.split_once('/')).ok_or_else(wrong)?;
+    let (part, parts) = (part.parse().map_err(|_| wrong())?, parts.parse().map_err(|_| wrong())?);
+    if part < 1 || part > parts {
+        return Err(wrong());
+    }
+    Ok(Partition { part, parts })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_hold_every_model_once() {
+        for model in ["zoo/vgg16", "zoo/resnet18", "a/b", "ä/ö"] {
+            let holding = (1..=4).filter(|part| partition(&format!("hash:{part}/4")).unwrap().holds(model));
+            assert_eq!(holding.count(), 1, "{model}");
+        }
+        assert!(partition("hash:0/4").is_err());
+        assert!(partition("hash:5/4").is_err());
+        assert!(partition("1/4").is_err());
+    }
+
+    #[test]
+    fn an_input_is_a_name_and_a_whole_number() {
+        assert_eq!(input("batch_size=64"), Ok(("batch_size".to_owned(), 64)));
+        assert!(input("batch_size").is_err());
+        assert!(input("batch_size=-1").is_err());
+        assert!(input("batch_size=1.5").is_err());
+    }
+}

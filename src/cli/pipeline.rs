@@ -1,0 +1,357 @@
+//! What estimating and checking have in common: find, build and list the models, run them, and write the report.
+
+use std::path::Path;
+use std::time::Duration;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use miette::{Diagnostic, IntoDiagnostic, WrapErr};
+use thiserror::Error;
+
+use super::Stopped;
+use super::options::{Format, Loudness, Output, Packages, Running};
+use super::terminal::{self, Progress};
+use crate::budget::Budgets;
+use crate::driver;
+use crate::gpu::{Overrides, Profiles};
+use crate::report::{Problem, REPORT_VERSION, Report, Run, Status, Tool, human};
+use crate::run::{self, Case, Listed, Settings};
+use crate::workspace::{self, Selection, Workspace, WorkspaceError};
+
+/// The file of budgets, where no other is named.
+const BUDGETS: &str = "budgets.yaml";
+/// How long a pass may take where nobody said.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What is wrong with what was asked for.
+#[derive(Debug, Error, Diagnostic)]
+pub(super) enum Asked {
+    /// No card was named.
+    #[error("which card? none was named")]
+    #[diagnostic(code(cli::no_gpu), help("pass --gpu l4 (`cargo vram gpus` lists the cards), or write `gpu: l4` in budgets.yaml"))]
+    NoGpu,
+    /// No model is left after selection.
+    #[error("no model matches {0}")]
+    #[diagnostic(code(cli::no_match))]
+    NoMatch(String, #[help] String),
+    /// A glob that is none.
+    #[error("{0}")]
+    #[diagnostic(code(cli::glob), help("a glob is a name in which * stands for anything: -m 'resnet*'"))]
+    Glob(#[from] globset::Error),
+    /// There is no file of budgets.
+    #[error("{0} does not exist")]
+    #[diagnostic(code(cli::no_budgets), help("`cargo vram init` writes a first one; --budgets names another file"))]
+    NoBudgets(Utf8PathBuf),
+    /// A file or folder cannot be used.
+    #[error("{path}: {source}")]
+    #[diagnostic(code(cli::file))]
+    File {
+        /// Which.
+        path: Utf8PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A workspace with its cards and, where there are any, its budgets.
+pub(super) struct Prepared {
+    pub(super) selection: Selection,
+    pub(super) workspace: Workspace,
+    pub(super) profiles: Profiles,
+    pub(super) budgets: Option<Budgets>,
+    /// The file of budgets as people are shown it.
+    pub(super) budgets_name: String,
+}
+
+/// Reads the workspace and its budgets.
+pub(super) fn prepare(packages: &Packages, budgets_file: Option<&Utf8Path>) -> Result<Prepared, Stopped> {
+    let selection = packages.selection().into_diagnostic()?;
+    let workspace = Workspace::load(&selection)?;
+    let mut profiles = Profiles::builtin()?;
+    let path = budgets_file.map_or_else(|| workspace.root().join(BUDGETS), Utf8Path::to_owned);
+    let budgets_name = path.strip_prefix(workspace.root()).unwrap_or(&path).to_string();
+    let budgets = if budgets_file.is_some() || path.exists() {
+        let known: Vec<_> = profiles.ids().collect();
+        Some(Budgets::load(&path, &budgets_name, &known)?)
+    } else {
+        None
+    };
+    if let Some(budgets) = &budgets {
+        add_profiles(&mut profiles, budgets)?;
+    }
+    Ok(Prepared {
+        selection,
+        workspace,
+        profiles,
+        budgets,
+        budgets_name,
+    })
+}
+
+fn add_profiles(profiles: &mut Profiles, budgets: &Budgets) -> Result<(), Stopped> {
+    for (id, entry) in &budgets.gpu_profiles {
+        let overrides = Overrides {
+            total: entry.total.as_ref().map(|total| total.value),
+            name: entry.name.as_ref().map(|name| name.value.clone()),
+            sm_count: entry.sm_count.as_ref().map(|count| count.value),
+            compute_capability: entry.compute_capability.as_ref().map(|capability| capability.value),
+            shared_memory_per_block_optin: entry.shared_memory_per_block_optin.as_ref().map(|bytes| bytes.value),
+            context: entry.context.as_ref().map(|bytes| bytes.value),
+        };
+        if let Err(error) = profiles.add_like(id, &entry.like.value, overrides) {
+            let help = error.help().map(|help| help.to_string());
+            Err(budgets.error_at(entry.span, "budgets::gpu-profile", error.to_string(), help))?;
+        }
+    }
+    Ok(())
+}
+
+/// The models of the selected packages, built.
+pub(super) struct Models {
+    /// Those that match `-m` and the partition.
+    pub(super) selected: Vec<Listed>,
+    /// All that are declared.
+    pub(super) declared: Vec<Listed>,
+    pub(super) problems: Vec<Problem>,
+}
+
+/// Builds and lists the declared models.
+pub(super) fn models(
+    prepared: &Prepared,
+    packages: &Packages,
+    running: Option<&Running>,
+    loudness: Loudness,
+    folder: &Path,
+) -> Result<Models, Stopped> {
+    let (targets, mut problems) = workspace::declared_targets(&prepared.workspace);
+    if targets.is_empty() && problems.is_empty() {
+        let names: Vec<_> = prepared.workspace.packages().map(|package| package.name.to_string()).collect();
+        let which = match names.as_slice() {
+            [one] => format!("the package {one}"),
+            _ => "the selected packages".to_owned(),
+        };
+        return Err(WorkspaceError::NoModels(which).into());
+    }
+    let progress = Progress::spinner(loudness, "building models");
+    let mut compiled = 0;
+    let (built, failed) = workspace::build(
+        &prepared.workspace,
+        &prepared.selection,
+        &packages.build(loudness.quiet),
+        &targets,
+        |name| {
+            compiled += 1;
+            progress.say(&format!("building models: {name} ({compiled} crates)"));
+        },
+    )?;
+    drop(progress);
+    problems.extend(failed);
+    let (declared, unlisted) = run::list(&built, folder);
+    problems.extend(unlisted);
+    let selected = match running {
+        Some(running) => select(&declared, running, prepared.budgets.as_ref())?,
+        None => declared.clone(),
+    };
+    Ok(Models {
+        selected,
+        declared,
+        problems,
+    })
+}
+
+fn select(declared: &[Listed], running: &Running, budgets: Option<&Budgets>) -> Result<Vec<Listed>, Asked> {
+    let globs = globs(running)?;
+    let selected: Vec<_> = declared
+        .iter()
+        .filter(|model| {
+            let own = budgets.into_iter().flat_map(|budgets| budgets.for_model(&model.built.target.package, &model.name));
+            globs.is_empty() || matches(&globs, model) || own.filter_map(|budget| budget.report_name()).any(|name| globs.is_match(name))
+        })
+        .cloned()
+        .collect();
+    if selected.is_empty() && !declared.is_empty() {
+        let names: Vec<_> = declared.iter().map(|model| model.name.as_str()).collect();
+        return Err(Asked::NoMatch(running.model.join(", "), format!("the models are: {}", names.join(", "))));
+    }
+    Ok(selected
+        .into_iter()
+        .filter(|model| running.partition.is_none_or(|partition| partition.holds(&identity(model))))
+        .collect())
+}
+
+fn globs(running: &Running) -> Result<globset::GlobSet, globset::Error> {
+    let mut globs = globset::GlobSetBuilder::new();
+    for glob in &running.model {
+        globs.add(globset::Glob::new(glob)?);
+    }
+    globs.build()
+}
+
+fn matches(globs: &globset::GlobSet, model: &Listed) -> bool {
+    globs.is_match(&model.name) || globs.is_match(identity(model))
+}
+
+/// A model as `package/model`.
+pub(super) fn identity(model: &Listed) -> String {
+    format!("{}/{}", model.built.target.package, model.name)
+}
+
+/// The cases of the selected models: one a budget, or one with the model's own inputs where there is no budget.
+pub(super) fn cases(
+    prepared: &Prepared,
+    models: &Models,
+    running: &Running,
+    inputs: &std::collections::BTreeMap<String, u64>,
+) -> Result<Vec<Case>, Stopped> {
+    let declared = prepared.budgets.as_ref().and_then(|budgets| budgets.gpu.as_ref());
+    let gpu = running.gpu.as_deref().or(declared.map(|gpu| gpu.value.as_str())).ok_or(Asked::NoGpu)?;
+    let profile = prepared.profiles.get(gpu)?;
+    let globs = globs(running).into_diagnostic()?;
+    let mut cases = Vec::new();
+    for model in &models.selected {
+        let budgets = prepared.budgets.iter().flat_map(|budgets| budgets.for_model(&model.built.target.package, &model.name));
+        let before = cases.len();
+        for budget in budgets {
+            let named = budget.report_name().is_some_and(|name| globs.is_match(name));
+            if !(globs.is_empty() || matches(&globs, model) || named) {
+                continue;
+            }
+            let mut values = budget.input_values();
+            values.extend(inputs.clone());
+            cases.push(Case {
+                model: model.clone(),
+                budget: budget.report_name().map(str::to_owned),
+                inputs: values,
+                profile: profile.clone(),
+                timeout: running.timeout.or(budget.settings.timeout.as_ref().map(|timeout| timeout.value)).unwrap_or(TIMEOUT),
+            });
+        }
+        if cases.len() == before {
+            let default = prepared.budgets.as_ref().and_then(|budgets| budgets.defaults.timeout.as_ref().map(|timeout| timeout.value));
+            cases.push(Case {
+                model: model.clone(),
+                budget: None,
+                inputs: inputs.clone(),
+                profile: profile.clone(),
+                timeout: running.timeout.or(default).unwrap_or(TIMEOUT),
+            });
+        }
+    }
+    Ok(cases)
+}
+
+/// Runs the cases on their virtual cards.
+pub(super) fn estimate(
+    prepared: &Prepared,
+    cases: &[Case],
+    running: &Running,
+    loudness: Loudness,
+    folder: &Path,
+) -> Result<Vec<Run>, Stopped> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let driver = driver::build(
+        Path::new(&rustc),
+        prepared.selection.target.as_deref(),
+        prepared.workspace.target_directory().as_std_path(),
+    )?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let settings = Settings {
+        driver,
+        steps: running.steps,
+        jobs: running.jobs.map_or(cores, |jobs| jobs as usize),
+        host_memory: running.host_memory,
+        folder: folder.to_owned(),
+    };
+    let progress = Progress::bar(loudness, cases.len(), "estimating");
+    Ok(run::run_all(cases, &settings, |run| progress.step(run.budget.as_ref().unwrap_or(&run.model))))
+}
+
+/// A folder for the processes' files, in the target folder, that goes when it is dropped.
+pub(super) fn scratch(workspace: &Workspace) -> Result<tempfile::TempDir, Asked> {
+    let parent = workspace.target_directory().join("vram/run");
+    let failed = |source| Asked::File {
+        path: parent.clone(),
+        source,
+    };
+    std::fs::create_dir_all(&parent).map_err(failed)?;
+    tempfile::Builder::new().prefix("run-").tempdir_in(&parent).map_err(failed)
+}
+
+/// Puts the report together; it is judged afterwards.
+pub(super) fn report(prepared: &Prepared, models: &Models, running: &Running, runs: Vec<Run>) -> Report {
+    Report {
+        version: REPORT_VERSION,
+        tool: Tool {
+            name: env!("CARGO_PKG_NAME").into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            fingerprint: fingerprint(),
+        },
+        commit: commit(prepared.workspace.root()),
+        partition: running.partition.map(|partition| partition.to_string()),
+        expected: models.selected.iter().map(identity).collect(),
+        status: Status::Pass,
+        runs,
+        verdicts: Vec::new(),
+        skipped: Vec::new(),
+        problems: models.problems.clone(),
+    }
+}
+
+/// A hash over everything that an estimate depends on besides the model.
+fn fingerprint() -> String {
+    use sha2::{Digest, Sha256};
+    let all = [env!("CARGO_PKG_VERSION"), &driver::fingerprint(), &crate::gpu::fingerprint()].join(" ");
+    Sha256::digest(all).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn commit(root: &Utf8Path) -> Option<String> {
+    let output = std::process::Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
+
+/// Settles the report's status and writes it as it was asked for.
+pub(super) fn write(
+    report: &mut Report,
+    output: &Output,
+    loudness: Loudness,
+    headline: &str,
+    hidden_ok: bool,
+) -> Result<(), Stopped> {
+    let errors = report.problems.len() + report.runs.iter().filter(|run| run.error.is_some()).count();
+    let worst = report.verdicts.iter().map(|verdict| verdict.status).max().unwrap_or(Status::Pass);
+    report.status = if errors > 0 { Status::Error } else { worst };
+    let table = human::render(
+        report,
+        &human::Style {
+            headline: headline.to_owned(),
+            width: terminal::width(),
+            quiet: loudness.quiet,
+            verbose: loudness.verbose,
+            judged: hidden_ok,
+        },
+    );
+    let rendered = match output.message_format {
+        Format::Human => table.clone(),
+        Format::Json => json(report)?,
+    };
+    match &output.output {
+        Some(path) => {
+            std::fs::write(path, strip(&rendered)).into_diagnostic().wrap_err_with(|| format!("{path} cannot be written"))?;
+            terminal::show(&table);
+        }
+        None => terminal::show(&rendered),
+    }
+    Ok(())
+}
+
+/// A document as JSON, for people and programs.
+pub(super) fn json(document: &impl serde::Serialize) -> Result<String, Stopped> {
+    let mut text = serde_json::to_string_pretty(document).into_diagnostic()?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// A file has no colours.
+fn strip(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}

@@ -1,0 +1,105 @@
+//! Where this program writes: results to standard output, everything else to standard error.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the one place that prints")]
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use anstream::{eprintln, stdout};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::Stopped;
+use super::options::{Color, Loudness};
+
+/// Applies `--color`, `CARGO_TERM_COLOR` and `NO_COLOR` to everything that is written.
+pub(super) fn set_up(loudness: Loudness) {
+    let choice = match loudness.color {
+        Color::Auto => anstream::ColorChoice::Auto,
+        Color::Always => anstream::ColorChoice::Always,
+        Color::Never => anstream::ColorChoice::Never,
+    };
+    choice.write_global();
+    let color = colorful(&std::io::stderr());
+    let hook = miette::set_hook(Box::new(move |_| {
+        Box::new(miette::MietteHandlerOpts::new().color(color).unicode(true).width(100).build())
+    }));
+    // The hook is set once a process, here.
+    debug_assert!(hook.is_ok());
+}
+
+/// Whether a stream takes colours.
+fn colorful(stream: &impl anstream::stream::RawStream) -> bool {
+    match anstream::ColorChoice::global() {
+        anstream::ColorChoice::Auto => anstream::AutoStream::choice(stream) != anstream::ColorChoice::Never,
+        choice => choice != anstream::ColorChoice::Never,
+    }
+}
+
+/// How wide the terminal is; a pipe takes any width.
+pub(super) fn width() -> usize {
+    let wide = 120;
+    if !std::io::stdout().is_terminal() {
+        return wide;
+    }
+    comfy_table::Table::new().width().map_or(wide, usize::from)
+}
+
+/// Writes a result.
+pub(super) fn show(text: &str) {
+    // A reader that has seen enough, such as `head`, is no error.
+    let _ = stdout().write_all(text.as_bytes());
+}
+
+/// Writes a remark.
+pub(super) fn remark(text: &str) {
+    eprintln!("{text}");
+}
+
+/// Writes what is wrong.
+pub(super) fn complain(stopped: &Stopped) {
+    eprintln!("{stopped:?}");
+}
+
+/// Progress on standard error: none where that is no terminal, or where quiet was asked for.
+pub(super) struct Progress(ProgressBar);
+
+impl Progress {
+    /// Something of unknown length.
+    pub(super) fn spinner(loudness: Loudness, message: &str) -> Self {
+        Self::new(loudness, ProgressBar::new_spinner(), "{spinner} {msg} {elapsed:.dim}", message)
+    }
+
+    /// So many things.
+    pub(super) fn bar(loudness: Loudness, count: usize, message: &str) -> Self {
+        let bar = ProgressBar::new(count as u64);
+        Self::new(loudness, bar, "{spinner} [{pos}/{len}] {bar:24} {msg} {elapsed:.dim}", message)
+    }
+
+    fn new(loudness: Loudness, bar: ProgressBar, template: &str, message: &str) -> Self {
+        if loudness.quiet || !std::io::stderr().is_terminal() {
+            bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
+        }
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_message(message.to_owned());
+        bar.enable_steady_tick(Duration::from_millis(120));
+        Self(bar)
+    }
+
+    /// What is being done.
+    pub(super) fn say(&self, message: &str) {
+        self.0.set_message(message.to_owned());
+    }
+
+    /// One thing more is done.
+    pub(super) fn step(&self, message: &str) {
+        self.0.set_message(message.to_owned());
+        self.0.inc(1);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,180 @@
+//! Compiling the driver, once per source, toolchain and target.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{Error, ErrorKind};
+use std::path::Path;
+use std::process::Command;
+
+use sha2::{Digest, Sha256};
+
+use super::{DriverError, DriverLibrary, LIBRARY, LINKS, SOURCES, fingerprint, hex};
+
+/// Hexadecimal digits of a hash in a folder's name.
+const SHORT: usize = 16;
+
+/// The driver for a target (the host, where none is named), compiled unless it is there already.
+/// It lies in a folder of its own in `target_dir`; several processes may ask for it at once.
+///
+/// # Errors
+/// Where `rustc` does not run, the target is none that models run on, the source does not
+/// compile, or a file cannot be written.
+pub fn build(
+    rustc: &Path,
+    target: Option<&str>,
+    target_dir: &Path,
+) -> Result<DriverLibrary, DriverError> {
+    let toolchain = toolchain(rustc)?;
+    let host = toolchain
+        .lines()
+        .find_map(|line| line.strip_prefix("host: "))
+        .unwrap_or_default();
+    let target_name = target.unwrap_or(host);
+    if !is_supported(target_name) {
+        return Err(DriverError::UnsupportedHost {
+            target: target_name.to_owned(),
+        });
+    }
+    let parent = target_dir.join("vram/driver");
+    let key = key(&toolchain, target_name);
+    let folder = parent.join(&key);
+    if let Some(library) = DriverLibrary::open(&folder) {
+        return Ok(library);
+    }
+    fs::create_dir_all(&parent).map_err(io("create", &parent))?;
+    let lock = parent.join("lock");
+    let file = File::create(&lock).map_err(io("create", &lock))?;
+    file.lock().map_err(io("lock", &lock))?;
+    // Another process may have built it while this one waited for the lock.
+    if let Some(library) = DriverLibrary::open(&folder) {
+        return Ok(library);
+    }
+    let scratch = parent.join(format!(".{key}"));
+    remove(&scratch)?;
+    remove(&folder)?;
+    compile(rustc, target, &scratch)?;
+    fs::rename(scratch.join("lib"), &folder).map_err(io("create", &folder))?;
+    remove(&scratch)?;
+    DriverLibrary::open(&folder).ok_or_else(|| DriverError::Io {
+        action: "find",
+        path: folder,
+        source: Error::from(ErrorKind::NotFound),
+    })
+}
+
+/// What `rustc -vV` says.
+fn toolchain(rustc: &Path) -> Result<String, DriverError> {
+    let failed = |source| DriverError::Rustc {
+        rustc: rustc.to_owned(),
+        source,
+    };
+    let output = Command::new(rustc).arg("-vV").output().map_err(failed)?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(failed(Error::other(said)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn is_supported(target: &str) -> bool {
+    ["x86_64-", "aarch64-"]
+        .iter()
+        .any(|arch| target.starts_with(arch))
+        && target.ends_with("-linux-gnu")
+}
+
+/// The folder's name: whatever makes another library, hashed.
+fn key(toolchain: &str, target: &str) -> String {
+    let mut hash = Sha256::new();
+    for part in [&fingerprint(), env!("CARGO_PKG_VERSION"), toolchain, target] {
+        hash.update(part);
+        hash.update([0]);
+    }
+    let mut key = hex(&hash.finalize());
+    key.truncate(SHORT);
+    key
+}
+
+fn compile(rustc: &Path, target: Option<&str>, scratch: &Path) -> Result<(), DriverError> {
+    let (source, lib) = (scratch.join("source"), scratch.join("lib"));
+    for folder in [&source, &lib] {
+        fs::create_dir_all(folder).map_err(io("create", folder))?;
+    }
+    for (name, text) in SOURCES {
+        let path = source.join(name);
+        fs::write(&path, text).map_err(io("write", &path))?;
+    }
+    let mut command = Command::new(rustc);
+    command
+        .args([
+            "--crate-type",
+            "cdylib",
+            "--crate-name",
+            "cargo_vram_driver",
+        ])
+        .args([
+            "--edition",
+            "2024",
+            "-O",
+            "-C",
+            "panic=abort",
+            "-C",
+            "strip=debuginfo",
+        ])
+        // A newer compiler may know more lints; they are not the user's business.
+        .args(["--cap-lints", "allow"])
+        .arg("-o")
+        .arg(lib.join(LIBRARY))
+        .arg(source.join("lib.rs"));
+    if let Some(target) = target {
+        command.args(["--target", target]);
+        let variable = target.to_uppercase().replace('-', "_");
+        if let Some(linker) = std::env::var_os(format!("CARGO_TARGET_{variable}_LINKER")) {
+            let mut option = OsString::from("linker=");
+            option.push(linker);
+            command.arg("-C").arg(option);
+        }
+    }
+    let failed = |source| DriverError::Rustc {
+        rustc: rustc.to_owned(),
+        source,
+    };
+    let output = command.output().map_err(failed)?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(DriverError::Compile { stderr });
+    }
+    for link in LINKS {
+        let path = lib.join(link);
+        link_to(LIBRARY, &path).map_err(io("create", &path))?;
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn link_to(file: &str, link: &Path) -> std::io::Result<()> {
+    std::os::unix::fs::symlink(file, link)
+}
+
+#[cfg(not(unix))]
+fn link_to(_file: &str, _link: &Path) -> std::io::Result<()> {
+    // No such target passes `is_supported`; the host of a cross compilation may be one.
+    Err(Error::from(ErrorKind::Unsupported))
+}
+
+/// Removes a folder, if it is there.
+fn remove(folder: &Path) -> Result<(), DriverError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(io("remove", folder)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn io(action: &'static str, path: &Path) -> impl FnOnce(Error) -> DriverError + use<> {
+    let path = path.to_owned();
+    move |source| DriverError::Io {
+        action,
+        path,
+        source,
+    }
+}

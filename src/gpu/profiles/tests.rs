@@ -1,0 +1,399 @@
+//! Tests of the built-in data and of users' cards.
+
+use super::*;
+
+fn builtin() -> Profiles {
+    Profiles::builtin().unwrap()
+}
+
+fn with(id: &str, like: &str, overrides: Overrides) -> Result<Profile, GpuError> {
+    let mut profiles = builtin();
+    profiles.add_like(id, like, overrides)?;
+    Ok(profiles.find(id).unwrap().clone())
+}
+
+#[test]
+fn the_promised_cards_are_built_in() {
+    let profiles = builtin();
+    let ids: Vec<_> = profiles.ids().collect();
+    assert_eq!(
+        ids.join(" "),
+        "a100-40gb a100-80gb a10g b200 h100-80gb h200 l4 l40s p100 rtx-3090 rtx-4090 rtx-5090 t4 v100 v100-32gb"
+    );
+}
+
+#[test]
+fn a_t4_does_not_report_sixteen_gib() {
+    let t4 = builtin().find("t4").unwrap().clone();
+    assert_eq!(t4.total.value, Bytes(15_637_086_208));
+    assert!(t4.total.value < Bytes(16 * Bytes::GIB.0));
+}
+
+#[test]
+fn no_card_reports_the_memory_it_is_sold_with() {
+    let sold = [
+        ("p100", 16),
+        ("rtx-4090", 24),
+        ("l4", 24),
+        ("l40s", 48),
+        ("a100-80gb", 80),
+        ("h100-80gb", 80),
+        ("b200", 180),
+    ];
+    for (id, gib) in sold {
+        assert!(
+            builtin().find(id).unwrap().total.value < Bytes(gib << 30),
+            "{id}"
+        );
+    }
+}
+
+#[test]
+fn every_profile_names_a_source_for_every_figure() {
+    for profile in builtin().iter() {
+        let Profile {
+            total,
+            sm_count,
+            l2_cache,
+            context,
+            modules,
+            limits,
+            ..
+        } = profile;
+        for provenance in [
+            &total.provenance,
+            &sm_count.provenance,
+            &l2_cache.provenance,
+            &context.provenance,
+            &modules.provenance,
+        ] {
+            assert!(provenance.text().len() > 10, "{}: {provenance}", profile.id);
+            assert!(
+                !provenance.text().ends_with('.'),
+                "{}: sentences are made of it: {provenance}",
+                profile.id
+            );
+        }
+        assert!(!limits.source.is_empty(), "{}", profile.id);
+        assert!(
+            !total.provenance.is_assumed(),
+            "{}: every total was found",
+            profile.id
+        );
+    }
+}
+
+#[test]
+fn ids_are_short_and_lower_case() {
+    for id in builtin().ids() {
+        assert!(is_id(id) && id.len() <= 9, "{id}");
+    }
+    for bad in [
+        "",
+        "L4",
+        "lab card",
+        "lab/card",
+        "-l4",
+        "l4-",
+        "é",
+        &"x".repeat(33),
+    ] {
+        assert!(!is_id(bad), "{bad}");
+        assert!(
+            matches!(
+                with(bad, "l4", Overrides::default()),
+                Err(GpuError::Id { .. })
+            ),
+            "{bad}"
+        );
+    }
+}
+
+#[test]
+fn a_calculated_context_is_two_kib_a_resident_thread() {
+    let mut calculated = 0;
+    for profile in builtin()
+        .iter()
+        .filter(|p| p.context.provenance.text().starts_with("2 KiB for each of"))
+    {
+        let threads =
+            u64::from(profile.sm_count.value) * u64::from(profile.limits.max_threads_per_sm);
+        assert_eq!(
+            profile.context.value,
+            Bytes(threads * 2048),
+            "{}",
+            profile.id
+        );
+        calculated += 1;
+    }
+    assert!(calculated > 0);
+}
+
+#[test]
+fn what_is_available_leaves_out_context_and_modules() {
+    for profile in builtin().iter() {
+        assert_eq!(
+            profile.available() + profile.context.value + profile.modules.value,
+            profile.total.value,
+            "{}",
+            profile.id
+        );
+    }
+    let t4 = builtin().find("t4").unwrap().available();
+    assert_eq!(t4, Bytes(15_637_086_208 - (105 << 20) - (32 << 20)));
+}
+
+#[test]
+fn assumed_figures_are_told_and_measured_ones_are_not() {
+    let profiles = builtin();
+    let l4 = profiles.find("l4").unwrap().assumptions();
+    assert_eq!(l4.len(), 2, "{l4:?}");
+    assert!(
+        l4[0].starts_with("The CUDA context of `l4`, 174 MiB, is assumed: 2 KiB for each of"),
+        "{l4:?}"
+    );
+    assert!(
+        l4[1].starts_with("The allowance for loaded kernels of `l4`, 32 MiB, is assumed"),
+        "{l4:?}"
+    );
+    assert_eq!(profiles.find("h100-80gb").unwrap().assumptions().len(), 1);
+}
+
+#[test]
+fn old_cards_get_a_cuda_that_still_knows_them() {
+    let version = |id: &str| {
+        let config = builtin().find(id).unwrap().driver_config();
+        config
+            .into_iter()
+            .find(|(key, _)| *key == "driver_version")
+            .unwrap()
+            .1
+    };
+    assert_eq!(
+        (
+            version("p100").as_str(),
+            version("v100").as_str(),
+            version("t4").as_str()
+        ),
+        ("12090", "12090", "13000")
+    );
+}
+
+#[test]
+fn the_driver_is_told_all_it_asks_for_on_single_lines() {
+    let config = builtin().find("l4").unwrap().driver_config();
+    let keys: Vec<_> = config.iter().map(|(key, _)| *key).collect();
+    assert_eq!(
+        keys.join(" "),
+        "name total available cc_major cc_minor sm_count warp_size max_threads_per_block max_threads_per_sm max_block_dim \
+         max_grid_dim shared_per_block shared_per_block_optin shared_per_sm registers_per_block registers_per_sm l2_cache \
+         driver_version nvrtc_version"
+    );
+    assert!(config.contains(&("max_block_dim", "1024,1024,64".to_owned())));
+    assert!(
+        config
+            .iter()
+            .all(|(_, value)| !value.is_empty() && !value.contains(['\n', '=']))
+    );
+}
+
+#[test]
+fn a_users_card_inherits_what_it_does_not_override() {
+    let overrides = Overrides {
+        total: Some(Bytes(20 << 30)),
+        ..Overrides::default()
+    };
+    let card = with("lab-card", "l4", overrides).unwrap();
+    let l4 = builtin().find("l4").unwrap().clone();
+    assert_eq!(card.total.value, Bytes(20 << 30));
+    assert!(!card.total.provenance.is_assumed());
+    assert_eq!(
+        (&card.name, &card.limits, card.sm_count.value),
+        (&l4.name, &l4.limits, l4.sm_count.value)
+    );
+    assert_eq!(card.context.value, l4.context.value);
+    assert!(
+        card.context
+            .provenance
+            .text()
+            .starts_with("as on `l4` (assumed: 2 KiB"),
+        "{}",
+        card.context.provenance
+    );
+}
+
+#[test]
+fn what_a_users_card_inherits_is_assumed_even_where_it_was_measured() {
+    let card = with(
+        "lab-card",
+        "h100-80gb",
+        Overrides {
+            sm_count: Some(114),
+            ..Overrides::default()
+        },
+    )
+    .unwrap();
+    let told = card.assumptions();
+    assert_eq!(told.len(), 4, "{told:?}");
+    assert!(
+        told[0].starts_with(
+            "The total memory of `lab-card`, 79.18 GiB, is assumed: as on `h100-80gb` (measured:"
+        ),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_compute_capability_brings_its_limits() {
+    let card = with(
+        "lab-card",
+        "l4",
+        Overrides {
+            compute_capability: Some((9, 0)),
+            ..Overrides::default()
+        },
+    )
+    .unwrap();
+    assert_eq!(card.limits.shared_per_block_optin, Bytes(227 << 10));
+    let unknown = with(
+        "lab-card",
+        "l4",
+        Overrides {
+            compute_capability: Some((8, 5)),
+            ..Overrides::default()
+        },
+    );
+    let Err(GpuError::ComputeCapability { known, .. }) = unknown else {
+        panic!("{unknown:?}")
+    };
+    assert_eq!(known, "6.0, 7.0, 7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 12.0");
+}
+
+#[test]
+fn figures_that_no_card_can_have_are_refused() {
+    let too_small = Overrides {
+        total: Some(Bytes(100 << 20)),
+        ..Overrides::default()
+    };
+    assert!(matches!(
+        with("lab-card", "l4", too_small),
+        Err(GpuError::TooSmall { .. })
+    ));
+    let absurd = Overrides {
+        context: Some(Bytes(u64::MAX)),
+        ..Overrides::default()
+    };
+    assert!(matches!(
+        with("lab-card", "l4", absurd),
+        Err(GpuError::TooSmall { .. })
+    ));
+    for (key, overrides) in [
+        (
+            "sm_count",
+            Overrides {
+                sm_count: Some(0),
+                ..Overrides::default()
+            },
+        ),
+        (
+            "name",
+            Overrides {
+                name: Some("two\nlines".to_owned()),
+                ..Overrides::default()
+            },
+        ),
+        (
+            "shared_memory_per_block_optin",
+            Overrides {
+                shared_memory_per_block_optin: Some(Bytes(1 << 20)),
+                ..Overrides::default()
+            },
+        ),
+        (
+            "shared_memory_per_block_optin",
+            Overrides {
+                shared_memory_per_block_optin: Some(Bytes(1)),
+                ..Overrides::default()
+            },
+        ),
+    ] {
+        let refused = with("lab-card", "l4", overrides);
+        assert!(
+            matches!(&refused, Err(GpuError::Figure { key: found, .. }) if *found == key),
+            "{key}: {refused:?}"
+        );
+    }
+}
+
+#[test]
+fn an_id_is_given_once() {
+    assert!(matches!(
+        with("t4", "l4", Overrides::default()),
+        Err(GpuError::Duplicate { .. })
+    ));
+}
+
+#[test]
+fn an_unknown_card_suggests_the_nearest() {
+    let profiles = builtin();
+    let expected = [
+        ("A100-80GB", "a100-80gb"),
+        ("h100", "h100-80gb"),
+        ("rtx4090", "rtx-4090"),
+        ("5090", "rtx-5090"),
+        ("a10", "a100-40gb"),
+        ("l40", "l40s"),
+    ];
+    for (asked, meant) in expected {
+        assert_eq!(profiles.nearest(asked), Some(meant), "{asked}");
+    }
+    assert_eq!(profiles.nearest("quadro"), None);
+    let error = profiles.get("rtx4090").unwrap_err();
+    let GpuError::Unknown { help, .. } = error else {
+        panic!("{error:?}")
+    };
+    assert!(help.starts_with("did you mean `rtx-4090`?"), "{help}");
+}
+
+#[test]
+fn a_real_card_is_found_by_the_drivers_name() {
+    let profiles = builtin();
+    let found = |name: &str, total: u64| {
+        profiles
+            .find_by_name(name, Bytes(total))
+            .map(|p| p.id.clone())
+    };
+    assert_eq!(
+        found("NVIDIA A100 80GB PCIe", 84_987_740_160).as_deref(),
+        Some("a100-80gb")
+    );
+    assert_eq!(
+        found("NVIDIA H200", 150_021_734_400).as_deref(),
+        Some("h200")
+    );
+    assert_eq!(found("NVIDIA GeForce GTX 680", 2_097_152_000), None);
+}
+
+#[test]
+fn a_fingerprint_changes_with_the_card() {
+    let card = with(
+        "lab-card",
+        "l4",
+        Overrides {
+            context: Some(Bytes(200 << 20)),
+            ..Overrides::default()
+        },
+    )
+    .unwrap();
+    let l4 = builtin().find("l4").unwrap().fingerprint();
+    assert_eq!(l4.len(), 64);
+    assert_ne!(card.fingerprint(), l4);
+    assert_eq!(crate::gpu::fingerprint().len(), 64);
+}
+
+#[test]
+fn an_unknown_key_in_the_data_is_refused() {
+    let data = DATA.replacen("warp_size = 32", "warp_size = 32\nwarps = 1", 1);
+    let error = Profiles::parse(&data).unwrap_err();
+    assert!(error.to_string().contains("warps"), "{error}");
+}

@@ -1,0 +1,56 @@
+//! The names of what can go wrong with a model, and whether it is the configuration's fault.
+
+/// The target does not compile.
+pub const BUILD_FAILED: &str = "build-failed";
+/// The target lacks `harness = false`.
+pub const HARNESS: &str = "harness";
+/// `[package.metadata.vram]` cannot be used.
+pub const MANIFEST: &str = "manifest";
+/// Burn's version has no adapter.
+pub const UNSUPPORTED_BURN: &str = "unsupported-burn";
+/// Two versions of Burn in one program.
+pub const TWO_BURNS: &str = "two-burns";
+/// Two models of one name in a package.
+pub const DUPLICATE_MODEL: &str = "duplicate-model";
+/// The tool and the crate that the models link do not understand each other.
+pub const PROBE_VERSION: &str = "probe-version";
+/// The binary did not answer at all.
+pub const NO_ANSWER: &str = "no-answer";
+/// Models cannot run on this kind of machine.
+pub const UNSUPPORTED_HOST: &str = "unsupported-host";
+/// An input was set that the model does not have.
+pub const UNKNOWN_INPUT: &str = "unknown-input";
+/// The model panicked.
+pub const PANICKED: &str = "model-panicked";
+/// The model was ended by a signal.
+pub const ABORTED: &str = "model-aborted";
+/// The model's stack was too small.
+pub const STACK_OVERFLOW: &str = "stack-overflow";
+/// The model exited before it was done.
+pub const EXITED: &str = "model-exited";
+/// The model took too long.
+pub const TIMED_OUT: &str = "timed-out";
+/// The model used too much of the host's memory.
+pub const HOST_MEMORY: &str = "host-memory";
+/// Somebody else wrote into the file of events.
+pub const EVENTS_DAMAGED: &str = "events-damaged";
+/// The model called a function of the CUDA driver that the virtual one does not have.
+pub const UNSUPPORTED_FUNCTION: &str = "unsupported-function";
+/// The model's process could not be started.
+pub const NOT_STARTED: &str = "not-started";
+
+/// Whether this is a matter of versions or configuration (exit code 2) and not of the run (101).
+#[must_use]
+pub fn is_configuration(code: &str) -> bool {
+    [
+        HARNESS,
+        MANIFEST,
+        UNSUPPORTED_BURN,
+        TWO_BURNS,
+        DUPLICATE_MODEL,
+        PROBE_VERSION,
+        UNSUPPORTED_HOST,
+        UNKNOWN_INPUT,
+    ]
+    .contains(&code)
+}

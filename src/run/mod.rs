@@ -1,0 +1,13 @@
+//! One child process per pass: the virtual driver put before the model, the model run, what it left behind collected.
+
+mod case;
+pub mod child;
+pub mod code;
+mod collect;
+mod list;
+pub mod plan;
+mod process;
+pub mod record;
+
+pub use case::{Case, Settings, run_all};
+pub use list::{Listed, list};

@@ -1,0 +1,126 @@
+//! Builds the declared targets with the user's own Cargo, lock file, features and profile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufReader, Read};
+use std::process::{Command, Stdio};
+
+use camino::Utf8PathBuf;
+use cargo_metadata::Message;
+
+use super::{DeclaredTarget, Selection, Workspace, WorkspaceError};
+use crate::report::Problem;
+use crate::run::code;
+
+/// How targets are built.
+#[derive(Debug, Clone, Default)]
+pub struct BuildOptions {
+    /// `--release` or `--cargo-profile`: the profile's name.
+    pub profile: Option<String>,
+    /// Cargo's own progress and compiler messages are kept from the terminal unless something fails.
+    pub quiet: bool,
+}
+
+/// A target that was built.
+#[derive(Debug, Clone)]
+pub struct Built {
+    /// The target.
+    pub target: DeclaredTarget,
+    /// Its executable.
+    pub executable: Utf8PathBuf,
+}
+
+/// Builds targets; `progress` is told of each crate that was compiled.
+///
+/// A target that does not compile is a problem of its own; the others are built all the same.
+///
+/// # Errors
+/// Where Cargo cannot be started.
+pub fn build(
+    workspace: &Workspace,
+    selection: &Selection,
+    options: &BuildOptions,
+    targets: &[DeclaredTarget],
+    mut progress: impl FnMut(&str),
+) -> Result<(Vec<Built>, Vec<Problem>), WorkspaceError> {
+    let mut built = Vec::new();
+    let mut problems = Vec::new();
+    let kinds: BTreeSet<_> = targets.iter().map(|t| (t.option, t.name.clone())).collect();
+    for (option, name) in kinds {
+        let wanted: Vec<_> = targets.iter().filter(|t| t.option == option && t.name == name).collect();
+        let (executables, words) = cargo_build(workspace, selection, options, &wanted, &mut progress)?;
+        for target in wanted {
+            match executables.get(&target.package_id) {
+                Some(executable) => built.push(Built {
+                    target: target.clone(),
+                    executable: executable.clone(),
+                }),
+                None => problems.push(Problem {
+                    package: target.package.clone(),
+                    target: Some(target.name.clone()),
+                    code: code::BUILD_FAILED.into(),
+                    message: format!("`{}` of {} does not compile\n{}", target.name, target.package, words.trim_end()),
+                    help: Some(format!("`cargo build -p {} {option} {name}` shows the same errors", target.package)),
+                }),
+            }
+        }
+    }
+    Ok((built, problems))
+}
+
+/// Runs Cargo once; gives the executables by package id, and what it said on its way.
+fn cargo_build(
+    workspace: &Workspace,
+    selection: &Selection,
+    options: &BuildOptions,
+    wanted: &[&DeclaredTarget],
+    progress: &mut impl FnMut(&str),
+) -> Result<(BTreeMap<String, Utf8PathBuf>, String), WorkspaceError> {
+    let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut command = Command::new(&program);
+    command.arg("build").args(["--message-format=json-render-diagnostics", "--keep-going"]);
+    command.args(["--manifest-path", workspace.root().join("Cargo.toml").as_str()]);
+    for target in wanted {
+        command.args(["-p", &target.package_id]);
+    }
+    command.args([wanted[0].option, &wanted[0].name]);
+    command.args(&selection.features).args(&selection.cargo_flags);
+    if let Some(target) = &selection.target {
+        command.args(["--target", target]);
+    }
+    if let Some(profile) = &options.profile {
+        command.args(["--profile", profile]);
+    }
+    if options.quiet {
+        command.arg("--quiet");
+    }
+    command.current_dir(workspace.root()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let failed = |source| WorkspaceError::Cargo {
+        program: program.clone(),
+        source,
+    };
+    let mut child = command.spawn().map_err(failed)?;
+    // Both pipes are read at once: a full one would stop the build.
+    let stderr = child.stderr.take();
+    let words = std::thread::spawn(move || {
+        let mut words = Vec::new();
+        if let Some(mut stderr) = stderr {
+            let _ = stderr.read_to_end(&mut words);
+        }
+        String::from_utf8_lossy(&words).into_owned()
+    });
+    let mut executables = BTreeMap::new();
+    if let Some(stdout) = child.stdout.take() {
+        for message in Message::parse_stream(BufReader::new(stdout)).map_while(Result::ok) {
+            if let Message::CompilerArtifact(artifact) = message {
+                if !artifact.fresh {
+                    progress(&artifact.target.name);
+                }
+                if let Some(executable) = artifact.executable.filter(|_| artifact.target.name == wanted[0].name) {
+                    executables.insert(artifact.package_id.repr.clone(), executable);
+                }
+            }
+        }
+    }
+    child.wait().map_err(failed)?;
+    Ok((executables, words.join().unwrap_or_default()))
+}

@@ -1,0 +1,162 @@
+//! Which targets of a package declare models, and whether they can be run at all.
+
+use cargo_metadata::{Package, TargetKind};
+
+use super::Workspace;
+use crate::report::Problem;
+use crate::run::code;
+
+/// The name of the benchmark target that is looked for where a package does not say otherwise.
+const DEFAULT_TARGET: &str = "vram";
+/// Burn's versions that there is an adapter for, as `major.minor`.
+const SUPPORTED_BURN: &[(u64, u64)] = &[(0, 21)];
+
+/// A target that declares models.
+#[derive(Debug, Clone)]
+pub struct DeclaredTarget {
+    /// The package's name.
+    pub package: String,
+    /// The package's id, as Cargo writes it.
+    pub package_id: String,
+    /// The package's folder: the working directory of its models.
+    pub folder: camino::Utf8PathBuf,
+    /// The target's name.
+    pub name: String,
+    /// What Cargo's option for such a target is called: `--bench`, `--example`, `--test`, `--bin`.
+    pub option: &'static str,
+    /// Burn's version.
+    pub burn: String,
+}
+
+/// The targets of the selected packages that declare models, and those that cannot be used.
+#[must_use]
+pub fn declared_targets(workspace: &Workspace) -> (Vec<DeclaredTarget>, Vec<Problem>) {
+    let mut declared = Vec::new();
+    let mut problems = Vec::new();
+    for package in workspace.packages() {
+        match package_targets(workspace, package) {
+            Ok(targets) => declared.extend(targets),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    (declared, problems)
+}
+
+fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<DeclaredTarget>, Problem> {
+    let problem = |code, message, help: &str| Problem {
+        package: package.name.to_string(),
+        target: None,
+        code: String::from(code),
+        message,
+        help: Some(help.to_owned()),
+    };
+    let names: Vec<String> = match package.metadata.get("vram") {
+        Some(table) => match table.get("targets").map(|value| serde_json::from_value(value.clone())) {
+            Some(Ok(names)) => names,
+            Some(Err(error)) => {
+                return Err(problem(
+                    code::MANIFEST,
+                    format!("[package.metadata.vram] targets: {error}"),
+                    "write a list of target names: targets = [\"vram\"]",
+                ));
+            }
+            None => vec![DEFAULT_TARGET.to_owned()],
+        },
+        None if package.targets.iter().any(|t| t.name == DEFAULT_TARGET && t.is_bench()) => {
+            vec![DEFAULT_TARGET.to_owned()]
+        }
+        None => return Ok(Vec::new()),
+    };
+    let mut targets = Vec::new();
+    for name in names {
+        let found = package.targets.iter().find_map(|t| Some((t, option(t.kind.first()?)?)).filter(|_| t.name == name));
+        let Some((target, option)) = found else {
+            return Err(problem(
+                code::MANIFEST,
+                format!("[package.metadata.vram] names the target `{name}`, which {} does not have", package.name),
+                "name a bench, example, test or bin target of this package",
+            ));
+        };
+        if option == "--bench" || option == "--test" {
+            require_no_harness(package, option, &target.name).map_err(|line| {
+                problem(
+                    code::HARNESS,
+                    format!("{line}: the target `{name}` has no `harness = false`, so Cargo's own test harness replaces the `main` of `models!`"),
+                    &format!("add `harness = false` below `name = \"{name}\"`"),
+                )
+            })?;
+        }
+        targets.push((target.name.clone(), option));
+    }
+    let versions = workspace.versions_in_graph(package, "burn");
+    let burn = match versions.as_slice() {
+        [] => {
+            return Err(problem(
+                code::UNSUPPORTED_BURN,
+                format!("{} is not built with Burn", package.name),
+                "depend on burn 0.21, and on cargo-vram with `default-features = false, features = [\"burn-0_21\"]`",
+            ));
+        }
+        [one] if SUPPORTED_BURN.contains(&(one.major, one.minor)) => one.to_string(),
+        [one] => {
+            return Err(problem(
+                code::UNSUPPORTED_BURN,
+                format!("{} is built with Burn {one}, for which this version of cargo-vram has no adapter", package.name),
+                "use burn 0.21, or a cargo-vram that supports your Burn",
+            ));
+        }
+        several => {
+            let list: Vec<_> = several.iter().map(ToString::to_string).collect();
+            return Err(problem(
+                code::TWO_BURNS,
+                format!("{} is built with more than one Burn: {}", package.name, list.join(" and ")),
+                "make all dependencies agree on one Burn (`cargo tree -i burn@VERSION` shows who wants which); the feature of cargo-vram must be that of your Burn",
+            ));
+        }
+    };
+    Ok(targets
+        .into_iter()
+        .map(|(name, option)| DeclaredTarget {
+            package: package.name.to_string(),
+            package_id: package.id.repr.clone(),
+            folder: package.manifest_path.parent().map(camino::Utf8Path::to_owned).unwrap_or_default(),
+            name,
+            option,
+            burn: burn.clone(),
+        })
+        .collect())
+}
+
+fn option(kind: &TargetKind) -> Option<&'static str> {
+    match kind {
+        TargetKind::Bench => Some("--bench"),
+        TargetKind::Example => Some("--example"),
+        TargetKind::Test => Some("--test"),
+        TargetKind::Bin => Some("--bin"),
+        _ => None,
+    }
+}
+
+/// Cargo does not tell of `harness`, so the manifest is read. Fails with where it should have stood.
+fn require_no_harness(package: &Package, option: &str, name: &str) -> Result<(), String> {
+    let Ok(text) = std::fs::read_to_string(&package.manifest_path) else {
+        return Ok(());
+    };
+    let Ok(manifest) = toml_edit::Document::parse(text.as_str()) else {
+        return Ok(());
+    };
+    let tables = manifest.get(option.trim_start_matches('-')).and_then(|item| item.as_array_of_tables());
+    let table = tables
+        .into_iter()
+        .flatten()
+        .find(|table| table.get("name").and_then(|item| item.as_str()) == Some(name));
+    let off = table.and_then(|table| table.get("harness")).and_then(|item| item.as_bool()) == Some(false);
+    if off {
+        return Ok(());
+    }
+    let line = table
+        .and_then(toml_edit::Table::span)
+        .map(|span| text[..span.start].lines().count() + 1);
+    let path = package.manifest_path.as_str();
+    Err(line.map_or_else(|| path.to_owned(), |line| format!("{path}:{line}")))
+}

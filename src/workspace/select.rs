@@ -1,0 +1,200 @@
+//! Which packages a command is about.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use cargo_metadata::{Metadata, MetadataCommand, Package};
+
+use super::WorkspaceError;
+
+/// The options by which packages and their features are selected, as Cargo has them.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// `--manifest-path`.
+    pub manifest_path: Option<Utf8PathBuf>,
+    /// `-p`, each a name or a `name@version`.
+    pub packages: Vec<String>,
+    /// `--workspace`.
+    pub workspace: bool,
+    /// `--exclude`.
+    pub exclude: Vec<String>,
+    /// `--features`, `--all-features`, `--no-default-features`, as Cargo takes them.
+    pub features: Vec<String>,
+    /// `--locked`, `--offline`, `--frozen`, `--config K=V`, as Cargo takes them.
+    pub cargo_flags: Vec<String>,
+    /// `--target`.
+    pub target: Option<String>,
+}
+
+impl Selection {
+    /// Whether every package of the workspace is meant, with its default features.
+    #[must_use]
+    pub fn is_whole_workspace(&self) -> bool {
+        self.packages.is_empty() && self.exclude.is_empty() && self.features.is_empty()
+    }
+}
+
+/// A workspace, and what of it is selected.
+#[derive(Debug)]
+pub struct Workspace {
+    metadata: Metadata,
+    selected: Vec<cargo_metadata::PackageId>,
+    whole: bool,
+}
+
+impl Workspace {
+    /// Reads the workspace with the user's own lock file, features and toolchain.
+    ///
+    /// # Errors
+    /// Where `cargo metadata` fails, or a package is named that is not there.
+    pub fn load(selection: &Selection) -> Result<Self, WorkspaceError> {
+        let mut command = MetadataCommand::new();
+        if let Some(path) = &selection.manifest_path {
+            command.manifest_path(path);
+        }
+        let mut other = selection.cargo_flags.clone();
+        other.extend(selection.features.iter().cloned());
+        command.other_options(other);
+        let metadata = command
+            .exec()
+            .map_err(|error| WorkspaceError::Metadata(strip_status(&error.to_string())))?;
+        let selected = select(&metadata, selection)?;
+        let members = metadata.workspace_packages().len();
+        let whole = selection.is_whole_workspace() && (selection.workspace || selected.len() == members);
+        Ok(Self {
+            metadata,
+            selected,
+            whole,
+        })
+    }
+
+    /// The folder of the workspace's `Cargo.toml`.
+    #[must_use]
+    pub fn root(&self) -> &Utf8Path {
+        &self.metadata.workspace_root
+    }
+
+    /// Where Cargo puts what it builds.
+    #[must_use]
+    pub fn target_directory(&self) -> &Utf8Path {
+        &self.metadata.target_directory
+    }
+
+    /// The selected packages, in the workspace's order.
+    pub fn packages(&self) -> impl Iterator<Item = &Package> {
+        self.selected.iter().map(|id| &self.metadata[id])
+    }
+
+    /// Whether nothing of the workspace was left out.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// Every version of `name` that a package is built with, its development dependencies included.
+    #[must_use]
+    pub fn versions_in_graph(&self, package: &Package, name: &str) -> Vec<cargo_metadata::semver::Version> {
+        let Some(resolve) = &self.metadata.resolve else {
+            return Vec::new();
+        };
+        let mut seen = std::collections::HashSet::new();
+        let mut to_visit = vec![&package.id];
+        let mut versions = Vec::new();
+        while let Some(id) = to_visit.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            let found = &self.metadata[id];
+            if found.name.as_str() == name {
+                versions.push(found.version.clone());
+            }
+            if let Some(node) = resolve.nodes.iter().find(|node| node.id == *id) {
+                to_visit.extend(node.deps.iter().map(|dep| &dep.pkg));
+            }
+        }
+        versions.sort();
+        versions
+    }
+}
+
+fn select(
+    metadata: &Metadata,
+    selection: &Selection,
+) -> Result<Vec<cargo_metadata::PackageId>, WorkspaceError> {
+    let members = metadata.workspace_packages();
+    let named = |spec: &String| -> Result<&Package, WorkspaceError> {
+        let (name, version) = spec.split_once('@').map_or((spec.as_str(), None), |(n, v)| (n, Some(v)));
+        members
+            .iter()
+            .find(|p| p.name.as_str() == name && version.is_none_or(|v| p.version.to_string() == v))
+            .copied()
+            .ok_or_else(|| {
+                let nearest = members
+                    .iter()
+                    .map(|p| p.name.as_str())
+                    .max_by(|a, b| strsim::jaro(a, name).total_cmp(&strsim::jaro(b, name)))
+                    .map(|nearest| format!("did you mean `{nearest}`?"));
+                WorkspaceError::UnknownPackage(spec.clone(), nearest)
+            })
+    };
+    let excluded: Vec<_> = selection
+        .exclude
+        .iter()
+        .map(|spec| named(spec).map(|p| p.id.clone()))
+        .collect::<Result<_, _>>()?;
+    let mut chosen: Vec<_> = if selection.packages.is_empty() {
+        let defaults = metadata.workspace_default_members.is_available().then(|| metadata.workspace_default_packages());
+        match defaults {
+            Some(defaults) if !selection.workspace && selection.exclude.is_empty() && !is_virtual_root(metadata, &defaults) => {
+                // Like Cargo: in a member's folder, that member; at the root of a workspace, everything. A gate that
+                // looked at the root package alone would miss the models, so the root stands for the workspace.
+                match current_member(metadata, selection) {
+                    Some(member) => vec![member],
+                    None => members.iter().map(|p| p.id.clone()).collect(),
+                }
+            }
+            _ => members.iter().map(|p| p.id.clone()).collect(),
+        }
+    } else {
+        selection
+            .packages
+            .iter()
+            .map(|spec| named(spec).map(|p| p.id.clone()))
+            .collect::<Result<_, _>>()?
+    };
+    chosen.retain(|id| !excluded.contains(id));
+    Ok(chosen)
+}
+
+fn is_virtual_root(metadata: &Metadata, defaults: &[&Package]) -> bool {
+    metadata.root_package().is_none() && defaults.len() == metadata.workspace_packages().len()
+}
+
+/// The member whose folder the command was run in or whose manifest was named, unless that is the root.
+fn current_member(metadata: &Metadata, selection: &Selection) -> Option<cargo_metadata::PackageId> {
+    let manifest = match &selection.manifest_path {
+        Some(path) => path.canonicalize_utf8().ok()?,
+        None => {
+            let here = Utf8PathBuf::from_path_buf(std::env::current_dir().ok()?).ok()?;
+            here.ancestors()
+                .map(|folder| folder.join("Cargo.toml"))
+                .find(|path| path.exists())?
+                .canonicalize_utf8()
+                .ok()?
+        }
+    };
+    let root = metadata.workspace_root.join("Cargo.toml").canonicalize_utf8().ok()?;
+    if manifest == root {
+        return None;
+    }
+    metadata
+        .workspace_packages()
+        .iter()
+        .find(|p| p.manifest_path.canonicalize_utf8().is_ok_and(|path| path == manifest))
+        .map(|p| p.id.clone())
+}
+
+fn strip_status(message: &str) -> String {
+    message
+        .trim_start_matches("`cargo metadata` exited with an error: ")
+        .trim()
+        .to_owned()
+}
