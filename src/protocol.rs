@@ -49,6 +49,8 @@ pub struct RunJob {
     pub autotune: PathBuf,
     /// Whether launches are observed.
     pub traced: bool,
+    /// Whether Burn's threads take turns, launch by launch, so that two runs agree in every byte.
+    pub lockstep: bool,
 }
 
 /// What a model does in its step.

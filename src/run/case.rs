@@ -137,6 +137,7 @@ impl Runner<'_> {
             inputs: self.case.inputs.clone(),
             autotune: autotune.to_owned(),
             traced: pass == Pass::Traced,
+            lockstep: true,
         };
         let card = Card {
             driver: &self.settings.driver,

@@ -1,8 +1,8 @@
 //! The adapter for Burn 0.21 and cubecl 0.10: everything that names an internal of theirs.
 
+mod launches;
 mod marks;
 mod panics;
-mod sampler;
 mod stage;
 
 use burn::backend::{Autodiff, Cuda};
@@ -10,6 +10,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor, TensorMetadata};
 use cubecl::Runtime;
+use cubecl::config::memory::PersistentMemory;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig};
 use cubecl::cuda::{CudaDevice, CudaRuntime};
 
@@ -67,8 +68,11 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
     // The context is made now, so that it is no part of what the model costs.
     let client = CudaRuntime::client(&device);
     let marker = marks::marker(&device, job.traced);
-    if job.traced {
-        sampler::install(&device, client);
+    if job.traced || job.lockstep {
+        launches::install(&device, client, job.traced);
+    }
+    if job.lockstep {
+        stage::give_way(&device);
     }
     Device { device, marker }
 }
@@ -79,6 +83,11 @@ fn configure(job: &RunJob) {
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
     config.autotune.cache = CacheConfig::File(job.autotune.clone());
     config.compilation.cache = None;
+    // Burn asks for a parameter's memory from one thread while another allocates it: which parameters end up in the
+    // persistent pool is a race. Without that pool there is none, and the others are as they are when it loses.
+    if job.lockstep && matches!(config.memory.persistent_memory, PersistentMemory::Enabled) {
+        config.memory.persistent_memory = PersistentMemory::Disabled;
+    }
     CubeClRuntimeConfig::set(config);
 }
 

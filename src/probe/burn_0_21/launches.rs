@@ -1,8 +1,12 @@
-//! Looks at Burn's allocator before and after every launch of a traced pass.
+//! What happens around every launch: Burn's threads take turns, and a traced pass looks at the allocator.
+//!
+//! Burn frees a tensor on the thread of fusion and allocates on the thread of the CUDA server, which runs behind: what
+//! is free when the next tensor needs room depends on how far behind, that is, on the operating system. On a virtual
+//! GPU each launch is waited for, so that the order is one of those that can happen, and always the same.
 //!
 //! The look before a launch sees its inputs and outputs together; it is put in line on the server's thread. The one
 //! after it waits for the server, so that tensors are freed in the same order in every run. What a launch allocates
-//! for itself, its metadata, is added from the allocation's own span.
+//! for itself, its metadata, is added from the allocation's own span. Looking changes no allocation.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -30,7 +34,9 @@ const OWN_TARGET: &str = "cubecl_cuda::compute::command";
 const LAUNCH_ID: u64 = 1;
 const OWN_ID: u64 = 2;
 
-struct Sampler {
+struct Launches {
+    /// Whether the allocator is looked at.
+    traced: bool,
     server: DeviceHandle<Downstream>,
     client: ComputeClient<CudaRuntime>,
     alignment: u64,
@@ -39,30 +45,34 @@ struct Sampler {
     streams: Mutex<BTreeMap<u64, StreamId>>,
 }
 
-static SAMPLER: OnceLock<Sampler> = OnceLock::new();
+static LAUNCHES: OnceLock<Launches> = OnceLock::new();
 
 thread_local! {
     static BEFORE: Cell<Sample> = const { Cell::new(Sample { live: 0, reserved: 0 }) };
     static OWN_BYTES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Observes every launch from now on.
-pub(super) fn install(device: &CudaDevice, client: ComputeClient<CudaRuntime>) {
+/// Takes turns from now on and, in a traced pass, observes every launch.
+pub(super) fn install(device: &CudaDevice, client: ComputeClient<CudaRuntime>, traced: bool) {
     let alignment = client.properties().memory.alignment;
-    let sampler = Sampler {
+    let launches = Launches {
+        traced,
         server: DeviceHandle::new(device.to_id()),
         client,
         alignment,
         max_streams: u64::from(CubeClRuntimeConfig::get().streaming.max_streams).max(1),
         streams: Mutex::new(BTreeMap::new()),
     };
-    if SAMPLER.set(sampler).is_ok() && tracing::subscriber::set_global_default(Spans).is_err() {
+    if LAUNCHES.set(launches).is_ok() && tracing::subscriber::set_global_default(Spans).is_err() {
         timeline::missed();
     }
 }
 
-impl Sampler {
+impl Launches {
     fn before(&'static self) {
+        if !self.traced {
+            return;
+        }
         marks::advance();
         let stream = StreamId::current();
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,6 +88,9 @@ impl Sampler {
 
     fn after(&'static self) {
         let looked = self.server.submit_blocking(|_| {
+            if !self.traced {
+                return;
+            }
             let own = OWN_BYTES.take();
             if own > 0 {
                 let before = BEFORE.get();
@@ -130,27 +143,32 @@ impl Subscriber for Spans {
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let is_launch = span.metadata().name() == LAUNCH;
+        let id = Id::from_u64(if is_launch { LAUNCH_ID } else { OWN_ID });
+        if !LAUNCHES.get().is_some_and(|launches| launches.traced) {
+            return id;
+        }
         let mut fields = Fields::default();
         span.record(&mut fields);
-        if span.metadata().name() == LAUNCH {
+        if is_launch {
             timeline::launching(fields.kernel);
-            return Id::from_u64(LAUNCH_ID);
+            return id;
         }
-        if let Some(sampler) = SAMPLER.get() {
-            OWN_BYTES.set(OWN_BYTES.get() + fields.size.next_multiple_of(sampler.alignment));
+        if let Some(launches) = LAUNCHES.get() {
+            OWN_BYTES.set(OWN_BYTES.get() + fields.size.next_multiple_of(launches.alignment));
         }
-        Id::from_u64(OWN_ID)
+        id
     }
 
     fn enter(&self, span: &Id) {
-        if let (LAUNCH_ID, Some(sampler)) = (span.into_u64(), SAMPLER.get()) {
-            sampler.before();
+        if let (LAUNCH_ID, Some(launches)) = (span.into_u64(), LAUNCHES.get()) {
+            launches.before();
         }
     }
 
     fn exit(&self, span: &Id) {
-        if let (LAUNCH_ID, Some(sampler)) = (span.into_u64(), SAMPLER.get()) {
-            sampler.after();
+        if let (LAUNCH_ID, Some(launches)) = (span.into_u64(), LAUNCHES.get()) {
+            launches.after();
         }
     }
 
