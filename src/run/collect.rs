@@ -109,7 +109,7 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
         oom,
         autotune: collected.autotune,
         streams: traced.and_then(done).map_or(0, |done| done.streams),
-        device_reads: some_pass.map_or(0, |left| left.record.reads.saturating_sub(done(left).map_or(0, |done| done.own_reads))),
+        device_reads: some_pass.map_or(0, device_reads),
         assumptions: assumptions(case, cold, warm, traced),
         error,
         seconds: (took.as_secs_f64() * 1000.0).round() / 1000.0,
@@ -144,6 +144,11 @@ fn done(left: &Left) -> Option<Done> {
         }),
         _ => None,
     })
+}
+
+/// Values that the model read back itself. A pass that did not end has not told how many it read for it.
+fn device_reads(left: &Left) -> u64 {
+    done(left).map_or(0, |done| left.record.reads.saturating_sub(done.own_reads))
 }
 
 fn inputs(left: &Left) -> Option<std::collections::BTreeMap<String, u64>> {

@@ -9,10 +9,9 @@ use cubecl_common::device::ServerUtilitiesHandle;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 
-/// Priorities of the user's thread and of fusion's, below that of the server's thread. Where there are fewer cores
-/// than threads, those who wait for the server by spinning would otherwise keep it from running.
-const USERS_NICENESS: i32 = 10;
-const UPSTREAM_NICENESS: i32 = 5;
+/// The priority of the user's thread, below that of Burn's. It waits for them by spinning, most of the time, and
+/// would keep them from running where there are fewer cores than threads.
+const USERS_NICENESS: i32 = 19;
 
 /// In line with the operations that fusion is given.
 pub(super) struct Upstream;
@@ -48,14 +47,11 @@ impl DeviceService for Downstream {
     }
 }
 
-/// Lets the threads that others wait for run first. Called on the user's thread, after both of Burn's were started.
+/// Lets the threads that others wait for run first. Called on the user's thread.
 pub(super) fn give_way(device: &CudaDevice) {
-    let upstream = DeviceHandle::<Upstream>::new(device.to_id());
-    let _ = upstream.submit_blocking(|_| set_niceness(UPSTREAM_NICENESS));
-    set_niceness(USERS_NICENESS);
-}
-
-fn set_niceness(niceness: i32) {
+    // Threads inherit the priority of the one that starts them, so Burn's are started first.
+    let _ = DeviceHandle::<Upstream>::new(device.to_id());
+    let _ = DeviceHandle::<Downstream>::new(device.to_id());
     // It is a matter of speed alone: where it is not allowed, so be it.
-    let _ = setpriority_process(Some(gettid()), niceness);
+    let _ = setpriority_process(Some(gettid()), USERS_NICENESS);
 }

@@ -1,0 +1,58 @@
+//! What the end-to-end tests have in common: the binary, its target folder, and its report.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use cargo_vram::report::{Report, Run};
+
+/// The project's folder.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The target folder that this test itself was built into, so that Burn is built once.
+pub fn target_folder() -> PathBuf {
+    // …/target/debug/cargo-vram
+    Path::new(env!("CARGO_BIN_EXE_cargo-vram")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// `cargo vram` in the project's folder, as Cargo would call it.
+pub fn vram(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-vram"));
+    command
+        .arg("vram")
+        .args(arguments)
+        .current_dir(root())
+        .env("CARGO_TARGET_DIR", target_folder())
+        .env("NO_COLOR", "1")
+        .env_remove("CARGO_TERM_COLOR")
+        .env_remove("RUST_BACKTRACE");
+    command
+}
+
+/// Runs it to its end.
+pub fn output(arguments: &[&str]) -> Output {
+    vram(arguments).output().unwrap()
+}
+
+/// Runs a command that writes a report, and reads the report. Also gives the exit code and what people were shown.
+pub fn report(arguments: &[&str]) -> (Report, i32, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    let mut all = arguments.to_vec();
+    all.extend(["--message-format", "json", "--output", file.to_str().unwrap()]);
+    let output = output(&all);
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    let json = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("no report: {error}\n{text}"));
+    (serde_json::from_str(&json).unwrap(), output.status.code().unwrap(), text)
+}
+
+/// The run of a model, or of a budget with another name.
+pub fn run<'a>(report: &'a Report, name: &str) -> &'a Run {
+    report
+        .runs
+        .iter()
+        .find(|run| run.budget.as_deref().unwrap_or(&run.model) == name)
+        .unwrap_or_else(|| panic!("no run of {name}"))
+}

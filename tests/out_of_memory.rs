@@ -1,0 +1,81 @@
+//! Out of memory, in the ways that it happens.
+#![cfg(feature = "cli")]
+
+mod common;
+
+use cargo_vram::report::{Pass, Phase, Status};
+use common::run;
+
+/// A budget file of its own, for cards that the project's own file does not have.
+fn budgets(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("budgets.yaml");
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+#[test]
+fn vgg16_at_1024_pixels_runs_out_in_the_second_optimizer_step_on_80_gb() {
+    let (_folder, file) = budgets(
+        "version: 1\ngpu: a100-80gb\nmodels:\n  vgg16:\n    inputs: { batch_size: 1, image_size: 1024 }\n    reserved: 1000 GiB\n",
+    );
+    let (report, exit, text) = common::report(&["check", "--estimate", "-p", "zoo", "-m", "vgg16", "--budgets", &file]);
+    assert_eq!(exit, 100, "{text}");
+    assert_eq!(report.status, Status::Fail);
+    let run = run(&report, "vgg16");
+    assert_eq!(run.parameters.unwrap().count, 2_183_080_744);
+    let oom = run.oom.as_ref().unwrap();
+    assert_eq!((oom.step, oom.phase), (Some(1), Some(Phase::Optimizer)), "{oom:?}");
+    // The next page is a quarter of the card.
+    assert!(oom.requested.0.abs_diff(run.gpu.total_bytes.0 / 4) < 4096, "{oom:?}");
+    assert!(oom.reserved + oom.requested > run.gpu.available_bytes);
+    assert_eq!(oom.available, run.gpu.available_bytes - oom.reserved);
+    assert!(oom.kernel.is_some());
+    assert!(text.contains("out of memory: zoo/vgg16 on a100-80gb in step 1, optimizer"), "{text}");
+}
+
+#[test]
+fn a_tensor_larger_than_a_quarter_of_the_card_never_reaches_the_driver() {
+    // One input of 512 × 3 × 1024 × 1024 floats is 6 GiB; the largest page of an L4 is 5.5 GiB.
+    let (_folder, file) = budgets(
+        "version: 1\ngpu: l4\nmodels:\n  resnet18_inference:\n    inputs: { batch_size: 512, image_size: 1024 }\n    reserved: 100 GiB\n",
+    );
+    let (report, exit, text) =
+        common::report(&["check", "--estimate", "-p", "zoo", "-m", "resnet18_inference", "--budgets", &file]);
+    assert_eq!(exit, 100, "{text}");
+    let run = run(&report, "resnet18_inference");
+    let oom = run.oom.as_ref().unwrap();
+    assert_eq!(oom.requested.0, 512 * 3 * 1024 * 1024 * 4);
+    assert!(oom.requested.0 > run.gpu.total_bytes.0 / 4);
+    assert!(oom.reserved + oom.requested < run.gpu.available_bytes, "the card itself would have had room: {oom:?}");
+}
+
+#[test]
+fn a_refusal_inside_autotune_is_no_out_of_memory() {
+    // On this card some candidates of the cold pass find no room for their workspace, and are not chosen.
+    let (_folder, file) = budgets(
+        "version: 1\ngpu: small\ngpu_profiles:\n  small: { like: l4, total: 2600 MiB }\nmodels:\n  sequential:\n    inputs: { batch_size: 1 }\n    reserved: 3 GiB\n",
+    );
+    let (report, exit, text) = common::report(&["check", "--estimate", "-p", "zoo", "-m", "sequential", "--budgets", &file]);
+    assert_eq!(exit, 0, "{text}");
+    let run = run(&report, "sequential");
+    assert_eq!(run.oom, None);
+    let cold = run.peaks.cold.reserved.unwrap();
+    assert!(cold > run.peaks.warm.reserved.unwrap(), "{text}");
+    assert!(run.gpu.available_bytes.0 - cold.0 < run.gpu.total_bytes.0 / 4, "no page of the largest pool was left: {run:?}");
+}
+
+#[test]
+fn running_out_in_the_first_launch_is_told_as_such() {
+    // Enough for the plan, too little for timing its candidates.
+    let (_folder, file) = budgets(
+        "version: 1\ngpu: l4\nmodels:\n  vgg16:\n    inputs: { batch_size: 96 }\n    reserved: 24 GiB\n",
+    );
+    let (report, _, text) = common::report(&["check", "--estimate", "-p", "zoo", "-m", "vgg16", "--budgets", &file]);
+    let run = run(&report, "vgg16");
+    if let Some(oom) = &run.oom {
+        assert!(matches!(oom.pass, Pass::Cold | Pass::Warm), "{text}");
+        assert!(oom.reserved + oom.requested > run.gpu.available_bytes);
+    }
+}

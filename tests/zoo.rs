@@ -1,0 +1,146 @@
+//! The zoo, estimated once; each test looks at another side of the one report.
+#![cfg(feature = "cli")]
+
+mod common;
+
+use std::sync::OnceLock;
+
+use cargo_vram::report::{Metric, Pass, Phase, Report, Status, Task};
+use common::run;
+
+struct Checked {
+    report: Report,
+    exit: i32,
+    text: String,
+}
+
+fn checked() -> &'static Checked {
+    static CHECKED: OnceLock<Checked> = OnceLock::new();
+    CHECKED.get_or_init(|| {
+        let (report, exit, text) = common::report(&["check", "-p", "zoo", "--estimate"]);
+        Checked { report, exit, text }
+    })
+}
+
+#[test]
+fn the_zoo_is_within_its_budgets() {
+    let Checked { report, exit, text } = checked();
+    assert_eq!(*exit, 0, "{text}");
+    assert_eq!(report.status, Status::Pass, "{text}");
+    assert_eq!(report.expected.len(), 12);
+    assert_eq!(report.runs.len(), 12);
+    assert!(report.problems.is_empty());
+}
+
+#[test]
+fn parameter_counts_are_those_of_the_literature() {
+    let count = |name| run(&checked().report, name).parameters.unwrap();
+    assert_eq!(count("vgg16").count, 138_357_544);
+    assert_eq!(count("vgg16").bytes.0, 4 * 138_357_544);
+    assert_eq!(count("resnet18").learnable, 11_689_512);
+    assert_eq!(count("resnet18").count, 11_689_512 + 9_600, "with the running statistics of its batch norms");
+    assert_eq!(count("densenet201").count, 20_242_984);
+    assert_eq!(count("sequential").count, 112_576);
+    assert_eq!(count("sequential").bytes.0, 450_304);
+    let transformer = zoo_transformer(8192, 256, 256, 4, 1024);
+    assert_eq!(count("transformer").count, transformer);
+    for twin in ["vgg16", "resnet18", "densenet201", "sequential", "transformer"] {
+        let inference = count(&format!("{twin}_inference"));
+        assert_eq!(inference.count, count(twin).count, "{twin}");
+    }
+}
+
+/// Embeddings, blocks (attention, norms, feed-forward), the last norm, and the head.
+fn zoo_transformer(vocabulary: u64, positions: u64, width: u64, layers: u64, hidden: u64) -> u64 {
+    let attention = 4 * (width * width + width);
+    let feed_forward = 2 * width * hidden + hidden + width;
+    let block = attention + feed_forward + 2 * 2 * width;
+    (vocabulary + positions) * width + layers * block + 2 * width + (width + 1) * vocabulary
+}
+
+#[test]
+fn the_traced_pass_holds_what_the_warm_pass_holds() {
+    for run in &checked().report.runs {
+        let traced = run.steps.iter().flat_map(|step| &step.phases).map(|phase| phase.reserved_peak).max();
+        assert_eq!(traced, run.peaks.warm.reserved, "{}", run.model);
+        assert!(!run.assumptions.iter().any(|line| line.contains("differs between the passes")), "{}", run.model);
+    }
+}
+
+#[test]
+fn live_is_never_more_than_reserved() {
+    for run in &checked().report.runs {
+        assert!(run.peaks.warm.live.unwrap() <= run.peaks.warm.reserved.unwrap(), "{}", run.model);
+        for phase in run.steps.iter().flat_map(|step| &step.phases) {
+            assert!(phase.live_end <= phase.live_peak && phase.reserved_end <= phase.reserved_peak);
+            assert!(phase.live_peak <= phase.reserved_peak, "{} {phase:?}", run.model);
+        }
+    }
+}
+
+#[test]
+fn a_training_step_goes_through_its_phases() {
+    let run = run(&checked().report, "vgg16");
+    assert_eq!(run.task, Some(Task::Train));
+    assert_eq!(run.steps.len(), 3);
+    for step in &run.steps {
+        assert_eq!(step.pass, Pass::Traced);
+        let phases: Vec<_> = step.phases.iter().map(|phase| phase.phase).filter(|phase| *phase > Phase::Batch).collect();
+        assert_eq!(phases, [Phase::Forward, Phase::Backward, Phase::Optimizer], "step {}", step.step);
+    }
+}
+
+#[test]
+fn the_second_step_holds_the_optimizers_state_from_its_beginning() {
+    let run = run(&checked().report, "vgg16");
+    let forward = |step: usize| run.steps[step].phases.iter().find(|phase| phase.phase == Phase::Forward).unwrap();
+    let states = 2 * run.parameters.unwrap().bytes.0;
+    let more = forward(1).live_peak.0 - forward(0).live_peak.0;
+    assert!(more >= states, "Adam's two states are {states} bytes; the second forward pass holds {more} more");
+    assert!(more < states + states / 20, "and little else: {more}");
+}
+
+#[test]
+fn inference_holds_less_than_training() {
+    for twin in ["vgg16", "resnet18", "densenet201", "sequential", "transformer"] {
+        let report = &checked().report;
+        let (train, infer) = (run(report, twin), run(report, &format!("{twin}_inference")));
+        assert_eq!(infer.task, Some(Task::Infer));
+        assert!(infer.peaks.warm.live < train.peaks.warm.live, "{twin}");
+    }
+}
+
+#[test]
+fn every_figure_is_marked_as_an_estimate_and_says_what_it_assumes() {
+    for run in &checked().report.runs {
+        assert_eq!(run.gpu.id, "l4");
+        assert!(run.gpu.driver.starts_with("virtual "));
+        assert!(run.assumptions.iter().any(|line| line.contains("context")), "{}", run.model);
+        let choices = run.autotune;
+        assert!(choices.recorded + choices.nearest + choices.assumed > 0, "{}", run.model);
+    }
+}
+
+#[test]
+fn a_loop_written_by_hand_says_that_it_varies() {
+    let run = run(&checked().report, "resnet18_free_form");
+    assert!(run.assumptions.iter().any(|line| line.contains("written by hand")));
+}
+
+#[test]
+fn reading_the_loss_is_no_read_of_the_device() {
+    assert_eq!(run(&checked().report, "resnet18").device_reads, 0);
+}
+
+#[test]
+fn each_verdict_points_at_its_line() {
+    let report = &checked().report;
+    let text = std::fs::read_to_string(common::root().join("budgets.yaml")).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    let verdicts: Vec<_> = report.verdicts.iter().filter(|v| v.metric == Some(Metric::Reserved)).collect();
+    assert!(verdicts.len() >= 12);
+    for verdict in verdicts {
+        let line = lines[verdict.line.unwrap() as usize - 1];
+        assert!(line.contains("reserved"), "{line}");
+    }
+}
