@@ -166,8 +166,6 @@ pub enum Event {
         kernel: Option<String>,
         /// Inside an autotune candidate, where a failure is no error.
         tuning: bool,
-        /// Bytes that could not be had, if that is what it was about.
-        requested: Option<u64>,
     },
     /// Everything that was asked for was done.
     Done {

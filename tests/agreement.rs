@@ -1,5 +1,6 @@
 //! Two estimates of one commit agree in every byte, wherever and beside whatever they are made.
 #![cfg(feature = "cli")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
@@ -35,7 +36,10 @@ fn two_estimates_agree_in_every_byte_in_another_folder_and_under_load() {
     // The same target folder elsewhere, as a CI system's cache would bring it back.
     let elsewhere = tempfile::tempdir_in(common::target_folder().parent().unwrap()).unwrap();
     let copy = elsewhere.path().join("target");
-    let copied = Command::new("cp").args(["-al".as_ref(), common::target_folder().as_os_str(), copy.as_os_str()]).status().unwrap();
+    let copied = Command::new("cp")
+        .args(["-al".as_ref(), common::target_folder().as_os_str(), copy.as_os_str()])
+        .status()
+        .unwrap();
     assert!(copied.success());
     let done = AtomicBool::new(false);
     let second = std::thread::scope(|scope| {
@@ -51,7 +55,12 @@ fn two_estimates_agree_in_every_byte_in_another_folder_and_under_load() {
         second
     });
     let second = second.unwrap();
-    for (one, other) in first["runs"].as_array().unwrap().iter().zip(second["runs"].as_array().unwrap()) {
+    for (one, other) in first["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(second["runs"].as_array().unwrap())
+    {
         assert_eq!(one, other);
     }
     assert_eq!(first, second);

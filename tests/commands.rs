@@ -1,5 +1,6 @@
 //! The commands as a newcomer meets them, in a project of their own.
 #![cfg(feature = "cli")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
@@ -44,7 +45,10 @@ impl Project {
     }
 
     fn vram(&self, arguments: &[&str]) -> Output {
-        common::vram(arguments).current_dir(self.folder.path()).output().unwrap()
+        common::vram(arguments)
+            .current_dir(self.folder.path())
+            .output()
+            .unwrap()
     }
 
     fn init(&self) -> Output {
@@ -66,16 +70,30 @@ fn a_newcomers_first_check_passes_and_their_tests_still_do() {
     let project = Project::new("src/lib.rs", LIBRARY);
     assert_exit(&project.init(), 0);
     let manifest = project.read("Cargo.toml");
-    assert!(manifest.contains("# A comment that stays.") && manifest.contains("# and so does this one"), "{manifest}");
-    assert!(manifest.contains("[[bench]]\nname = \"vram\"\nharness = false"), "{manifest}");
+    assert!(
+        manifest.contains("# A comment that stays.") && manifest.contains("# and so does this one"),
+        "{manifest}"
+    );
+    assert!(
+        manifest.contains("[[bench]]\nname = \"vram\"\nharness = false"),
+        "{manifest}"
+    );
     let checked = project.vram(&["check", "--estimate"]);
     assert_exit(&checked, 0);
-    assert!(said(&checked).contains("estimated on a virtual NVIDIA L4"), "{}", said(&checked));
+    assert!(
+        said(&checked).contains("estimated on a virtual NVIDIA L4"),
+        "{}",
+        said(&checked)
+    );
 
     // A second check with nothing changed starts no compiler.
     let log = project.path("compilers.log");
     let wrapper = project.path("wrapper.sh");
-    std::fs::write(&wrapper, format!("#!/bin/sh\necho \"$@\" >> {}\nexec \"$@\"\n", log.display())).unwrap();
+    std::fs::write(
+        &wrapper,
+        format!("#!/bin/sh\necho \"$@\" >> {}\nexec \"$@\"\n", log.display()),
+    )
+    .unwrap();
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&wrapper, executable).unwrap();
     let again = common::vram(&["check", "--estimate"])
@@ -85,7 +103,10 @@ fn a_newcomers_first_check_passes_and_their_tests_still_do() {
         .unwrap();
     assert_exit(&again, 0);
     let compiled = std::fs::read_to_string(&log).unwrap_or_default();
-    let crates: Vec<_> = compiled.lines().filter(|line| line.contains("--crate-name") && !line.contains("--crate-name ___")).collect();
+    let crates: Vec<_> = compiled
+        .lines()
+        .filter(|line| line.contains("--crate-name") && !line.contains("--crate-name ___"))
+        .collect();
     assert!(crates.is_empty(), "{crates:?}");
 
     // Nothing of it was written over.
@@ -97,7 +118,11 @@ fn a_newcomers_first_check_passes_and_their_tests_still_do() {
 
     // The benchmark is no hindrance to the tests of the package.
     // (`cargo bench --profile dev`: an optimized Burn is not built for this.)
-    for arguments in [&["test", "--all-targets"][..], &["nextest", "run", "--all-targets"], &["bench", "--profile", "dev"]] {
+    for arguments in [
+        &["test", "--all-targets"][..],
+        &["nextest", "run", "--all-targets"],
+        &["bench", "--profile", "dev"],
+    ] {
         let output = Command::new("cargo")
             .args(arguments)
             .current_dir(project.folder.path())
@@ -114,14 +139,20 @@ fn a_package_with_only_a_binary_is_told_what_to_move() {
     let refused = project.init();
     assert_exit(&refused, 2);
     let said = said(&refused);
-    assert!(said.contains("move the model from src/main.rs into src/lib.rs"), "{said}");
+    assert!(
+        said.contains("move the model from src/main.rs into src/lib.rs"),
+        "{said}"
+    );
     assert!(!project.path("benches").exists());
 }
 
 #[test]
 fn a_package_without_burn_is_told_to_add_it() {
     let project = Project::new("src/lib.rs", LIBRARY);
-    project.write("Cargo.toml", "[package]\nname = \"new-comer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n");
+    project.write(
+        "Cargo.toml",
+        "[package]\nname = \"new-comer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n",
+    );
     let refused = project.init();
     assert_exit(&refused, 2);
     assert!(said(&refused).contains("cargo add burn@0.21"), "{}", said(&refused));
@@ -140,7 +171,11 @@ fn a_workspace_without_models_says_how_to_declare_one() {
     let project = Project::new("src/lib.rs", LIBRARY);
     let output = project.vram(&["list"]);
     assert_exit(&output, 2);
-    assert!(said(&output).contains("no model is declared in the package new-comer"), "{}", said(&output));
+    assert!(
+        said(&output).contains("no model is declared in the package new-comer"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
@@ -148,7 +183,12 @@ fn the_models_are_listed_with_their_tasks() {
     let output = common::output(&["list", "-p", "zoo", "--message-format", "json"]);
     assert_exit(&output, 0);
     let models: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let tasks: Vec<_> = models.as_array().unwrap().iter().map(|model| (model["model"].as_str().unwrap(), model["task"].as_str().unwrap())).collect();
+    let tasks: Vec<_> = models
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|model| (model["model"].as_str().unwrap(), model["task"].as_str().unwrap()))
+        .collect();
     assert!(tasks.contains(&("vgg16", "train")));
     assert!(tasks.contains(&("vgg16_inference", "infer")));
     assert_eq!(models[0]["burn"], "0.21.0");
@@ -173,11 +213,37 @@ fn cards_are_listed_with_what_is_assumed_of_them() {
     let output = common::output(&["gpus", "--message-format", "json"]);
     assert_exit(&output, 0);
     let cards: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let card = |id: &str| cards.as_array().unwrap().iter().find(|card| card["id"] == id).unwrap().clone();
-    for id in ["p100", "v100", "t4", "rtx-3090", "rtx-4090", "rtx-5090", "a10g", "l4", "l40s", "a100-40gb", "a100-80gb", "h100-80gb", "h200", "b200"] {
+    let card = |id: &str| {
+        cards
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|card| card["id"] == id)
+            .unwrap()
+            .clone()
+    };
+    for id in [
+        "p100",
+        "v100",
+        "t4",
+        "rtx-3090",
+        "rtx-4090",
+        "rtx-5090",
+        "a10g",
+        "l4",
+        "l40s",
+        "a100-40gb",
+        "a100-80gb",
+        "h100-80gb",
+        "h200",
+        "b200",
+    ] {
         assert!(!card(id)["total_bytes"]["source"].as_str().unwrap().is_empty());
     }
-    assert!(card("t4")["total_bytes"]["value"].as_u64().unwrap() < 15 << 30, "a T4 does not report 16 GiB");
+    assert!(
+        card("t4")["total_bytes"]["value"].as_u64().unwrap() < 15 << 30,
+        "a T4 does not report 16 GiB"
+    );
 }
 
 #[test]
@@ -197,7 +263,10 @@ fn a_mistyped_command_line_is_exit_code_2_with_a_hint() {
         (&["estimate", "-p", "zoo", "--gpu", "l5"], "l4"),
         (&["estimate", "-p", "zou", "--gpu", "l4"], "zoo"),
         (&["estimate", "-p", "zoo", "--gpu", "l4", "-m", "resnet81"], "resnet18"),
-        (&["estimate", "-p", "zoo", "--gpu", "l4", "--set", "batch_size"], "batch_size=64"),
+        (
+            &["estimate", "-p", "zoo", "--gpu", "l4", "--set", "batch_size"],
+            "batch_size=64",
+        ),
         (&["estimate", "--partition", "1/4"], "hash:1/4"),
         (&["estimate", "--steps", "1"], "2"),
         (&["check", "--set", "batch_size=1"], "a budget is for its own inputs"),
@@ -211,7 +280,17 @@ fn a_mistyped_command_line_is_exit_code_2_with_a_hint() {
 
 #[test]
 fn an_input_that_a_model_does_not_have_is_named() {
-    let (report, exit, text) = common::report(&["estimate", "-p", "zoo", "-m", "sequential", "--gpu", "l4", "--set", "image_size=64"]);
+    let (report, exit, text) = common::report(&[
+        "estimate",
+        "-p",
+        "zoo",
+        "-m",
+        "sequential",
+        "--gpu",
+        "l4",
+        "--set",
+        "image_size=64",
+    ]);
     assert_eq!(exit, 2, "{text}");
     let error = report.runs[0].error.as_ref().unwrap();
     assert_eq!(error.code, "unknown-input");
@@ -222,8 +301,21 @@ fn an_input_that_a_model_does_not_have_is_named() {
 fn an_input_in_a_budget_that_a_model_does_not_have_is_pointed_at() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("budgets.yaml");
-    std::fs::write(&file, "version: 1\ngpu: l4\nmodels:\n  sequential:\n    inputs: { hight: 64 }\n    reserved: 1 GiB\n").unwrap();
-    let output = common::output(&["check", "--estimate", "-p", "zoo", "-m", "sequential", "--budgets", file.to_str().unwrap()]);
+    std::fs::write(
+        &file,
+        "version: 1\ngpu: l4\nmodels:\n  sequential:\n    inputs: { hight: 64 }\n    reserved: 1 GiB\n",
+    )
+    .unwrap();
+    let output = common::output(&[
+        "check",
+        "--estimate",
+        "-p",
+        "zoo",
+        "-m",
+        "sequential",
+        "--budgets",
+        file.to_str().unwrap(),
+    ]);
     assert_exit(&output, 2);
     let said = said(&output);
     assert!(said.contains("budgets.yaml:5:15") && said.contains("height"), "{said}");
@@ -233,11 +325,27 @@ fn an_input_in_a_budget_that_a_model_does_not_have_is_pointed_at() {
 fn a_budget_that_is_exceeded_fails_and_points_at_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("budgets.yaml");
-    std::fs::write(&file, "version: 1\ngpu: l4\nmodels:\n  sequential:\n    live: 100 MiB\n").unwrap();
-    let output = common::output(&["check", "--estimate", "-p", "zoo", "-m", "sequential", "--budgets", file.to_str().unwrap()]);
+    std::fs::write(
+        &file,
+        "version: 1\ngpu: l4\nmodels:\n  sequential:\n    live: 100 MiB\n",
+    )
+    .unwrap();
+    let output = common::output(&[
+        "check",
+        "--estimate",
+        "-p",
+        "zoo",
+        "-m",
+        "sequential",
+        "--budgets",
+        file.to_str().unwrap(),
+    ]);
     assert_exit(&output, 100);
     let said = said(&output);
-    assert!(said.contains("over budget") && said.contains("budgets.yaml:5:11"), "{said}");
+    assert!(
+        said.contains("over budget") && said.contains("budgets.yaml:5:11"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -245,7 +353,16 @@ fn a_model_without_a_budget_is_a_warning_that_can_be_denied() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("budgets.yaml");
     std::fs::write(&file, "version: 1\ngpu: l4\nmodels: {}\n").unwrap();
-    let arguments = ["check", "--estimate", "-p", "zoo", "-m", "sequential_inference", "--budgets", file.to_str().unwrap()];
+    let arguments = [
+        "check",
+        "--estimate",
+        "-p",
+        "zoo",
+        "-m",
+        "sequential_inference",
+        "--budgets",
+        file.to_str().unwrap(),
+    ];
     assert_exit(&common::output(&arguments), 0);
     let mut denied = arguments.to_vec();
     denied.push("--deny-warnings");
@@ -254,7 +371,10 @@ fn a_model_without_a_budget_is_a_warning_that_can_be_denied() {
 
 #[test]
 fn nothing_is_coloured_and_no_progress_is_drawn_where_the_output_is_no_terminal() {
-    let output = common::vram(&["estimate", "-p", "zoo", "-m", "sequential_inference", "--gpu", "l4"]).env_remove("NO_COLOR").output().unwrap();
+    let output = common::vram(&["estimate", "-p", "zoo", "-m", "sequential_inference", "--gpu", "l4"])
+        .env_remove("NO_COLOR")
+        .output()
+        .unwrap();
     assert_exit(&output, 0);
     assert!(!said(&output).contains('\u{1b}'), "{}", said(&output));
     assert!(output.stderr.is_empty(), "{}", said(&output));
@@ -264,7 +384,16 @@ fn nothing_is_coloured_and_no_progress_is_drawn_where_the_output_is_no_terminal(
 fn the_command_line_tool_compiles_no_burn_and_the_models_no_command_line_tool() {
     let tree = |features: &[&str]| {
         let output = Command::new("cargo")
-            .args(["tree", "-p", "cargo-vram", "-e", "normal", "--prefix", "none", "--no-default-features"])
+            .args([
+                "tree",
+                "-p",
+                "cargo-vram",
+                "-e",
+                "normal",
+                "--prefix",
+                "none",
+                "--no-default-features",
+            ])
             .args(features)
             .current_dir(common::root())
             .output()
@@ -277,7 +406,14 @@ fn the_command_line_tool_compiles_no_burn_and_the_models_no_command_line_tool() 
     assert!(has(&cli, "clap") && !has(&cli, "burn") && !has(&cli, "cubecl") && !has(&cli, "cudarc"));
     let models = tree(&["--features", "burn-0_21"]);
     assert!(has(&models, "burn"));
-    for tool in ["clap", "miette", "indicatif", "cargo_metadata", "toml_edit", "comfy-table"] {
+    for tool in [
+        "clap",
+        "miette",
+        "indicatif",
+        "cargo_metadata",
+        "toml_edit",
+        "comfy-table",
+    ] {
         assert!(!has(&models, tool), "{tool}");
     }
     let neither = tree(&[]);
@@ -297,7 +433,10 @@ fn the_doctor_says_what_is_here() {
 #[test]
 fn a_folder_that_is_no_workspace_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let output = common::vram(&["list"]).current_dir::<&Path>(folder.path()).output().unwrap();
+    let output = common::vram(&["list"])
+        .current_dir::<&Path>(folder.path())
+        .output()
+        .unwrap();
     assert_exit(&output, 2);
     assert!(said(&output).contains("Cargo.toml"), "{}", said(&output));
 }

@@ -20,13 +20,7 @@ fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         let built = Command::new(env!("CARGO"))
-            .args([
-                "build",
-                "--quiet",
-                "--package",
-                "driver-tests",
-                "--message-format=json",
-            ])
+            .args(["build", "--quiet", "--package", "driver-tests", "--message-format=json"])
             .arg("--target-dir")
             .arg(driver_support::target_dir())
             .current_dir(driver_support::root())
@@ -87,13 +81,8 @@ impl Ran {
 
     fn only(&self, event: &'static str) -> &Line {
         let mut lines = self.all(event);
-        let line = lines
-            .next()
-            .unwrap_or_else(|| panic!("no {event} in the record"));
-        assert!(
-            lines.next().is_none(),
-            "more than one {event} in the record"
-        );
+        let line = lines.next().unwrap_or_else(|| panic!("no {event} in the record"));
+        assert!(lines.next().is_none(), "more than one {event} in the record");
         line
     }
 
@@ -108,10 +97,7 @@ fn on_card(scenario: &str, capability: (u32, u32)) -> Ran {
     let stderr = String::from_utf8_lossy(&ran.output.stderr);
     assert!(ran.output.status.success(), "{scenario} fails: {stderr}");
     let first = ran.lines.first().expect("a record");
-    assert_eq!(
-        (first.event.as_str(), first.text("version")),
-        ("start", "1")
-    );
+    assert_eq!((first.event.as_str(), first.text("version")), ("start", "1"));
     assert_eq!(first.text("name"), "Test%20Card");
     assert_eq!(ran.lines.last().expect("a record").event, "end");
     ran
@@ -188,10 +174,7 @@ fn one_byte_more_is_refused_both_ways() {
 fn freed_memory_is_used_again_at_once() {
     let ran = passes("reuse");
     assert_eq!(ran.all("alloc").count(), 10_000);
-    assert!(
-        ran.all("alloc")
-            .all(|line| line.number("reserved") == AVAILABLE)
-    );
+    assert!(ran.all("alloc").all(|line| line.number("reserved") == AVAILABLE));
 }
 
 #[test]
@@ -223,10 +206,7 @@ fn more_pinned_memory_than_the_host_has_is_given_and_not_charged() {
     let ran = passes("pinned");
     assert_eq!(ran.only("launches").number("pinned_peak"), 4 << 40);
     assert_eq!(ran.only("launches").number("reserved_peak"), 0);
-    assert_eq!(
-        ran.all("unpinned").last().expect("a line").number("total"),
-        0
-    );
+    assert_eq!(ran.all("unpinned").last().expect("a line").number("total"), 0);
 }
 
 #[test]
@@ -247,19 +227,9 @@ fn a_crash_keeps_what_was_recorded() {
 #[test]
 fn a_released_context_takes_its_memory_with_it() {
     let ran = passes("release");
-    assert_eq!(
-        ran.all("launches")
-            .last()
-            .expect("totals")
-            .number("reserved"),
-        0
-    );
+    assert_eq!(ran.all("launches").last().expect("totals").number("reserved"), 0);
     assert_eq!(ran.all("alloc").count(), ran.all("free").count());
-    assert_eq!(
-        ran.all("unsupported").count(),
-        0,
-        "the safe API finds all it calls"
-    );
+    assert_eq!(ran.all("unsupported").count(), 0, "the safe API finds all it calls");
     assert_eq!(ran.only("error").number("code"), 709);
 }
 
@@ -274,16 +244,8 @@ fn stale_streams_and_events_are_refused() {
 fn every_thread_needs_a_context_of_its_own() {
     let ran = passes("threads");
     assert_eq!(ran.all("alloc").count(), 4000);
-    assert_eq!(
-        ran.all("free").last().expect("a line").number("reserved"),
-        0
-    );
-    assert_eq!(
-        ran.all("error")
-            .filter(|line| line.number("code") == 201)
-            .count(),
-        2
-    );
+    assert_eq!(ran.all("free").last().expect("a line").number("reserved"), 0);
+    assert_eq!(ran.all("error").filter(|line| line.number("code") == 201).count(), 2);
 }
 
 #[test]
@@ -324,10 +286,7 @@ fn launches_are_counted_and_not_recorded_one_by_one() {
 
 #[test]
 fn a_refusal_names_the_last_kernel() {
-    assert_eq!(
-        passes("refused-kernel").only("refuse").text("kernel"),
-        "gemm"
-    );
+    assert_eq!(passes("refused-kernel").only("refuse").text("kernel"), "gemm");
 }
 
 #[test]
@@ -388,10 +347,7 @@ fn two_processes_may_build_the_driver_at_once() {
     let build = || driver::build(&driver_support::rustc(), None, folder.path()).unwrap();
     let libraries: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..2).map(|_| scope.spawn(build)).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect()
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert_eq!(libraries[0], libraries[1]);
 }
@@ -423,20 +379,10 @@ fn the_drivers_source_passes_clippy() {
             "--edition",
             "2024",
         ])
-        .args([
-            "-C",
-            "panic=abort",
-            "--emit=metadata",
-            "-Dwarnings",
-            "--out-dir",
-        ])
+        .args(["-C", "panic=abort", "--emit=metadata", "-Dwarnings", "--out-dir"])
         .arg(out.path())
         .arg(driver_support::root().join("src/driver/source/lib.rs"))
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

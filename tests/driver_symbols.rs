@@ -20,14 +20,8 @@ fn cudarc() -> PathBuf {
         .packages
         .iter()
         .find(|package| package.name.as_str() == "cudarc");
-    let manifest = &package
-        .expect("cudarc among the dependencies")
-        .manifest_path;
-    manifest
-        .parent()
-        .expect("a folder")
-        .as_std_path()
-        .join("src")
+    let manifest = &package.expect("cudarc among the dependencies").manifest_path;
+    manifest.parent().expect("a folder").as_std_path().join("src")
 }
 
 /// The names that a module of `cudarc` looks up at run time.
@@ -43,9 +37,7 @@ fn looked_up(source: &Path) -> BTreeSet<String> {
 fn exported(library: &Path) -> BTreeSet<String> {
     let bytes = std::fs::read(library).expect("the library");
     let file = object::File::parse(&*bytes).expect("an ELF file");
-    let symbols = file
-        .dynamic_symbols()
-        .filter(|symbol| symbol.is_definition());
+    let symbols = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
     symbols
         .filter_map(|symbol| symbol.name().ok().map(str::to_owned))
         .collect()
@@ -57,11 +49,7 @@ fn the_driver_has_every_function_that_the_bindings_look_up() {
     let exported = exported(&driver_support::library().library);
     for (module, least) in [("driver", 500), ("nvrtc", 20)] {
         let wanted = looked_up(&cudarc.join(module).join("sys/mod.rs"));
-        assert!(
-            wanted.len() > least,
-            "{} functions in cudarc's {module}",
-            wanted.len()
-        );
+        assert!(wanted.len() > least, "{} functions in cudarc's {module}", wanted.len());
         let missing: Vec<_> = wanted.difference(&exported).collect();
         assert!(missing.is_empty(), "missing: {missing:?}");
     }

@@ -1,5 +1,6 @@
 //! Out of memory, in the ways that it happens.
 #![cfg(feature = "cli")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
@@ -32,7 +33,10 @@ fn vgg16_at_1024_pixels_runs_out_in_the_second_optimizer_step_on_80_gb() {
     assert!(oom.reserved + oom.requested > run.gpu.available_bytes);
     assert_eq!(oom.available, run.gpu.available_bytes - oom.reserved);
     assert!(oom.kernel.is_some());
-    assert!(text.contains("out of memory: zoo/vgg16 on a100-80gb in step 1, optimizer"), "{text}");
+    assert!(
+        text.contains("out of memory: zoo/vgg16 on a100-80gb in step 1, optimizer"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -41,14 +45,25 @@ fn a_tensor_larger_than_a_quarter_of_the_card_never_reaches_the_driver() {
     let (_folder, file) = budgets(
         "version: 1\ngpu: l4\nmodels:\n  resnet18_inference:\n    inputs: { batch_size: 512, image_size: 1024 }\n    reserved: 100 GiB\n",
     );
-    let (report, exit, text) =
-        common::report(&["check", "--estimate", "-p", "zoo", "-m", "resnet18_inference", "--budgets", &file]);
+    let (report, exit, text) = common::report(&[
+        "check",
+        "--estimate",
+        "-p",
+        "zoo",
+        "-m",
+        "resnet18_inference",
+        "--budgets",
+        &file,
+    ]);
     assert_eq!(exit, 100, "{text}");
     let run = run(&report, "resnet18_inference");
     let oom = run.oom.as_ref().unwrap();
     assert_eq!(oom.requested.0, 512 * 3 * 1024 * 1024 * 4);
     assert!(oom.requested.0 > run.gpu.total_bytes.0 / 4);
-    assert!(oom.reserved + oom.requested < run.gpu.available_bytes, "the card itself would have had room: {oom:?}");
+    assert!(
+        oom.reserved + oom.requested < run.gpu.available_bytes,
+        "the card itself would have had room: {oom:?}"
+    );
 }
 
 #[test]
@@ -57,21 +72,32 @@ fn a_refusal_inside_autotune_is_no_out_of_memory() {
     let (_folder, file) = budgets(
         "version: 1\ngpu: small\ngpu_profiles:\n  small: { like: l4, total: 2600 MiB }\nmodels:\n  sequential:\n    inputs: { batch_size: 1 }\n    reserved: 3 GiB\n",
     );
-    let (report, exit, text) = common::report(&["check", "--estimate", "-p", "zoo", "-m", "sequential", "--budgets", &file]);
+    let (report, exit, text) = common::report(&[
+        "check",
+        "--estimate",
+        "-p",
+        "zoo",
+        "-m",
+        "sequential",
+        "--budgets",
+        &file,
+    ]);
     assert_eq!(exit, 0, "{text}");
     let run = run(&report, "sequential");
     assert_eq!(run.oom, None);
     let cold = run.peaks.cold.reserved.unwrap();
     assert!(cold > run.peaks.warm.reserved.unwrap(), "{text}");
-    assert!(run.gpu.available_bytes.0 - cold.0 < run.gpu.total_bytes.0 / 4, "no page of the largest pool was left: {run:?}");
+    assert!(
+        run.gpu.available_bytes.0 - cold.0 < run.gpu.total_bytes.0 / 4,
+        "no page of the largest pool was left: {run:?}"
+    );
 }
 
 #[test]
 fn running_out_in_the_first_launch_is_told_as_such() {
     // Enough for the plan, too little for timing its candidates.
-    let (_folder, file) = budgets(
-        "version: 1\ngpu: l4\nmodels:\n  vgg16:\n    inputs: { batch_size: 96 }\n    reserved: 24 GiB\n",
-    );
+    let (_folder, file) =
+        budgets("version: 1\ngpu: l4\nmodels:\n  vgg16:\n    inputs: { batch_size: 96 }\n    reserved: 24 GiB\n");
     let (report, _, text) = common::report(&["check", "--estimate", "-p", "zoo", "-m", "vgg16", "--budgets", &file]);
     let run = run(&report, "vgg16");
     if let Some(oom) = &run.oom {

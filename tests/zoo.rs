@@ -1,5 +1,6 @@
 //! The zoo, estimated once; each test looks at another side of the one report.
 #![cfg(feature = "cli")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
@@ -34,11 +35,15 @@ fn the_zoo_is_within_its_budgets() {
 
 #[test]
 fn parameter_counts_are_those_of_the_literature() {
-    let count = |name| run(&checked().report, name).parameters.unwrap();
+    let count = |name: &str| run(&checked().report, name).parameters.unwrap();
     assert_eq!(count("vgg16").count, 138_357_544);
     assert_eq!(count("vgg16").bytes.0, 4 * 138_357_544);
     assert_eq!(count("resnet18").learnable, 11_689_512);
-    assert_eq!(count("resnet18").count, 11_689_512 + 9_600, "with the running statistics of its batch norms");
+    assert_eq!(
+        count("resnet18").count,
+        11_689_512 + 9_600,
+        "with the running statistics of its batch norms"
+    );
     assert_eq!(count("densenet201").count, 20_242_984);
     assert_eq!(count("sequential").count, 112_576);
     assert_eq!(count("sequential").bytes.0, 450_304);
@@ -61,16 +66,31 @@ fn zoo_transformer(vocabulary: u64, positions: u64, width: u64, layers: u64, hid
 #[test]
 fn the_traced_pass_holds_what_the_warm_pass_holds() {
     for run in &checked().report.runs {
-        let traced = run.steps.iter().flat_map(|step| &step.phases).map(|phase| phase.reserved_peak).max();
+        let traced = run
+            .steps
+            .iter()
+            .flat_map(|step| &step.phases)
+            .map(|phase| phase.reserved_peak)
+            .max();
         assert_eq!(traced, run.peaks.warm.reserved, "{}", run.model);
-        assert!(!run.assumptions.iter().any(|line| line.contains("differs between the passes")), "{}", run.model);
+        assert!(
+            !run.assumptions
+                .iter()
+                .any(|line| line.contains("differs between the passes")),
+            "{}",
+            run.model
+        );
     }
 }
 
 #[test]
 fn live_is_never_more_than_reserved() {
     for run in &checked().report.runs {
-        assert!(run.peaks.warm.live.unwrap() <= run.peaks.warm.reserved.unwrap(), "{}", run.model);
+        assert!(
+            run.peaks.warm.live.unwrap() <= run.peaks.warm.reserved.unwrap(),
+            "{}",
+            run.model
+        );
         for phase in run.steps.iter().flat_map(|step| &step.phases) {
             assert!(phase.live_end <= phase.live_peak && phase.reserved_end <= phase.reserved_peak);
             assert!(phase.live_peak <= phase.reserved_peak, "{} {phase:?}", run.model);
@@ -85,18 +105,37 @@ fn a_training_step_goes_through_its_phases() {
     assert_eq!(run.steps.len(), 3);
     for step in &run.steps {
         assert_eq!(step.pass, Pass::Traced);
-        let phases: Vec<_> = step.phases.iter().map(|phase| phase.phase).filter(|phase| *phase > Phase::Batch).collect();
-        assert_eq!(phases, [Phase::Forward, Phase::Backward, Phase::Optimizer], "step {}", step.step);
+        let phases: Vec<_> = step
+            .phases
+            .iter()
+            .map(|phase| phase.phase)
+            .filter(|phase| *phase > Phase::Batch)
+            .collect();
+        assert_eq!(
+            phases,
+            [Phase::Forward, Phase::Backward, Phase::Optimizer],
+            "step {}",
+            step.step
+        );
     }
 }
 
 #[test]
 fn the_second_step_holds_the_optimizers_state_from_its_beginning() {
     let run = run(&checked().report, "vgg16");
-    let forward = |step: usize| run.steps[step].phases.iter().find(|phase| phase.phase == Phase::Forward).unwrap();
+    let forward = |step: usize| {
+        run.steps[step]
+            .phases
+            .iter()
+            .find(|phase| phase.phase == Phase::Forward)
+            .unwrap()
+    };
     let states = 2 * run.parameters.unwrap().bytes.0;
     let more = forward(1).live_peak.0 - forward(0).live_peak.0;
-    assert!(more >= states, "Adam's two states are {states} bytes; the second forward pass holds {more} more");
+    assert!(
+        more >= states,
+        "Adam's two states are {states} bytes; the second forward pass holds {more} more"
+    );
     assert!(more < states + states / 20, "and little else: {more}");
 }
 
@@ -115,9 +154,17 @@ fn every_figure_is_marked_as_an_estimate_and_says_what_it_assumes() {
     for run in &checked().report.runs {
         assert_eq!(run.gpu.id, "l4");
         assert!(run.gpu.driver.starts_with("virtual "));
-        assert!(run.assumptions.iter().any(|line| line.contains("context")), "{}", run.model);
+        assert!(
+            run.assumptions.iter().any(|line| line.contains("context")),
+            "{}",
+            run.model
+        );
         let choices = run.autotune;
-        assert!(choices.recorded + choices.nearest + choices.assumed > 0, "{}", run.model);
+        assert!(
+            choices.recorded + choices.nearest + choices.assumed > 0,
+            "{}",
+            run.model
+        );
     }
 }
 
@@ -137,7 +184,11 @@ fn each_verdict_points_at_its_line() {
     let report = &checked().report;
     let text = std::fs::read_to_string(common::root().join("budgets.yaml")).unwrap();
     let lines: Vec<_> = text.lines().collect();
-    let verdicts: Vec<_> = report.verdicts.iter().filter(|v| v.metric == Some(Metric::Reserved)).collect();
+    let verdicts: Vec<_> = report
+        .verdicts
+        .iter()
+        .filter(|v| v.metric == Some(Metric::Reserved))
+        .collect();
     assert!(verdicts.len() >= 12);
     for verdict in verdicts {
         let line = lines[verdict.line.unwrap() as usize - 1];

@@ -33,12 +33,7 @@ pub(super) struct Reader<'s> {
 
 impl Reader<'_> {
     /// A mapping with names of the user's own. `what` is the key it belongs to, `example` a line that would be right.
-    pub(super) fn entries<'t>(
-        &mut self,
-        node: &'t Node,
-        what: &str,
-        example: &str,
-    ) -> Option<Entries<'t>> {
+    pub(super) fn entries<'t>(&mut self, node: &'t Node, what: &str, example: &str) -> Option<Entries<'t>> {
         let Kind::Mapping(entries) = &node.kind else {
             self.wrong_type(node, what, "a mapping", example);
             return None;
@@ -74,10 +69,7 @@ impl Reader<'_> {
         example: &str,
     ) -> Option<Fields<'t>> {
         let entries = self.entries(node, what, example)?;
-        for (key, _) in entries
-            .iter()
-            .filter(|(key, _)| !known.contains(&key.text.as_str()))
-        {
+        for (key, _) in entries.iter().filter(|(key, _)| !known.contains(&key.text.as_str())) {
             let mut problem = Problem::new(
                 "budgets::unknown-key",
                 format!("{} is not a key of {what}", quoted(&key.text)),
@@ -110,15 +102,8 @@ impl Reader<'_> {
             return None;
         };
         match parse(text) {
-            Ok(value) => Some(Spanned {
-                value,
-                span: node.span,
-            }),
-            Err(Bad {
-                code,
-                message,
-                help,
-            }) => {
+            Ok(value) => Some(Spanned { value, span: node.span }),
+            Err(Bad { code, message, help }) => {
                 self.problems
                     .push(Problem::new(code, message).at(node.span, "here").help(help));
                 None
@@ -158,21 +143,14 @@ impl Reader<'_> {
     ) -> Option<Limit<T>> {
         if fields.key("warn").or(fields.key("fail")).is_none() {
             self.problems.push(
-                Problem::new(
-                    "budgets::no-limit",
-                    format!("{what} has neither `fail` nor `warn`"),
-                )
-                .at(span, "limits nothing")
-                .help(format!("write {example}")),
+                Problem::new("budgets::no-limit", format!("{what} has neither `fail` nor `warn`"))
+                    .at(span, "limits nothing")
+                    .help(format!("write {example}")),
             );
             return None;
         }
-        let warn = fields
-            .get("warn")
-            .and_then(|node| parse(self, node, "`warn`"));
-        let fail = fields
-            .get("fail")
-            .and_then(|node| parse(self, node, "`fail`"));
+        let warn = fields.get("warn").and_then(|node| parse(self, node, "`warn`"));
+        let fail = fields.get("fail").and_then(|node| parse(self, node, "`fail`"));
         if let (Some(warn), Some(fail)) = (warn, fail)
             && warn.value > fail.value
         {
@@ -195,50 +173,31 @@ impl Reader<'_> {
     }
 
     pub(super) fn size(&mut self, node: &Node, what: &str) -> Option<Spanned<Bytes>> {
-        self.scalar(
-            node,
-            what,
-            size,
-            "a size",
-            "a number and a unit, such as `900 MiB`",
-        )
+        self.scalar(node, what, size, "a size", "a number and a unit, such as `900 MiB`")
     }
 
     /// A card that exists; otherwise the mistake is reported, and the rest goes on.
     pub(super) fn known_gpu(&mut self, id: &str, span: Span, known: &BTreeSet<&str>) {
         if !known.contains(id) {
-            const ALL: &str =
-                "`cargo vram gpus` lists the built-in ones, and `gpu_profiles` describes others";
-            let help = suggest(id, known.iter().copied())
-                .map_or(ALL.to_owned(), |near| format!("{near}\n{ALL}"));
+            const ALL: &str = "`cargo vram gpus` lists the built-in ones, and `gpu_profiles` describes others";
+            let help = suggest(id, known.iter().copied()).map_or(ALL.to_owned(), |near| format!("{near}\n{ALL}"));
             self.problems.push(
-                Problem::new(
-                    "budgets::unknown-gpu",
-                    format!("there is no GPU {}", quoted(id)),
-                )
-                .at(span, "unknown GPU")
-                .help(help),
+                Problem::new("budgets::unknown-gpu", format!("there is no GPU {}", quoted(id)))
+                    .at(span, "unknown GPU")
+                    .help(help),
             );
         }
     }
 
     /// A name.
-    pub(super) fn text(
-        &mut self,
-        node: &Node,
-        what: &str,
-        example: &str,
-    ) -> Option<Spanned<String>> {
+    pub(super) fn text(&mut self, node: &Node, what: &str, example: &str) -> Option<Spanned<String>> {
         self.scalar(node, what, |text| Ok(text.to_owned()), "a name", example)
     }
 
     pub(super) fn bad_name(&mut self, name: &str, span: Span, help: &str) {
         let message = format!("{} is not a name", quoted(name));
-        self.problems.push(
-            Problem::new("budgets::bad-name", message)
-                .at(span, "here")
-                .help(help),
-        );
+        self.problems
+            .push(Problem::new("budgets::bad-name", message).at(span, "here").help(help));
     }
 
     fn wrong_type(&mut self, node: &Node, what: &str, expected: &str, example: &str) {

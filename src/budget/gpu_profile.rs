@@ -21,21 +21,13 @@ const PROFILE: [&str; 7] = [
 ];
 
 impl Reader<'_> {
-    pub(super) fn gpu_profile(
-        &mut self,
-        key: &Key,
-        node: &Node,
-        built_in: &[&str],
-    ) -> Option<GpuProfileEntry> {
+    pub(super) fn gpu_profile(&mut self, key: &Key, node: &Node, built_in: &[&str]) -> Option<GpuProfileEntry> {
         let id = key.text.as_str();
         if built_in.contains(&id) {
             self.problems.push(
-                Problem::new(
-                    "budgets::built-in-gpu",
-                    format!("the GPU {} is built in", quoted(id)),
-                )
-                .at(key.span, "built in")
-                .help("give your card an id of its own: its figures are not the built-in card's"),
+                Problem::new("budgets::built-in-gpu", format!("the GPU {} is built in", quoted(id)))
+                    .at(key.span, "built in")
+                    .help("give your card an id of its own: its figures are not the built-in card's"),
             );
         }
         if !is_gpu_id(id) {
@@ -43,11 +35,8 @@ impl Reader<'_> {
             self.bad_name(id, key.span, help);
         }
         let fields = self.fields(node, "a GPU profile", &PROFILE, A_PROFILE)?;
-        let size_of = |reader: &mut Self, key: &str| {
-            fields
-                .get(key)
-                .and_then(|node| reader.size(node, &format!("`{key}`")))
-        };
+        let size_of =
+            |reader: &mut Self, key: &str| fields.get(key).and_then(|node| reader.size(node, &format!("`{key}`")));
         let shared_memory_per_block_optin = size_of(self, "shared_memory_per_block_optin");
         let context = size_of(self, "context");
         let total = fields
@@ -56,24 +45,12 @@ impl Reader<'_> {
         let name = fields
             .get("name")
             .and_then(|node| self.text(node, "`name`", "`name: Lab card`"));
-        let sm_count = fields.get("sm_count").and_then(|node| {
-            self.scalar(
-                node,
-                "`sm_count`",
-                sm_count,
-                "a whole number",
-                "`sm_count: 58`",
-            )
-        });
+        let sm_count = fields
+            .get("sm_count")
+            .and_then(|node| self.scalar(node, "`sm_count`", sm_count, "a whole number", "`sm_count: 58`"));
         let compute_capability = fields.get("compute_capability").and_then(|node| {
             let example = "`compute_capability: 8.9`";
-            self.scalar(
-                node,
-                "`compute_capability`",
-                compute_capability,
-                "a version",
-                example,
-            )
+            self.scalar(node, "`compute_capability`", compute_capability, "a version", example)
         });
         let like = self.like(key, fields.get("like"), built_in)?;
         Some(GpuProfileEntry {
@@ -88,12 +65,7 @@ impl Reader<'_> {
         })
     }
 
-    fn like(
-        &mut self,
-        key: &Key,
-        node: Option<&Node>,
-        built_in: &[&str],
-    ) -> Option<Spanned<String>> {
+    fn like(&mut self, key: &Key, node: Option<&Node>, built_in: &[&str]) -> Option<Spanned<String>> {
         let Some(node) = node else {
             self.problems.push(
                 Problem::new("budgets::missing-like", "`like` is missing".to_owned())
@@ -104,10 +76,7 @@ impl Reader<'_> {
         };
         let like = self.text(node, "`like`", "`like: l4`")?;
         if !built_in.contains(&like.value.as_str()) {
-            let message = format!(
-                "`like` takes a built-in GPU, and {} is none",
-                quoted(&like.value)
-            );
+            let message = format!("`like` takes a built-in GPU, and {} is none", quoted(&like.value));
             let help = suggest(&like.value, built_in.iter().copied());
             self.problems.push(
                 Problem::new("budgets::unknown-gpu", message)
@@ -122,10 +91,7 @@ impl Reader<'_> {
 /// The same rule as everywhere for the id of a card.
 fn is_gpu_id(id: &str) -> bool {
     let fits = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    (1..=32).contains(&id.len())
-        && id.bytes().all(fits)
-        && !id.starts_with('-')
-        && !id.ends_with('-')
+    (1..=32).contains(&id.len()) && id.bytes().all(fits) && !id.starts_with('-') && !id.ends_with('-')
 }
 
 fn total(text: &str) -> Result<Bytes, Bad> {

@@ -28,21 +28,12 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     fn verdicts(&self) -> Vec<Verdict> {
-        let mut verdicts: Vec<Verdict> = self
-            .run
-            .oom
-            .iter()
-            .map(|oom| self.out_of_memory(oom))
-            .collect();
+        let mut verdicts: Vec<Verdict> = self.run.oom.iter().map(|oom| self.out_of_memory(oom)).collect();
         match self.budget() {
             Some(budget) => self.limits(budget, &mut verdicts),
             None => verdicts.push(Verdict {
                 file: Some(self.file.to_owned()),
-                ..self.verdict(
-                    Rule::Budget,
-                    Status::Warn,
-                    format!("`{}` has no budget", self.name()),
-                )
+                ..self.verdict(Rule::Budget, Status::Warn, format!("`{}` has no budget", self.name()))
             }),
         }
         verdicts
@@ -66,10 +57,7 @@ impl Judge<'_> {
         let declared = self.budgets.gpu.as_ref().map(|gpu| gpu.value.as_str());
         let Some(limits) = budget.limits_on(gpu, declared) else {
             let message = format!("`{}` has no limits for `{gpu}`: unjudged", self.name());
-            verdicts.push(self.written_at(
-                budget.name.span,
-                self.verdict(Rule::Budget, Status::Warn, message),
-            ));
+            verdicts.push(self.written_at(budget.name.span, self.verdict(Rule::Budget, Status::Warn, message)));
             return;
         };
         let peaks = &self.run.peaks;
@@ -97,11 +85,7 @@ impl Judge<'_> {
         };
         let (status, decided, message) = match actual {
             Some(actual) => match over(limit, actual) {
-                Some((status, decided)) => (
-                    status,
-                    decided,
-                    self.exceeded(metric, &figure, actual, status, decided),
-                ),
+                Some((status, decided)) => (status, decided, self.exceeded(metric, &figure, actual, status, decided)),
                 None if self.ended_in(pass) => return None,
                 None => match self.unfinished() {
                     Some(why) => (
@@ -125,11 +109,7 @@ impl Judge<'_> {
                 let why = self
                     .unfinished()
                     .unwrap_or_else(|| "the run gave no such figure".to_owned());
-                (
-                    Status::Error,
-                    last,
-                    format!("{figure} cannot be judged: {why}"),
-                )
+                (Status::Error, last, format!("{figure} cannot be judged: {why}"))
             }
         };
         let verdict = Verdict {
@@ -142,14 +122,7 @@ impl Judge<'_> {
         Some(self.written_at(decided.span, verdict))
     }
 
-    fn exceeded(
-        &self,
-        metric: Metric,
-        figure: &str,
-        actual: Bytes,
-        status: Status,
-        limit: Spanned<Bytes>,
-    ) -> String {
+    fn exceeded(&self, metric: Metric, figure: &str, actual: Bytes, status: Status, limit: Spanned<Bytes>) -> String {
         let kind = if status == Status::Warn {
             "warning limit"
         } else {
@@ -187,10 +160,7 @@ impl Judge<'_> {
     }
 
     fn out_of_memory(&self, oom: &Oom) -> Verdict {
-        let step = oom
-            .step
-            .map(|step| format!(" of step {step}"))
-            .unwrap_or_default();
+        let step = oom.step.map(|step| format!(" of step {step}")).unwrap_or_default();
         let phase = oom
             .phase
             .map(|phase| format!(", {}", phase_name(phase)))

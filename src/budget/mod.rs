@@ -24,9 +24,7 @@ pub use models::DeclaredModel;
 pub use problem::{BudgetError, Problem};
 pub use scalar::Percent;
 pub use source::{Position, Span, Spanned};
-pub use types::{
-    Budgets, CardLimits, Defaults, GpuProfileEntry, Growth, GrowthLimit, Limit, Limits, ModelBudget,
-};
+pub use types::{Budgets, CardLimits, Defaults, GpuProfileEntry, Growth, GrowthLimit, Limit, Limits, ModelBudget};
 
 use problem::Problems;
 use source::Source;
@@ -36,11 +34,7 @@ impl Budgets {
     ///
     /// # Errors
     /// Everything that is wrong with the file and can be told without the workspace's models.
-    pub fn load(
-        path: &Utf8Path,
-        display_name: &str,
-        known_gpus: &[&str],
-    ) -> Result<Self, BudgetError> {
+    pub fn load(path: &Utf8Path, display_name: &str, known_gpus: &[&str]) -> Result<Self, BudgetError> {
         Self::parse(&Source::read(path, display_name)?, display_name, known_gpus)
     }
 
@@ -48,11 +42,7 @@ impl Budgets {
     ///
     /// # Errors
     /// As for [`Budgets::load`].
-    pub fn parse(
-        bytes: &[u8],
-        display_name: &str,
-        known_gpus: &[&str],
-    ) -> Result<Self, BudgetError> {
+    pub fn parse(bytes: &[u8], display_name: &str, known_gpus: &[&str]) -> Result<Self, BudgetError> {
         if bytes.len() as u64 > source::MAX_FILE {
             return Err(source::too_large(display_name));
         }

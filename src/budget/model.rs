@@ -26,17 +26,10 @@ pub(super) struct Context<'a> {
 }
 
 impl Reader<'_> {
-    pub(super) fn model(
-        &mut self,
-        name: Spanned<String>,
-        node: &Node,
-        context: &Context<'_>,
-    ) -> Option<ModelBudget> {
+    pub(super) fn model(&mut self, name: Spanned<String>, node: &Node, context: &Context<'_>) -> Option<ModelBudget> {
         let fields = self.fields(node, "a model", &MODEL, A_MODEL)?;
         let limits = self.card_limits(&fields);
-        let gpus = fields
-            .get("gpus")
-            .map(|node| self.gpus(node, &limits, context));
+        let gpus = fields.get("gpus").map(|node| self.gpus(node, &limits, context));
         let inputs = fields.get("inputs").map(|node| self.inputs(node));
         let settings = self.settings(&fields, context.defaults);
 
@@ -55,8 +48,7 @@ impl Reader<'_> {
             None => (None, named.value.clone()),
         };
         if !is_name(&model) || package.as_deref().is_some_and(|package| !is_name(package)) {
-            let help =
-                "write a model as `cargo vram list` shows it: `resnet18`, or `package/resnet18`";
+            let help = "write a model as `cargo vram list` shows it: `resnet18`, or `package/resnet18`";
             self.bad_name(&named.value, named.span, help);
         }
         // A key that names the model with its package is not another name for the budget.
@@ -80,20 +72,12 @@ impl Reader<'_> {
         })
     }
 
-    fn gpus(
-        &mut self,
-        node: &Node,
-        top: &CardLimits,
-        context: &Context<'_>,
-    ) -> BTreeMap<String, CardLimits> {
+    fn gpus(&mut self, node: &Node, top: &CardLimits, context: &Context<'_>) -> BTreeMap<String, CardLimits> {
         let mut gpus = BTreeMap::new();
         for (key, node) in self.entries(node, "`gpus`", SOME_GPUS).unwrap_or_default() {
             self.known_gpu(&key.text, key.span, context.known_gpus);
             if context.gpu == Some(key.text.as_str()) && !top.is_empty() {
-                let message = format!(
-                    "{} has limits at the model's top already",
-                    quoted(&key.text)
-                );
+                let message = format!("{} has limits at the model's top already", quoted(&key.text));
                 self.problems.push(
                     Problem::new("budgets::card-twice", message)
                         .at(key.span, "the card of `gpu:`")
@@ -112,15 +96,7 @@ impl Reader<'_> {
         let mut inputs = BTreeMap::new();
         for (key, node) in self.entries(node, "`inputs`", example).unwrap_or_default() {
             let value = self.scalar(node, &quoted(&key.text), count, "a whole number", example);
-            inputs.extend(value.map(|Spanned { value, .. }| {
-                (
-                    key.text.clone(),
-                    Spanned {
-                        value,
-                        span: key.span,
-                    },
-                )
-            }));
+            inputs.extend(value.map(|Spanned { value, .. }| (key.text.clone(), Spanned { value, span: key.span })));
         }
         inputs
     }
@@ -135,11 +111,7 @@ impl Reader<'_> {
     }
 
     fn limits(&mut self, fields: &Fields<'_>) -> Limits {
-        let mut limit = |metric| {
-            fields
-                .get(metric)
-                .and_then(|node| self.size_limit(node, metric))
-        };
+        let mut limit = |metric| fields.get(metric).and_then(|node| self.size_limit(node, metric));
         Limits {
             live: limit("live"),
             reserved: limit("reserved"),

@@ -25,11 +25,7 @@ impl Budgets {
     /// # Errors
     /// All budgets for models that do not exist or are ambiguous, all inputs that a model does not ask for, and models
     /// with two budgets of one name.
-    pub fn check_models(
-        &self,
-        declared: &[DeclaredModel],
-        whole_workspace: bool,
-    ) -> Result<Vec<Problem>, BudgetError> {
+    pub fn check_models(&self, declared: &[DeclaredModel], whole_workspace: bool) -> Result<Vec<Problem>, BudgetError> {
         let mut problems = Problems::default();
         for budget in &self.models {
             let matching: Vec<&DeclaredModel> = declared
@@ -54,25 +50,22 @@ impl Budgets {
                 )
                 .warning();
                 let help = {
-                    let unique = declared
-                        .iter()
-                        .filter(|other| other.model == model.model)
-                        .count()
-                        == 1;
+                    let unique = declared.iter().filter(|other| other.model == model.model).count() == 1;
                     let name = if unique { &model.model } else { &identity };
                     format!("add `{name}: {{ reserved: … }}` under `models`")
                 };
                 warnings.push(problem.help(help).located(&self.source));
             }
             let mut names = BTreeSet::new();
-            for budget in budgets
-                .iter()
-                .filter(|budget| !names.insert(&budget.name.value))
-            {
+            for budget in budgets.iter().filter(|budget| !names.insert(&budget.name.value)) {
                 problems.push(
                     Problem::new(
                         "budgets::duplicate-budget",
-                        format!("the model {} has two budgets named {}", quoted(&identity), quoted(&budget.name.value)),
+                        format!(
+                            "the model {} has two budgets named {}",
+                            quoted(&identity),
+                            quoted(&budget.name.value)
+                        ),
                     )
                     .at(budget.name.span, "the second")
                     .help("keep one of the two, or give one a name of its own, with `model:` and `inputs:`"),
@@ -102,10 +95,7 @@ fn unknown_model(budget: &ModelBudget, declared: &[DeclaredModel]) -> Problem {
     let help = suggest(&named, known.iter().map(String::as_str));
     Problem::new(
         "budgets::unknown-model",
-        format!(
-            "no package of the workspace declares a model {}",
-            quoted(&named)
-        ),
+        format!("no package of the workspace declares a model {}", quoted(&named)),
     )
     .at(budget.target, "unknown model")
     .help(help.unwrap_or_else(|| "`cargo vram list` shows the models".to_owned()))
@@ -118,11 +108,7 @@ fn ambiguous(budget: &ModelBudget, several: &[&DeclaredModel]) -> Problem {
         .collect();
     Problem::new(
         "budgets::ambiguous-model",
-        format!(
-            "{} packages declare a model {}",
-            several.len(),
-            quoted(&budget.model)
-        ),
+        format!("{} packages declare a model {}", several.len(), quoted(&budget.model)),
     )
     .at(budget.target, "ambiguous")
     .help(format!("write {}", choices.join(" or ")))
@@ -130,16 +116,8 @@ fn ambiguous(budget: &ModelBudget, several: &[&DeclaredModel]) -> Problem {
 
 fn unknown_inputs(budget: &ModelBudget, model: &DeclaredModel, problems: &mut Problems) {
     let Some(known) = &model.inputs else { return };
-    for (name, input) in budget
-        .inputs
-        .iter()
-        .filter(|(name, _)| !known.contains(name))
-    {
-        let message = format!(
-            "the model {} asks for no input {}",
-            quoted(&model.model),
-            quoted(name)
-        );
+    for (name, input) in budget.inputs.iter().filter(|(name, _)| !known.contains(name)) {
+        let message = format!("the model {} asks for no input {}", quoted(&model.model), quoted(name));
         let help = suggest(name, known.iter().map(String::as_str));
         problems.push(
             Problem::new("budgets::unknown-input", message)

@@ -61,11 +61,7 @@ impl Diagnostic for BudgetError {
     }
 
     fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
-        Some(Box::new(
-            self.problems
-                .iter()
-                .map(|problem| problem as &dyn Diagnostic),
-        ))
+        Some(Box::new(self.problems.iter().map(|problem| problem as &dyn Diagnostic)))
     }
 }
 
@@ -182,15 +178,11 @@ impl Diagnostic for Problem {
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn Display + 'a>> {
-        self.help
-            .as_ref()
-            .map(|help| Box::new(help) as Box<dyn Display>)
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn Display>)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.source
-            .as_deref()
-            .map(|source| source as &dyn SourceCode)
+        self.source.as_deref().map(|source| source as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
@@ -231,11 +223,7 @@ impl Problems {
             .sort_by_key(|problem| problem.labels.first().map(|(span, _)| span.offset));
         let not_shown = self.0.len().saturating_sub(MAX_SHOWN);
         self.0.truncate(MAX_SHOWN);
-        let problems = self
-            .0
-            .into_iter()
-            .map(|problem| problem.located(source))
-            .collect();
+        let problems = self.0.into_iter().map(|problem| problem.located(source)).collect();
         BudgetError {
             file: source.name().to_owned(),
             problems,
@@ -246,11 +234,7 @@ impl Problems {
 
 /// A name from the file, fit for a message: in backticks, short, and unable to steer a terminal.
 pub(super) fn quoted(name: &str) -> String {
-    let short: String = name
-        .chars()
-        .take(MAX_NAME)
-        .flat_map(char::escape_debug)
-        .collect();
+    let short: String = name.chars().take(MAX_NAME).flat_map(char::escape_debug).collect();
     let more = if name.chars().nth(MAX_NAME).is_some() {
         "…"
     } else {
@@ -304,10 +288,7 @@ mod tests {
     fn the_nearest_name_is_offered_and_a_far_one_is_not() {
         let cards = ["a100-40gb", "a100-80gb", "l4", "h100-80gb"];
         assert_eq!(suggest("L4", cards).as_deref(), Some("did you mean `l4`?"));
-        assert_eq!(
-            suggest("h100", cards).as_deref(),
-            Some("did you mean `h100-80gb`?")
-        );
+        assert_eq!(suggest("h100", cards).as_deref(), Some("did you mean `h100-80gb`?"));
         assert_eq!(
             suggest("zzz", cards).as_deref(),
             Some("expected one of `a100-40gb`, `a100-80gb`, `h100-80gb`, `l4`")

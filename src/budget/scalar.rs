@@ -40,10 +40,7 @@ impl Percent {
 
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, part) = (
-            self.parts_per_million / 10_000,
-            self.parts_per_million % 10_000,
-        );
+        let (whole, part) = (self.parts_per_million / 10_000, self.parts_per_million % 10_000);
         let digits = format!("{part:04}");
         match digits.trim_end_matches('0') {
             "" => write!(f, "{whole}%"),
@@ -73,8 +70,7 @@ const DURATION_UNITS: [(&str, u64); 3] = [("s", 1_000), ("min", 60_000), ("h", 3
 
 /// `900 MiB`, `1.8GiB`, `2 GB`. A fraction of a byte is dropped.
 pub(super) fn size(text: &str) -> Result<Bytes, Bad> {
-    const HELP: &str =
-        "write a number and a unit: `900 MiB`, `1.8 GiB`, `2 GB` (GiB is 1024³ bytes, GB is 1000³)";
+    const HELP: &str = "write a number and a unit: `900 MiB`, `1.8 GiB`, `2 GB` (GiB is 1024³ bytes, GB is 1000³)";
     if text.starts_with('-') {
         return Err(Bad::new(
             "budgets::negative-size",
@@ -82,13 +78,7 @@ pub(super) fn size(text: &str) -> Result<Bytes, Bad> {
             HELP,
         ));
     }
-    let invalid = || {
-        Bad::new(
-            "budgets::bad-size",
-            format!("{} is not a size", quoted(text)),
-            HELP,
-        )
-    };
+    let invalid = || Bad::new("budgets::bad-size", format!("{} is not a size", quoted(text)), HELP);
     let (number, unit) = split(text).ok_or_else(invalid)?;
     if unit.is_empty() {
         let [mib, gib, bytes] = ["MiB", "GiB", "B"].map(|unit| quoted(&format!("{number} {unit}")));
@@ -101,10 +91,7 @@ pub(super) fn size(text: &str) -> Result<Bytes, Bad> {
     }
     let Some(&(_, factor)) = SIZE_UNITS.iter().find(|(name, _)| *name == unit) else {
         let near = SIZE_UNITS.iter().find(|(name, _)| {
-            name.eq_ignore_ascii_case(unit)
-                || name
-                    .strip_suffix('B')
-                    .is_some_and(|n| n.eq_ignore_ascii_case(unit))
+            name.eq_ignore_ascii_case(unit) || name.strip_suffix('B').is_some_and(|n| n.eq_ignore_ascii_case(unit))
         });
         let help = match near {
             Some((name, _)) => format!("did you mean {}?", quoted(&format!("{number} {name}"))),
@@ -130,8 +117,7 @@ pub(super) fn size(text: &str) -> Result<Bytes, Bad> {
 
 /// `5%`, `2.5 %`.
 pub(super) fn percent(text: &str) -> Result<Percent, Bad> {
-    const HELP: &str =
-        "write a number that is not negative, with at most four decimals, and `%`: `5%`, `2.5%`";
+    const HELP: &str = "write a number that is not negative, with at most four decimals, and `%`: `5%`, `2.5%`";
     let invalid = || {
         Bad::new(
             "budgets::bad-percentage",
@@ -140,9 +126,7 @@ pub(super) fn percent(text: &str) -> Result<Percent, Bad> {
         )
     };
     let (number, unit) = split(text).ok_or_else(invalid)?;
-    let decimals = number
-        .split_once('.')
-        .map_or(0, |(_, decimals)| decimals.len());
+    let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
     if unit != "%" || decimals > 4 {
         return Err(invalid());
     }
@@ -153,8 +137,7 @@ pub(super) fn percent(text: &str) -> Result<Percent, Bad> {
 
 /// `90 s`, `10 min`, `1.5 h`, to the millisecond.
 pub(super) fn duration(text: &str) -> Result<Duration, Bad> {
-    const HELP: &str =
-        "write a number and a unit, more than nothing and at most 7 days: `90 s`, `10 min`, `1 h`";
+    const HELP: &str = "write a number and a unit, more than nothing and at most 7 days: `90 s`, `10 min`, `1 h`";
     let invalid = || {
         Bad::new(
             "budgets::bad-duration",
@@ -190,11 +173,7 @@ pub(super) fn count(text: &str) -> Result<u64, Bad> {
 
 /// `8.9`, as major and minor.
 pub(super) fn compute_capability(text: &str) -> Result<(u32, u32), Bad> {
-    let number = |part: &str| {
-        count(part)
-            .ok()
-            .and_then(|number| u32::try_from(number).ok())
-    };
+    let number = |part: &str| count(part).ok().and_then(|number| u32::try_from(number).ok());
     text.split_once('.')
         .and_then(|(major, minor)| Some((number(major)?, number(minor)?)))
         .ok_or_else(|| {
@@ -275,14 +254,8 @@ mod tests {
         let code = |text| size(text).map_err(|bad| bad.code);
         assert_eq!(code("900"), Err("budgets::size-without-unit"));
         assert_eq!(code("-1 GiB"), Err("budgets::negative-size"));
-        assert_eq!(
-            code("18446744073709551616 B"),
-            Err("budgets::size-too-large")
-        );
-        assert_eq!(
-            code("99999999999999999999999999 GiB"),
-            Err("budgets::size-too-large")
-        );
+        assert_eq!(code("18446744073709551616 B"), Err("budgets::size-too-large"));
+        assert_eq!(code("99999999999999999999999999 GiB"), Err("budgets::size-too-large"));
         assert_eq!(code("20000000 TiB"), Err("budgets::size-too-large"));
         assert_eq!(code("5 gib"), Err("budgets::unknown-unit"));
         for text in [
@@ -317,14 +290,7 @@ mod tests {
         assert_eq!(duration("10 min"), Ok(Duration::from_secs(600)));
         assert_eq!(duration("90 s"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("1.5h"), Ok(Duration::from_secs(5400)));
-        for text in [
-            "10",
-            "0 s",
-            "-1 s",
-            "8000 h",
-            "10 minutes",
-            "99999999999999999999 h",
-        ] {
+        for text in ["10", "0 s", "-1 s", "8000 h", "10 minutes", "99999999999999999999 h"] {
             assert!(duration(text).is_err(), "{text}");
         }
     }
@@ -332,15 +298,7 @@ mod tests {
     #[test]
     fn numbers_are_digits() {
         assert_eq!(count("32"), Ok(32));
-        for text in [
-            "",
-            "+32",
-            "-1",
-            "3.0",
-            "0x20",
-            "1_000",
-            "18446744073709551616",
-        ] {
+        for text in ["", "+32", "-1", "3.0", "0x20", "1_000", "18446744073709551616"] {
             assert!(count(text).is_err(), "{text}");
         }
         assert_eq!(compute_capability("8.9"), Ok((8, 9)));

@@ -28,11 +28,7 @@ impl Reader<'_> {
 
     fn growth(&mut self, node: &Node) -> Option<Growth> {
         let fields = self.fields(node, "`growth`", &METRICS, A_GROWTH)?;
-        let mut limit = |metric| {
-            fields
-                .get(metric)
-                .and_then(|node| self.growth_limit(node, metric))
-        };
+        let mut limit = |metric| fields.get(metric).and_then(|node| self.growth_limit(node, metric));
         Some(Growth {
             live: limit("live"),
             reserved: limit("reserved"),
@@ -43,9 +39,7 @@ impl Reader<'_> {
     fn growth_limit(&mut self, node: &Node, metric: &str) -> Option<GrowthLimit> {
         let what = format!("`{metric}` of `growth`");
         let fields = self.fields(node, &what, &["fail", "warn", "ignore"], A_GROWTH)?;
-        let ignore = fields
-            .get("ignore")
-            .and_then(|node| self.size(node, "`ignore`"));
+        let ignore = fields.get("ignore").and_then(|node| self.size(node, "`ignore`"));
         let limit = self.warn_and_fail(&fields, node.span, &what, A_GROWTH, Self::percent)?;
         Some(GrowthLimit { limit, ignore })
     }
@@ -56,12 +50,6 @@ impl Reader<'_> {
     }
 
     fn percent(&mut self, node: &Node, what: &str) -> Option<Spanned<Percent>> {
-        self.scalar(
-            node,
-            what,
-            percent,
-            "a percentage",
-            "a number and `%`, such as `5%`",
-        )
+        self.scalar(node, what, percent, "a percentage", "a number and `%`, such as `5%`")
     }
 }

@@ -92,10 +92,7 @@ impl Source {
             Err(error) => return Err(not_utf8(name, bytes, error.valid_up_to())),
         };
         // A byte order mark is not a column that a person can see.
-        let source = Self::new(
-            name,
-            text.strip_prefix('\u{feff}').unwrap_or(text).to_owned(),
-        );
+        let source = Self::new(name, text.strip_prefix('\u{feff}').unwrap_or(text).to_owned());
         let source = Arc::new(source);
         match control_character(source.text()) {
             Some((offset, character)) => Err(Problem::new(
@@ -105,10 +102,7 @@ impl Source {
                     character.escape_unicode()
                 ),
             )
-            .at(
-                Span::new(offset, offset + character.len_utf8()),
-                "this character",
-            )
+            .at(Span::new(offset, offset + character.len_utf8()), "this character")
             .help("a budget file holds text, in lines that end with LF or CR LF")
             .alone(&source)),
             None => Ok(source),
@@ -159,11 +153,7 @@ impl Source {
 
     /// The byte at a line, from 1, and a column, from 0 and in characters.
     pub(super) fn offset(&self, line: usize, column: usize) -> usize {
-        let start = self
-            .lines
-            .get(line.saturating_sub(1))
-            .copied()
-            .unwrap_or(usize::MAX);
+        let start = self.lines.get(line.saturating_sub(1)).copied().unwrap_or(usize::MAX);
         self.characters
             .get(start.saturating_add(column))
             .copied()
@@ -171,15 +161,9 @@ impl Source {
     }
 
     pub(super) fn position(&self, span: Span) -> Position {
-        let character = self
-            .characters
-            .partition_point(|&offset| offset < span.offset);
+        let character = self.characters.partition_point(|&offset| offset < span.offset);
         let line = self.lines.partition_point(|&first| first <= character);
-        let first = self
-            .lines
-            .get(line.saturating_sub(1))
-            .copied()
-            .unwrap_or_default();
+        let first = self.lines.get(line.saturating_sub(1)).copied().unwrap_or_default();
         let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
         Position {
             line: number(line),
@@ -191,9 +175,7 @@ impl Source {
     pub(super) fn line_len(&self, span: Span) -> usize {
         let text = self.text();
         let before = text.get(..span.offset).map_or(0, |before| {
-            before
-                .rfind('\n')
-                .map_or(before.len(), |at| before.len() - at)
+            before.rfind('\n').map_or(before.len(), |at| before.len() - at)
         });
         let after = text
             .get(span.offset..)
@@ -230,13 +212,12 @@ impl SourceCode for Source {
 }
 
 fn control_character(text: &str) -> Option<(usize, char)> {
-    text.char_indices()
-        .find(|&(offset, character)| match character {
-            '\n' | '\t' => false,
-            // A lone one would be a line to the scanner and none to an editor.
-            '\r' => text.as_bytes().get(offset + 1) != Some(&b'\n'),
-            _ => character.is_control(),
-        })
+    text.char_indices().find(|&(offset, character)| match character {
+        '\n' | '\t' => false,
+        // A lone one would be a line to the scanner and none to an editor.
+        '\r' => text.as_bytes().get(offset + 1) != Some(&b'\n'),
+        _ => character.is_control(),
+    })
 }
 
 fn not_utf8(name: &str, bytes: &[u8], valid: usize) -> BudgetError {
@@ -280,10 +261,7 @@ fn unreadable(name: &str, error: &io::Error) -> BudgetError {
             "budgets::permission-denied",
             "the file must be readable by the user who runs this",
         ),
-        _ => (
-            "budgets::unreadable",
-            "the operating system would not read it",
-        ),
+        _ => ("budgets::unreadable", "the operating system would not read it"),
     };
     file_problem(name, code, &format!("cannot be read: {error}"), help)
 }
@@ -303,14 +281,8 @@ mod tests {
         let source = Source::new("f", "é: ü\r\nb: ö!".to_owned());
         let at = source.offset(2, 4);
         assert_eq!(source.slice(Span::new(at, at + 1)), "!");
-        assert_eq!(
-            source.position(Span::new(at, at + 1)),
-            Position { line: 2, column: 5 }
-        );
-        assert_eq!(
-            source.position(Span::new(0, 1)),
-            Position { line: 1, column: 1 }
-        );
+        assert_eq!(source.position(Span::new(at, at + 1)), Position { line: 2, column: 5 });
+        assert_eq!(source.position(Span::new(0, 1)), Position { line: 1, column: 1 });
     }
 
     #[test]
@@ -318,20 +290,14 @@ mod tests {
         let source = Source::new("f", "ab\n".to_owned());
         assert_eq!(source.offset(9, 9), 3);
         assert_eq!(source.offset(1, 99), 3);
-        assert_eq!(
-            source.position(Span::new(3, 3)),
-            Position { line: 2, column: 1 }
-        );
+        assert_eq!(source.position(Span::new(3, 3)), Position { line: 2, column: 1 });
     }
 
     #[test]
     fn every_refusal_of_the_operating_system_has_its_own_code() {
         let code = |kind| unreadable("f", &io::Error::from(kind)).problems()[0].code();
         assert_eq!(code(io::ErrorKind::NotFound), "budgets::file-not-found");
-        assert_eq!(
-            code(io::ErrorKind::PermissionDenied),
-            "budgets::permission-denied"
-        );
+        assert_eq!(code(io::ErrorKind::PermissionDenied), "budgets::permission-denied");
         assert_eq!(code(io::ErrorKind::IsADirectory), "budgets::not-a-file");
         assert_eq!(code(io::ErrorKind::TimedOut), "budgets::unreadable");
     }

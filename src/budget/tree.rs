@@ -132,9 +132,7 @@ impl<'a> Builder<'a> {
     }
 
     fn syntax(&mut self, error: &ScanError) {
-        let at = self
-            .source
-            .offset(error.marker().line(), error.marker().col());
+        let at = self.source.offset(error.marker().line(), error.marker().col());
         let width = self
             .source
             .text()
@@ -161,8 +159,7 @@ impl<'a> Builder<'a> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let refused = self.decorated(anchor, tag.is_some(), span);
-                let null = style == ScalarStyle::Plain
-                    && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
+                let null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
                 let kind = match (refused, null) {
                     (true, _) => Kind::Refused,
                     (false, true) => Kind::Null,
@@ -190,11 +187,7 @@ impl<'a> Builder<'a> {
                 } else {
                     span
                 };
-                let kind = if refused {
-                    Kind::Refused
-                } else {
-                    Kind::Mapping(entries)
-                };
+                let kind = if refused { Kind::Refused } else { Kind::Mapping(entries) };
                 Ok(Node { span, kind })
             }
             Event::Alias(_) => {
@@ -221,29 +214,17 @@ impl<'a> Builder<'a> {
             let mut value = self.node(event, span, depth + 1)?;
             // What is not written stands nowhere; its key does.
             if matches!(value.kind, Kind::Null)
-                && !matches!(
-                    self.source.slice(value.span),
-                    "~" | "null" | "Null" | "NULL"
-                )
+                && !matches!(self.source.slice(value.span), "~" | "null" | "Null" | "NULL")
             {
                 value.span = key.span;
             }
             match key.kind {
                 Kind::Scalar(text) if text == "<<" => self.problems.push(
-                    Problem::new(
-                        "budgets::merge-key",
-                        "merge keys are not supported".to_owned(),
-                    )
-                    .at(key.span, "merge key")
-                    .help("write the keys out: each limit stands where it is read"),
+                    Problem::new("budgets::merge-key", "merge keys are not supported".to_owned())
+                        .at(key.span, "merge key")
+                        .help("write the keys out: each limit stands where it is read"),
                 ),
-                Kind::Scalar(text) => entries.push((
-                    Key {
-                        text,
-                        span: key.span,
-                    },
-                    value,
-                )),
+                Kind::Scalar(text) => entries.push((Key { text, span: key.span }, value)),
                 Kind::Refused => {}
                 kind => self.problems.push(
                     Problem::new(

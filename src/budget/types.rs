@@ -33,13 +33,7 @@ impl Budgets {
 
     /// An error that points at a part of the file, for what another module finds wrong with a value.
     #[must_use]
-    pub fn error_at(
-        &self,
-        span: Span,
-        code: &'static str,
-        message: String,
-        help: Option<String>,
-    ) -> BudgetError {
+    pub fn error_at(&self, span: Span, code: &'static str, message: String, help: Option<String>) -> BudgetError {
         let problem = Problem::new(code, message).at(span, "here");
         match help {
             Some(help) => problem.help(help),
@@ -205,8 +199,7 @@ impl ModelBudget {
     #[must_use]
     pub fn limits_on(&self, gpu: &str, declared: Option<&str>) -> Option<&CardLimits> {
         let own = (declared == Some(gpu) && !self.limits.is_empty()).then_some(&self.limits);
-        own.or_else(|| self.gpus.get(gpu))
-            .filter(|limits| !limits.is_empty())
+        own.or_else(|| self.gpus.get(gpu)).filter(|limits| !limits.is_empty())
     }
 }
 

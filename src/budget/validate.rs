@@ -67,20 +67,13 @@ impl Reader<'_> {
         if let Some(profiles) = fields.get("gpu_profiles") {
             budgets.gpu_profiles = self.gpu_profiles(profiles, built_in, &mut known_gpus);
         }
-        budgets.gpu = fields
-            .get("gpu")
-            .and_then(|node| self.text(node, "`gpu`", "`gpu: l4`"));
+        budgets.gpu = fields.get("gpu").and_then(|node| self.text(node, "`gpu`", "`gpu: l4`"));
         if let Some(gpu) = &budgets.gpu {
             self.known_gpu(&gpu.value, gpu.span, &known_gpus);
         }
-        let defaults = fields.get("defaults").and_then(|node| {
-            self.fields(
-                node,
-                "`defaults`",
-                &DEFAULTS,
-                "`defaults: { timeout: 10 min }`",
-            )
-        });
+        let defaults = fields
+            .get("defaults")
+            .and_then(|node| self.fields(node, "`defaults`", &DEFAULTS, "`defaults: { timeout: 10 min }`"));
         if let Some(fields) = defaults {
             budgets.defaults = self.settings(&fields, &Defaults::default());
         }
@@ -104,12 +97,9 @@ impl Reader<'_> {
                 self.scalar(node, "`version`", |_| Ok(()), "a number", "`version: 1`");
             }
             None => self.problems.push(
-                Problem::new(
-                    "budgets::missing-version",
-                    "`version` is missing".to_owned(),
-                )
-                .at(start, "stands before this")
-                .help("write `version: 1` at the top"),
+                Problem::new("budgets::missing-version", "`version` is missing".to_owned())
+                    .at(start, "stands before this")
+                    .help("write `version: 1` at the top"),
             ),
         }
     }
@@ -120,9 +110,7 @@ impl Reader<'_> {
         built_in: &[&str],
         known: &mut BTreeSet<&'t str>,
     ) -> BTreeMap<String, GpuProfileEntry> {
-        let entries = self
-            .entries(node, "`gpu_profiles`", A_PROFILE)
-            .unwrap_or_default();
+        let entries = self.entries(node, "`gpu_profiles`", A_PROFILE).unwrap_or_default();
         known.extend(entries.iter().map(|(key, _)| key.text.as_str()));
         entries
             .into_iter()

@@ -68,7 +68,10 @@ impl Check {
         // A card that is there and cannot be used must never turn into a silent estimate.
         let node = DEVICE_NODES.iter().find(|node| Path::new(node).exists());
         if self.measure || (node.is_some() && !self.estimate) {
-            let why = node.map_or_else(|| "--measure was given".to_owned(), |node| format!("there is a GPU ({node})"));
+            let why = node.map_or_else(
+                || "--measure was given".to_owned(),
+                |node| format!("there is a GPU ({node})"),
+            );
             terminal::remark(&format!(
                 "error: {why}, and this version of cargo-vram cannot measure yet\n  help: pass --estimate to judge an estimate"
             ));
@@ -87,7 +90,11 @@ impl Check {
         let cases = pipeline::cases(&prepared, &models, &self.running, &std::collections::BTreeMap::new())?;
         let runs = pipeline::estimate(&prepared, &cases, &self.running, loudness, folder.path())?;
         // An input that a model turned out not to have is a mistake of the file: point at it there.
-        let known: Vec<_> = models.declared.iter().map(|model| declared_with(model, &runs)).collect();
+        let known: Vec<_> = models
+            .declared
+            .iter()
+            .map(|model| declared_with(model, &runs))
+            .collect();
         budgets.check_models(&known, whole)?;
         let mut report = pipeline::report(&prepared, &models, &self.running, runs);
         report.verdicts = budget::judge(&report.runs, budgets, &prepared.budgets_name);
@@ -97,7 +104,11 @@ impl Check {
                 case.profile.name, case.profile.total.value, prepared.budgets_name
             )
         });
-        let headline = if self.estimate { headline.replacen("no GPU here: e", "e", 1) } else { headline };
+        let headline = if self.estimate {
+            headline.replacen("no GPU here: e", "e", 1)
+        } else {
+            headline
+        };
         pipeline::write(&mut report, &self.output, loudness, &headline, true)?;
         Ok(Exit::of_judged(&report, self.deny_warnings))
     }
@@ -116,7 +127,10 @@ fn declared_with(model: &Listed, runs: &[Run]) -> DeclaredModel {
     let refused = runs.iter().find(|run| {
         run.model == model.name
             && run.package == model.built.target.package
-            && run.error.as_ref().is_some_and(|error| error.code == code::UNKNOWN_INPUT)
+            && run
+                .error
+                .as_ref()
+                .is_some_and(|error| error.code == code::UNKNOWN_INPUT)
     });
     declared(model, refused.map(|run| run.inputs.keys().cloned().collect()))
 }

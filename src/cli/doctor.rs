@@ -41,10 +41,16 @@ impl Doctor {
                 });
                 let (targets, problems) = workspace::declared_targets(&prepared.workspace);
                 for target in &targets {
-                    findings.push(Pass(format!("{}: target `{}`, Burn {}", target.package, target.name, target.burn)));
+                    findings.push(Pass(format!(
+                        "{}: target `{}`, Burn {}",
+                        target.package, target.name, target.burn
+                    )));
                 }
                 if targets.is_empty() && problems.is_empty() {
-                    findings.push(Warn("no models are declared".to_owned(), "`cargo vram init` declares one".to_owned()));
+                    findings.push(Warn(
+                        "no models are declared".to_owned(),
+                        "`cargo vram init` declares one".to_owned(),
+                    ));
                 }
                 for problem in problems {
                     findings.push(Fail(problem.message, problem.help.unwrap_or_default()));
@@ -78,7 +84,11 @@ fn line(finding: &Finding) -> String {
 
 fn host() -> Finding {
     let host = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
-    let supported = cfg!(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")));
+    let supported = cfg!(all(
+        target_os = "linux",
+        target_env = "gnu",
+        any(target_arch = "x86_64", target_arch = "aarch64")
+    ));
     if supported {
         Pass(format!("host: {host} with glibc"))
     } else {
@@ -93,7 +103,10 @@ fn program(name: &str, variable: &str) -> Finding {
     let program = std::env::var(variable).unwrap_or_else(|_| name.to_owned());
     match Command::new(&program).arg("--version").output() {
         Ok(output) if output.status.success() => Pass(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-        _ => Fail(format!("`{program}` does not run"), "install Rust, or put it on PATH".to_owned()),
+        _ => Fail(
+            format!("`{program}` does not run"),
+            "install Rust, or put it on PATH".to_owned(),
+        ),
     }
 }
 

@@ -35,7 +35,10 @@ impl Estimate {
         let runs = pipeline::estimate(&prepared, &cases, &self.running, loudness, folder.path())?;
         let mut report = pipeline::report(&prepared, &models, &self.running, runs);
         let headline = cases.first().map_or_else(String::new, |case| {
-            format!("estimated on a virtual {} ({}); no GPU was used", case.profile.name, case.profile.total.value)
+            format!(
+                "estimated on a virtual {} ({}); no GPU was used",
+                case.profile.name, case.profile.total.value
+            )
         });
         pipeline::write(&mut report, &self.output, loudness, &headline, false)?;
         Ok(Exit::of_errors(&report))

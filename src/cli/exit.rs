@@ -44,10 +44,19 @@ impl Exit {
     /// What a report's errors alone call for.
     pub(crate) fn of_errors(report: &Report) -> Self {
         let problems = report.problems.iter().map(|problem| problem.code.as_str());
-        let errors = report.runs.iter().filter_map(|run| run.error.as_ref().map(|error| error.code.as_str()));
+        let errors = report
+            .runs
+            .iter()
+            .filter_map(|run| run.error.as_ref().map(|error| error.code.as_str()));
         problems
             .chain(errors)
-            .map(|code| if code::is_configuration(code) { Self::Unusable } else { Self::Incomplete })
+            .map(|code| {
+                if code::is_configuration(code) {
+                    Self::Unusable
+                } else {
+                    Self::Incomplete
+                }
+            })
             .fold(Self::Success, Self::or)
     }
 

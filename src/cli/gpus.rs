@@ -99,7 +99,15 @@ fn capability(profile: &Profile) -> String {
 
 fn table(profiles: &Profiles) -> String {
     let mut table = Table::new();
-    table.load_preset(comfy_table::presets::NOTHING).set_header(["id", "name", "cc", "SMs", "total", "context", "for models"]);
+    table.load_preset(comfy_table::presets::NOTHING).set_header([
+        "id",
+        "name",
+        "cc",
+        "SMs",
+        "total",
+        "context",
+        "for models",
+    ]);
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -114,7 +122,9 @@ fn table(profiles: &Profiles) -> String {
             format!("{:#}", profile.available()),
         ]);
     }
-    format!("{table}\n~ assumed; what is for models leaves room for the context and for loaded kernels, which are assumed for every card\n")
+    format!(
+        "{table}\n~ assumed; what is for models leaves room for the context and for loaded kernels, which are assumed for every card\n"
+    )
 }
 
 fn marked(figure: &Sourced<Bytes>) -> String {
@@ -125,12 +135,37 @@ fn marked(figure: &Sourced<Bytes>) -> String {
 fn sources(profile: &Profile) -> String {
     let line = |what: &str, value: String, source: String| format!("  {what}: {value}\n      {source}\n");
     [
-        format!("{} ({}, compute capability {})\n", profile.id, profile.name, capability(profile)),
-        line("total", profile.total.value.0.to_string(), profile.total.provenance.to_string()),
-        line("SMs", profile.sm_count.value.to_string(), profile.sm_count.provenance.to_string()),
-        line("L2 cache", profile.l2_cache.value.0.to_string(), profile.l2_cache.provenance.to_string()),
-        line("context", profile.context.value.0.to_string(), profile.context.provenance.to_string()),
-        line("modules", profile.modules.value.0.to_string(), profile.modules.provenance.to_string()),
+        format!(
+            "{} ({}, compute capability {})\n",
+            profile.id,
+            profile.name,
+            capability(profile)
+        ),
+        line(
+            "total",
+            profile.total.value.0.to_string(),
+            profile.total.provenance.to_string(),
+        ),
+        line(
+            "SMs",
+            profile.sm_count.value.to_string(),
+            profile.sm_count.provenance.to_string(),
+        ),
+        line(
+            "L2 cache",
+            profile.l2_cache.value.0.to_string(),
+            profile.l2_cache.provenance.to_string(),
+        ),
+        line(
+            "context",
+            profile.context.value.0.to_string(),
+            profile.context.provenance.to_string(),
+        ),
+        line(
+            "modules",
+            profile.modules.value.0.to_string(),
+            profile.modules.provenance.to_string(),
+        ),
     ]
     .concat()
 }

@@ -37,7 +37,10 @@ enum Refused {
     #[diagnostic(code(init::several), help("pass -p PACKAGE"))]
     Several(String),
     #[error("{0} is there already")]
-    #[diagnostic(code(init::exists), help("nothing was written; edit it by hand, or move it away first"))]
+    #[diagnostic(
+        code(init::exists),
+        help("nothing was written; edit it by hand, or move it away first")
+    )]
     Exists(Utf8PathBuf),
     #[error("{0} already has {1}")]
     #[diagnostic(code(init::exists), help("nothing was written; edit it by hand"))]
@@ -45,7 +48,9 @@ enum Refused {
     #[error("{package} has only a binary, and a benchmark cannot use what is in a binary")]
     #[diagnostic(
         code(init::binary_only),
-        help("move the model from {main} into {lib} (`pub mod model;`), use it from main.rs as `{name}::model`, then run `cargo vram init` again")
+        help(
+            "move the model from {main} into {lib} (`pub mod model;`), use it from main.rs as `{name}::model`, then run `cargo vram init` again"
+        )
     )]
     BinaryOnly {
         package: String,
@@ -54,7 +59,10 @@ enum Refused {
         lib: Utf8PathBuf,
     },
     #[error("{0} does not depend on burn")]
-    #[diagnostic(code(init::no_burn), help("`cargo add burn@0.21 --features cuda,fusion,autotune,autodiff`"))]
+    #[diagnostic(
+        code(init::no_burn),
+        help("`cargo add burn@0.21 --features cuda,fusion,autotune,autodiff`")
+    )]
     NoBurn(String),
 }
 
@@ -83,7 +91,10 @@ impl Init {
             return Err(Refused::Exists(bench).into());
         }
         self.declare(&mut manifest, &package.manifest_path)?;
-        let mut files = vec![(package.manifest_path.clone(), manifest.to_string()), (bench, template(package))];
+        let mut files = vec![
+            (package.manifest_path.clone(), manifest.to_string()),
+            (bench, template(package)),
+        ];
         if !budgets.exists() {
             files.push((budgets.clone(), first_budgets(&self.gpu)));
         }
@@ -113,10 +124,16 @@ impl Init {
     /// Adds the dependency and the target, and keeps everything else as it is written.
     fn declare(&self, manifest: &mut DocumentMut, path: &Utf8Path) -> Result<(), Refused> {
         let targets = manifest.get("bench").and_then(Item::as_array_of_tables);
-        if targets.into_iter().flatten().any(|target| target.get("name").and_then(Item::as_str) == Some(BENCH)) {
+        if targets
+            .into_iter()
+            .flatten()
+            .any(|target| target.get("name").and_then(Item::as_str) == Some(BENCH))
+        {
             return Err(Refused::Declared(path.to_owned(), "a benchmark named `vram`"));
         }
-        let dependencies = manifest.entry("dev-dependencies").or_insert_with(|| Item::Table(Table::new()));
+        let dependencies = manifest
+            .entry("dev-dependencies")
+            .or_insert_with(|| Item::Table(Table::new()));
         if dependencies.get("cargo-vram").is_some() {
             return Err(Refused::Declared(path.to_owned(), "a dependency on cargo-vram"));
         }
@@ -131,7 +148,9 @@ impl Init {
         let mut target = Table::new();
         target["name"] = value(BENCH);
         target["harness"] = value(false);
-        let targets = manifest.entry("bench").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
+        let targets = manifest
+            .entry("bench")
+            .or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
         if let Some(targets) = targets.as_array_of_tables_mut() {
             targets.push(target);
         }

@@ -53,7 +53,9 @@ impl List {
             Format::Json => pipeline::json(&models)?,
             Format::Human => {
                 let mut table = Table::new();
-                table.load_preset(comfy_table::presets::NOTHING).set_header(["package", "model", "task", "target", "burn"]);
+                table
+                    .load_preset(comfy_table::presets::NOTHING)
+                    .set_header(["package", "model", "task", "target", "burn"]);
                 for model in &models {
                     let task = if model.task == Task::Train { "train" } else { "infer" };
                     table.add_row([model.package, model.model, task, model.target, model.burn]);
@@ -71,7 +73,11 @@ impl List {
         let mut exit = Exit::Success;
         for problem in &found.problems {
             terminal::remark(&human::problem(problem));
-            exit = exit.or(if code::is_configuration(&problem.code) { Exit::Unusable } else { Exit::Incomplete });
+            exit = exit.or(if code::is_configuration(&problem.code) {
+                Exit::Unusable
+            } else {
+                Exit::Incomplete
+            });
         }
         Ok(exit)
     }

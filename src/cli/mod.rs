@@ -69,7 +69,10 @@ type Stopped = miette::Report;
 pub fn main() -> ExitCode {
     let arguments = std::env::args_os().enumerate();
     // Called by Cargo, the first argument is `vram`; called directly, it need not be.
-    let own: Vec<_> = arguments.filter(|(at, argument)| *at != 1 || argument != "vram").map(|(_, argument)| argument).collect();
+    let own: Vec<_> = arguments
+        .filter(|(at, argument)| *at != 1 || argument != "vram")
+        .map(|(_, argument)| argument)
+        .collect();
     let mut arguments = vec!["cargo".into(), "vram".into()];
     arguments.extend(own.into_iter().skip(1));
     let Cargo {
@@ -77,7 +80,11 @@ pub fn main() -> ExitCode {
     } = match Cargo::try_parse_from(arguments) {
         Ok(cargo) => cargo,
         Err(error) => {
-            let code = if error.use_stderr() { Exit::Unusable } else { Exit::Success };
+            let code = if error.use_stderr() {
+                Exit::Unusable
+            } else {
+                Exit::Success
+            };
             // Nothing is left to do where even this cannot be written.
             let _ = error.print();
             return code.into();

@@ -18,7 +18,16 @@ pub(crate) struct Loudness {
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
     /// When to use colours
-    #[arg(long, global = true, value_enum, value_name = "WHEN", env = "CARGO_TERM_COLOR", default_value = "auto", ignore_case = true, hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        env = "CARGO_TERM_COLOR",
+        default_value = "auto",
+        ignore_case = true,
+        hide_env_values = true
+    )]
     pub(crate) color: Color,
 }
 
@@ -64,7 +73,12 @@ pub(crate) struct Packages {
 
 impl Packages {
     pub(crate) fn selection(&self) -> Result<Selection, camino::FromPathBufError> {
-        let manifest_path = self.manifest.manifest_path.clone().map(Utf8PathBuf::try_from).transpose()?;
+        let manifest_path = self
+            .manifest
+            .manifest_path
+            .clone()
+            .map(Utf8PathBuf::try_from)
+            .transpose()?;
         let mut features = Vec::new();
         if self.features.all_features {
             features.push("--all-features".to_owned());
@@ -97,7 +111,11 @@ impl Packages {
     }
 
     pub(crate) fn build(&self, quiet: bool) -> BuildOptions {
-        let profile = if self.release { Some("release".to_owned()) } else { self.cargo_profile.clone() };
+        let profile = if self.release {
+            Some("release".to_owned())
+        } else {
+            self.cargo_profile.clone()
+        };
         BuildOptions { profile, quiet }
     }
 }
@@ -143,7 +161,10 @@ impl Partition {
     pub(crate) fn holds(self, identity: &str) -> bool {
         use sha2::{Digest, Sha256};
         let digest = Sha256::digest(identity);
-        let number = digest.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        let number = digest
+            .iter()
+            .take(8)
+            .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
         number % self.parts == self.part - 1
     }
 }
@@ -189,13 +210,19 @@ impl Inputs {
 }
 
 fn input(text: &str) -> Result<(String, u64), String> {
-    let (name, value) = text.split_once('=').ok_or("expected INPUT=VALUE, such as batch_size=64")?;
-    let value = value.trim().parse().map_err(|_| format!("`{value}` is not a whole number of 0 or more"))?;
+    let (name, value) = text
+        .split_once('=')
+        .ok_or("expected INPUT=VALUE, such as batch_size=64")?;
+    let value = value
+        .trim()
+        .parse()
+        .map_err(|_| format!("`{value}` is not a whole number of 0 or more"))?;
     Ok((name.trim().to_owned(), value))
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    crate::budget::parse_duration(text).ok_or_else(|| "expected a time with its unit, such as 90s, 10min or 1h".to_owned())
+    crate::budget::parse_duration(text)
+        .ok_or_else(|| "expected a time with its unit, such as 90s, 10min or 1h".to_owned())
 }
 
 fn size(text: &str) -> Result<crate::bytes::Bytes, String> {
@@ -204,7 +231,10 @@ fn size(text: &str) -> Result<crate::bytes::Bytes, String> {
 
 fn partition(text: &str) -> Result<Partition, String> {
     let wrong = || "expected hash:K/N with K from 1 to N, such as hash:1/4".to_owned();
-    let (part, parts) = text.strip_prefix("hash:").and_then(|rest| rest.split_once('/')).ok_or_else(wrong)?;
+    let (part, parts) = text
+        .strip_prefix("hash:")
+        .and_then(|rest| rest.split_once('/'))
+        .ok_or_else(wrong)?;
     let (part, parts) = (part.parse().map_err(|_| wrong())?, parts.parse().map_err(|_| wrong())?);
     if part < 1 || part > parts {
         return Err(wrong());

@@ -27,7 +27,10 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) enum Asked {
     /// No card was named.
     #[error("which card? none was named")]
-    #[diagnostic(code(cli::no_gpu), help("pass --gpu l4 (`cargo vram gpus` lists the cards), or write `gpu: l4` in budgets.yaml"))]
+    #[diagnostic(
+        code(cli::no_gpu),
+        help("pass --gpu l4 (`cargo vram gpus` lists the cards), or write `gpu: l4` in budgets.yaml")
+    )]
     NoGpu,
     /// No model is left after selection.
     #[error("no model matches {0}")]
@@ -35,11 +38,17 @@ pub(super) enum Asked {
     NoMatch(String, #[help] String),
     /// A glob that is none.
     #[error("{0}")]
-    #[diagnostic(code(cli::glob), help("a glob is a name in which * stands for anything: -m 'resnet*'"))]
+    #[diagnostic(
+        code(cli::glob),
+        help("a glob is a name in which * stands for anything: -m 'resnet*'")
+    )]
     Glob(#[from] globset::Error),
     /// There is no file of budgets.
     #[error("{0} does not exist")]
-    #[diagnostic(code(cli::no_budgets), help("`cargo vram init` writes a first one; --budgets names another file"))]
+    #[diagnostic(
+        code(cli::no_budgets),
+        help("`cargo vram init` writes a first one; --budgets names another file")
+    )]
     NoBudgets(Utf8PathBuf),
     /// A file or folder cannot be used.
     #[error("{path}: {source}")]
@@ -124,7 +133,11 @@ pub(super) fn models(
 ) -> Result<Models, Stopped> {
     let (targets, mut problems) = workspace::declared_targets(&prepared.workspace);
     if targets.is_empty() && problems.is_empty() {
-        let names: Vec<_> = prepared.workspace.packages().map(|package| package.name.to_string()).collect();
+        let names: Vec<_> = prepared
+            .workspace
+            .packages()
+            .map(|package| package.name.to_string())
+            .collect();
         let which = match names.as_slice() {
             [one] => format!("the package {one}"),
             _ => "the selected packages".to_owned(),
@@ -163,18 +176,31 @@ fn select(declared: &[Listed], running: &Running, budgets: Option<&Budgets>) -> 
     let selected: Vec<_> = declared
         .iter()
         .filter(|model| {
-            let own = budgets.into_iter().flat_map(|budgets| budgets.for_model(&model.built.target.package, &model.name));
-            globs.is_empty() || matches(&globs, model) || own.filter_map(|budget| budget.report_name()).any(|name| globs.is_match(name))
+            let own = budgets
+                .into_iter()
+                .flat_map(|budgets| budgets.for_model(&model.built.target.package, &model.name));
+            globs.is_empty()
+                || matches(&globs, model)
+                || own
+                    .filter_map(|budget| budget.report_name())
+                    .any(|name| globs.is_match(name))
         })
         .cloned()
         .collect();
     if selected.is_empty() && !declared.is_empty() {
         let names: Vec<_> = declared.iter().map(|model| model.name.as_str()).collect();
-        return Err(Asked::NoMatch(running.model.join(", "), format!("the models are: {}", names.join(", "))));
+        return Err(Asked::NoMatch(
+            running.model.join(", "),
+            format!("the models are: {}", names.join(", ")),
+        ));
     }
     Ok(selected
         .into_iter()
-        .filter(|model| running.partition.is_none_or(|partition| partition.holds(&identity(model))))
+        .filter(|model| {
+            running
+                .partition
+                .is_none_or(|partition| partition.holds(&identity(model)))
+        })
         .collect())
 }
 
@@ -203,12 +229,19 @@ pub(super) fn cases(
     inputs: &std::collections::BTreeMap<String, u64>,
 ) -> Result<Vec<Case>, Stopped> {
     let declared = prepared.budgets.as_ref().and_then(|budgets| budgets.gpu.as_ref());
-    let gpu = running.gpu.as_deref().or(declared.map(|gpu| gpu.value.as_str())).ok_or(Asked::NoGpu)?;
+    let gpu = running
+        .gpu
+        .as_deref()
+        .or(declared.map(|gpu| gpu.value.as_str()))
+        .ok_or(Asked::NoGpu)?;
     let profile = prepared.profiles.get(gpu)?;
     let globs = globs(running).into_diagnostic()?;
     let mut cases = Vec::new();
     for model in &models.selected {
-        let budgets = prepared.budgets.iter().flat_map(|budgets| budgets.for_model(&model.built.target.package, &model.name));
+        let budgets = prepared
+            .budgets
+            .iter()
+            .flat_map(|budgets| budgets.for_model(&model.built.target.package, &model.name));
         let before = cases.len();
         for budget in budgets {
             let named = budget.report_name().is_some_and(|name| globs.is_match(name));
@@ -222,11 +255,17 @@ pub(super) fn cases(
                 budget: budget.report_name().map(str::to_owned),
                 inputs: values,
                 profile: profile.clone(),
-                timeout: running.timeout.or(budget.settings.timeout.as_ref().map(|timeout| timeout.value)).unwrap_or(TIMEOUT),
+                timeout: running
+                    .timeout
+                    .or(budget.settings.timeout.as_ref().map(|timeout| timeout.value))
+                    .unwrap_or(TIMEOUT),
             });
         }
         if cases.len() == before {
-            let default = prepared.budgets.as_ref().and_then(|budgets| budgets.defaults.timeout.as_ref().map(|timeout| timeout.value));
+            let default = prepared
+                .budgets
+                .as_ref()
+                .and_then(|budgets| budgets.defaults.timeout.as_ref().map(|timeout| timeout.value));
             cases.push(Case {
                 model: model.clone(),
                 budget: None,
@@ -262,7 +301,9 @@ pub(super) fn estimate(
         folder: folder.to_owned(),
     };
     let progress = Progress::bar(loudness, cases.len(), "estimating");
-    Ok(run::run_all(cases, &settings, |run| progress.step(run.budget.as_ref().unwrap_or(&run.model))))
+    Ok(run::run_all(cases, &settings, |run| {
+        progress.step(run.budget.as_ref().unwrap_or(&run.model))
+    }))
 }
 
 /// A folder for the processes' files, in the target folder, that goes when it is dropped.
@@ -273,7 +314,10 @@ pub(super) fn scratch(workspace: &Workspace) -> Result<tempfile::TempDir, Asked>
         source,
     };
     std::fs::create_dir_all(&parent).map_err(failed)?;
-    tempfile::Builder::new().prefix("run-").tempdir_in(&parent).map_err(failed)
+    tempfile::Builder::new()
+        .prefix("run-")
+        .tempdir_in(&parent)
+        .map_err(failed)
 }
 
 /// Puts the report together; it is judged afterwards.
@@ -299,12 +343,25 @@ pub(super) fn report(prepared: &Prepared, models: &Models, running: &Running, ru
 /// A hash over everything that an estimate depends on besides the model.
 fn fingerprint() -> String {
     use sha2::{Digest, Sha256};
-    let all = [env!("CARGO_PKG_VERSION"), &driver::fingerprint(), &crate::gpu::fingerprint()].join(" ");
-    Sha256::digest(all).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    let all = [
+        env!("CARGO_PKG_VERSION"),
+        &driver::fingerprint(),
+        &crate::gpu::fingerprint(),
+    ]
+    .join(" ");
+    Sha256::digest(all)
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn commit(root: &Utf8Path) -> Option<String> {
-    let output = std::process::Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root).output().ok()?;
+    let output = std::process::Command::new("git")
+        .args(["rev-parse", "HEAD"])
+        .current_dir(root)
+        .output()
+        .ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
 }
@@ -318,7 +375,12 @@ pub(super) fn write(
     hidden_ok: bool,
 ) -> Result<(), Stopped> {
     let errors = report.problems.len() + report.runs.iter().filter(|run| run.error.is_some()).count();
-    let worst = report.verdicts.iter().map(|verdict| verdict.status).max().unwrap_or(Status::Pass);
+    let worst = report
+        .verdicts
+        .iter()
+        .map(|verdict| verdict.status)
+        .max()
+        .unwrap_or(Status::Pass);
     report.status = if errors > 0 { Status::Error } else { worst };
     let table = human::render(
         report,
@@ -336,7 +398,9 @@ pub(super) fn write(
     };
     match &output.output {
         Some(path) => {
-            std::fs::write(path, strip(&rendered)).into_diagnostic().wrap_err_with(|| format!("{path} cannot be written"))?;
+            std::fs::write(path, strip(&rendered))
+                .into_diagnostic()
+                .wrap_err_with(|| format!("{path} cannot be written"))?;
             terminal::show(&table);
         }
         None => terminal::show(&rendered),

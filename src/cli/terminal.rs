@@ -1,5 +1,4 @@
 //! Where this program writes: results to standard output, everything else to standard error.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the one place that prints")]
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -20,7 +19,13 @@ pub(super) fn set_up(loudness: Loudness) {
     choice.write_global();
     let color = colorful(&std::io::stderr());
     let hook = miette::set_hook(Box::new(move |_| {
-        Box::new(miette::MietteHandlerOpts::new().color(color).unicode(true).width(100).build())
+        Box::new(
+            miette::MietteHandlerOpts::new()
+                .color(color)
+                .unicode(true)
+                .width(100)
+                .build(),
+        )
     }));
     // The hook is set once a process, here.
     debug_assert!(hook.is_ok());
@@ -65,13 +70,23 @@ pub(super) struct Progress(ProgressBar);
 impl Progress {
     /// Something of unknown length.
     pub(super) fn spinner(loudness: Loudness, message: &str) -> Self {
-        Self::new(loudness, ProgressBar::new_spinner(), "{spinner} {msg} {elapsed:.dim}", message)
+        Self::new(
+            loudness,
+            ProgressBar::new_spinner(),
+            "{spinner} {msg} {elapsed:.dim}",
+            message,
+        )
     }
 
     /// So many things.
     pub(super) fn bar(loudness: Loudness, count: usize, message: &str) -> Self {
         let bar = ProgressBar::new(count as u64);
-        Self::new(loudness, bar, "{spinner} [{pos}/{len}] {bar:24} {msg} {elapsed:.dim}", message)
+        Self::new(
+            loudness,
+            bar,
+            "{spinner} [{pos}/{len}] {bar:24} {msg} {elapsed:.dim}",
+            message,
+        )
     }
 
     fn new(loudness: Loudness, bar: ProgressBar, template: &str, message: &str) -> Self {

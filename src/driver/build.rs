@@ -19,11 +19,7 @@ const SHORT: usize = 16;
 /// # Errors
 /// Where `rustc` does not run, the target is none that models run on, the source does not
 /// compile, or a file cannot be written.
-pub fn build(
-    rustc: &Path,
-    target: Option<&str>,
-    target_dir: &Path,
-) -> Result<DriverLibrary, DriverError> {
+pub fn build(rustc: &Path, target: Option<&str>, target_dir: &Path) -> Result<DriverLibrary, DriverError> {
     let toolchain = toolchain(rustc)?;
     let host = toolchain
         .lines()
@@ -77,10 +73,7 @@ fn toolchain(rustc: &Path) -> Result<String, DriverError> {
 }
 
 fn is_supported(target: &str) -> bool {
-    ["x86_64-", "aarch64-"]
-        .iter()
-        .any(|arch| target.starts_with(arch))
-        && target.ends_with("-linux-gnu")
+    ["x86_64-", "aarch64-"].iter().any(|arch| target.starts_with(arch)) && target.ends_with("-linux-gnu")
 }
 
 /// The folder's name: whatever makes another library, hashed.
@@ -106,21 +99,8 @@ fn compile(rustc: &Path, target: Option<&str>, scratch: &Path) -> Result<(), Dri
     }
     let mut command = Command::new(rustc);
     command
-        .args([
-            "--crate-type",
-            "cdylib",
-            "--crate-name",
-            "cargo_vram_driver",
-        ])
-        .args([
-            "--edition",
-            "2024",
-            "-O",
-            "-C",
-            "panic=abort",
-            "-C",
-            "strip=debuginfo",
-        ])
+        .args(["--crate-type", "cdylib", "--crate-name", "cargo_vram_driver"])
+        .args(["--edition", "2024", "-O", "-C", "panic=abort", "-C", "strip=debuginfo"])
         // A newer compiler may know more lints; they are not the user's business.
         .args(["--cap-lints", "allow"])
         .arg("-o")
@@ -172,9 +152,5 @@ fn remove(folder: &Path) -> Result<(), DriverError> {
 
 fn io(action: &'static str, path: &Path) -> impl FnOnce(Error) -> DriverError + use<> {
     let path = path.to_owned();
-    move |source| DriverError::Io {
-        action,
-        path,
-        source,
-    }
+    move |source| DriverError::Io { action, path, source }
 }

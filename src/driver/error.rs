@@ -35,9 +35,7 @@ pub enum DriverError {
     #[error("the virtual GPU does not compile:\n{stderr}")]
     #[diagnostic(
         code(driver::compile),
-        help(
-            "it needs Rust 1.92 and a C linker; for another target, set CARGO_TARGET_<TRIPLE>_LINKER"
-        )
+        help("it needs Rust 1.92 and a C linker; for another target, set CARGO_TARGET_<TRIPLE>_LINKER")
     )]
     Compile {
         /// What the compiler said.
@@ -45,10 +43,7 @@ pub enum DriverError {
     },
     /// A file or folder could not be read or written.
     #[error("cannot {action} `{}`", path.display())]
-    #[diagnostic(
-        code(driver::io),
-        help("is the target folder writable, and the disk not full?")
-    )]
+    #[diagnostic(code(driver::io), help("is the target folder writable, and the disk not full?"))]
     Io {
         /// What was tried.
         action: &'static str,

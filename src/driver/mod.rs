@@ -56,7 +56,10 @@ impl DriverLibrary {
     pub fn open(folder: &Path) -> Option<Self> {
         let library = folder.join(LIBRARY);
         let complete = library.is_file() && LINKS.iter().all(|link| folder.join(link).is_file());
-        complete.then(|| Self { folder: folder.to_owned(), library })
+        complete.then(|| Self {
+            folder: folder.to_owned(),
+            library,
+        })
     }
 }
 

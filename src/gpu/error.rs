@@ -63,9 +63,7 @@ pub enum GpuError {
         expected: String,
     },
     /// Context and modules alone fill the card.
-    #[error(
-        "GPU profile `{id}` has {total}, of which context and modules take {taken}: nothing is left"
-    )]
+    #[error("GPU profile `{id}` has {total}, of which context and modules take {taken}: nothing is left")]
     #[diagnostic(code(gpu::too_small))]
     TooSmall {
         /// The card.

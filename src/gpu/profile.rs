@@ -93,9 +93,7 @@ impl Profile {
         }
         assumed
             .into_iter()
-            .map(|(what, value, why)| {
-                format!("The {what} of `{}`, {value}, is assumed: {why}.", self.id)
-            })
+            .map(|(what, value, why)| format!("The {what} of `{}`, {value}, is assumed: {why}.", self.id))
             .collect()
     }
 
@@ -114,23 +112,14 @@ impl Profile {
             ("cc_minor", self.compute_capability.1.to_string()),
             ("sm_count", self.sm_count.value.to_string()),
             ("warp_size", limits.warp_size.to_string()),
-            (
-                "max_threads_per_block",
-                limits.max_threads_per_block.to_string(),
-            ),
+            ("max_threads_per_block", limits.max_threads_per_block.to_string()),
             ("max_threads_per_sm", limits.max_threads_per_sm.to_string()),
             ("max_block_dim", extents(limits.max_block_dim)),
             ("max_grid_dim", extents(limits.max_grid_dim)),
             ("shared_per_block", limits.shared_per_block.0.to_string()),
-            (
-                "shared_per_block_optin",
-                limits.shared_per_block_optin.0.to_string(),
-            ),
+            ("shared_per_block_optin", limits.shared_per_block_optin.0.to_string()),
             ("shared_per_sm", limits.shared_per_sm.0.to_string()),
-            (
-                "registers_per_block",
-                limits.registers_per_block.to_string(),
-            ),
+            ("registers_per_block", limits.registers_per_block.to_string()),
             ("registers_per_sm", limits.registers_per_sm.to_string()),
             ("l2_cache", self.l2_cache.value.0.to_string()),
             ("driver_version", cuda.clone()),

@@ -67,8 +67,7 @@ impl Profiles {
     }
 
     fn parse(data: &str) -> Result<Self, GpuError> {
-        let file: File =
-            toml_edit::de::from_str(data).map_err(|e| GpuError::BuiltIn(e.to_string()))?;
+        let file: File = toml_edit::de::from_str(data).map_err(|e| GpuError::BuiltIn(e.to_string()))?;
         let limits = file
             .compute_capability
             .into_iter()
@@ -119,10 +118,7 @@ impl Profiles {
         self.find(id).ok_or_else(|| GpuError::Unknown {
             id: id.to_owned(),
             help: self.nearest(id).map_or_else(
-                || {
-                    "`cargo vram gpus` lists all; `gpu_profiles:` in budgets.yaml adds one"
-                        .to_owned()
-                },
+                || "`cargo vram gpus` lists all; `gpu_profiles:` in budgets.yaml adds one".to_owned(),
                 |near| format!("did you mean `{near}`? `cargo vram gpus` lists all"),
             ),
         })
@@ -132,9 +128,7 @@ impl Profiles {
     #[must_use]
     pub fn find_by_name(&self, name: &str, total: Bytes) -> Option<&Profile> {
         self.iter()
-            .filter(|profile| {
-                profile.name == name || profile.also_named.iter().any(|other| other == name)
-            })
+            .filter(|profile| profile.name == name || profile.also_named.iter().any(|other| other == name))
             .min_by_key(|profile| profile.total.value.0.abs_diff(total.0))
     }
 
@@ -159,9 +153,7 @@ impl Profiles {
     /// An id that is taken or malformed, an unknown `like` or compute capability, and figures that no card can have.
     pub fn add_like(&mut self, id: &str, like: &str, overrides: Overrides) -> Result<(), GpuError> {
         let like = self.get(like)?;
-        let compute_capability = overrides
-            .compute_capability
-            .unwrap_or(like.compute_capability);
+        let compute_capability = overrides.compute_capability.unwrap_or(like.compute_capability);
         let mut limits = match overrides.compute_capability {
             Some(version) => self.limits_of(version)?,
             None => like.limits.clone(),
@@ -216,10 +208,7 @@ impl Profiles {
 /// Short, lower case, and safe on a command line and in a file name.
 fn is_id(id: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    (1..=32).contains(&id.len())
-        && id.chars().all(plain)
-        && !id.starts_with('-')
-        && !id.ends_with('-')
+    (1..=32).contains(&id.len()) && id.chars().all(plain) && !id.starts_with('-') && !id.ends_with('-')
 }
 
 /// `8.6` as (8, 6).
@@ -230,11 +219,7 @@ fn parse_version(text: &str) -> Result<(u32, u32), GpuError> {
 }
 
 /// The user's figure or, failing that, another card's, which is no more than an assumption here.
-fn stated_or_inherited<T: Clone>(
-    stated: Option<T>,
-    inherited: &Sourced<T>,
-    from: &str,
-) -> Sourced<T> {
+fn stated_or_inherited<T: Clone>(stated: Option<T>, inherited: &Sourced<T>, from: &str) -> Sourced<T> {
     match stated {
         Some(value) => Sourced {
             value,

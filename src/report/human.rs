@@ -99,12 +99,22 @@ fn table(report: &Report, style: &Style) -> String {
 
 fn row(report: &Report, run: &Run) -> Vec<Cell> {
     let shown = |bytes: Option<Bytes>| Cell::new(bytes.map_or_else(|| "–".to_owned(), |bytes| bytes.to_string()));
-    let warm = report.verdicts.iter().filter(|verdict| is_of(verdict, run) && verdict.pass == Some(Pass::Warm));
-    let limit = warm.clone().find(|verdict| verdict.metric == Some(Metric::Reserved)).and_then(|verdict| verdict.limit);
+    let warm = report
+        .verdicts
+        .iter()
+        .filter(|verdict| is_of(verdict, run) && verdict.pass == Some(Pass::Warm));
+    let limit = warm
+        .clone()
+        .find(|verdict| verdict.metric == Some(Metric::Reserved))
+        .and_then(|verdict| verdict.limit);
     let allowed = limit.unwrap_or(run.gpu.available_bytes);
     let reserved = run.peaks.warm.reserved;
     let (word, color) = state(report, run);
-    let inputs: Vec<_> = run.inputs.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let inputs: Vec<_> = run
+        .inputs
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
     vec![
         Cell::new(run.budget.as_ref().unwrap_or(&run.model)).add_attribute(Attribute::Bold),
         Cell::new(inputs.join(" ")),
@@ -128,7 +138,12 @@ fn state(report: &Report, run: &Run) -> (&'static str, Color) {
     if run.oom.is_some() {
         return ("out of memory", Color::Red);
     }
-    let worst = report.verdicts.iter().filter(|verdict| is_of(verdict, run)).map(|verdict| verdict.status).max();
+    let worst = report
+        .verdicts
+        .iter()
+        .filter(|verdict| is_of(verdict, run))
+        .map(|verdict| verdict.status)
+        .max();
     match worst {
         Some(Status::Fail) => ("over budget", Color::Red),
         Some(Status::Error) => ("error", Color::Red),
@@ -149,7 +164,9 @@ fn is_of(verdict: &Verdict, run: &Run) -> bool {
 fn bar(used: Bytes, allowed: Bytes) -> String {
     let allowed = u128::from(allowed.0.max(1));
     let percent = u128::from(used.0) * 100 / allowed;
-    let full = (u128::from(used.0) * u128::from(BAR)).div_ceil(allowed).min(u128::from(BAR));
+    let full = (u128::from(used.0) * u128::from(BAR))
+        .div_ceil(allowed)
+        .min(u128::from(BAR));
     let full = usize::try_from(full).unwrap_or(0);
     let empty = usize::try_from(BAR).unwrap_or(0) - full;
     format!("{}{} {percent:>3} %", "█".repeat(full), "░".repeat(empty))
@@ -160,7 +177,12 @@ fn identity(run: &Run) -> String {
 }
 
 fn error(run: &Run, error: &RunError) -> String {
-    let mut text = format!("{RED}error{RED:#}[{}]: {}: {}\n", error.code, identity(run), error.message);
+    let mut text = format!(
+        "{RED}error{RED:#}[{}]: {}: {}\n",
+        error.code,
+        identity(run),
+        error.message
+    );
     if let Some(help) = &error.help {
         let _ = writeln!(text, "  help: {help}");
     }
@@ -178,7 +200,11 @@ fn oom(run: &Run, oom: &Oom) -> String {
         Pass::Warm => "warm",
         Pass::Traced => "traced",
     };
-    let mut text = format!("{RED}out of memory{RED:#}: {} on {} {place} ({pass} pass)\n", identity(run), run.gpu.id);
+    let mut text = format!(
+        "{RED}out of memory{RED:#}: {} on {} {place} ({pass} pass)\n",
+        identity(run),
+        run.gpu.id
+    );
     let _ = writeln!(
         text,
         "  asked {}, held {}, left {} of {}",

@@ -10,6 +10,14 @@ use crate::bytes::Bytes;
 use crate::protocol::{Event, Phase};
 use crate::report::{Autotune, Gpu, Mode, Oom, Parameters, Pass, Peak, Peaks, PhasePeaks, Run, RunError, Step};
 
+/// No run is of fewer: an optimizer's state is made in the first step, so that the second one decides.
+const FEWEST_STEPS: u32 = 2;
+/// The same on every Linux.
+const SIGKILL: i32 = 9;
+/// What to do about a model that was not run to its end.
+const COMPLETE: &str =
+    "a model must return from its function, and must call `train`, `train_step` or `infer`, or run all of `steps`";
+
 /// What the passes of a case left behind; absent where a pass was not tried.
 #[derive(Debug, Default)]
 pub(super) struct Passes {
@@ -59,6 +67,10 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
             .and_then(|(_, left)| left.as_ref().ok())
     };
     let (cold, warm, traced) = (left(Pass::Cold), left(Pass::Warm), left(Pass::Traced));
+    // What a pass held that died on its way is no peak of the model's.
+    let whole = |pass: Pass| {
+        left(pass).filter(|left| self::oom(pass, left).is_some() || self::error(left).is_none())
+    };
     let readable: Vec<(Pass, &Left)> = all
         .iter()
         .filter_map(|(pass, left)| left.as_ref().ok().map(|left| (*pass, left)))
@@ -76,14 +88,23 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
     });
     let profile = &case.profile;
     let outside = profile.total.value.saturating_sub(profile.available());
-    let reserved = |left: Option<&Left>| left.filter(|left| left.record.started).map(|left| left.record.reserved_peak);
+    let reserved = |left: Option<&Left>| {
+        left.filter(|left| left.record.started)
+            .map(|left| left.record.reserved_peak)
+    };
     let peak = |left: Option<&Left>, live: Option<Bytes>| Peak {
         live,
         reserved: reserved(left),
         process: reserved(left).map(|bytes| bytes + outside),
     };
     let steps = traced.map(steps).unwrap_or_default();
-    let live = steps.iter().flat_map(|step| &step.phases).map(|phase| phase.live_peak).max();
+    let live = whole(Pass::Traced)
+        .and(Some(&steps))
+        .into_iter()
+        .flatten()
+        .flat_map(|step| &step.phases)
+        .map(|phase| phase.live_peak)
+        .max();
     let some_pass = warm.or(traced).or(cold);
     Run {
         model: case.model.name.clone(),
@@ -92,7 +113,10 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
         mode: Mode::Estimate,
         task: Some(case.model.task),
         burn: case.model.built.target.burn.clone(),
-        inputs: readable.iter().find_map(|(_, left)| inputs(left)).unwrap_or_else(|| case.inputs.clone()),
+        inputs: readable
+            .iter()
+            .find_map(|(_, left)| inputs(left))
+            .unwrap_or_else(|| case.inputs.clone()),
         gpu: Gpu {
             id: profile.id.clone(),
             name: profile.name.clone(),
@@ -102,8 +126,8 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
         },
         parameters: readable.iter().find_map(|(_, left)| parameters(left)),
         peaks: Peaks {
-            warm: peak(warm, live),
-            cold: peak(cold, None),
+            warm: peak(whole(Pass::Warm), live),
+            cold: peak(whole(Pass::Cold), None),
         },
         steps,
         oom,
@@ -125,6 +149,7 @@ fn name(pass: Pass) -> &'static str {
 }
 
 struct Done {
+    steps: u32,
     own_reads: u64,
     streams: u32,
     missed_samples: u64,
@@ -133,11 +158,12 @@ struct Done {
 fn done(left: &Left) -> Option<Done> {
     left.events.iter().find_map(|event| match event {
         Event::Done {
+            steps,
             own_reads,
             streams,
             missed_samples,
-            ..
         } => Some(Done {
+            steps: *steps,
             own_reads: *own_reads,
             streams: *streams,
             missed_samples: *missed_samples,
@@ -179,12 +205,12 @@ fn oom(pass: Pass, left: &Left) -> Option<Oom> {
     let panic = left.events.iter().find_map(|event| match event {
         Event::Panic {
             tuning: false,
-            requested,
+            message,
             step,
             phase,
             kernel,
             ..
-        } => Some((*requested, *step, *phase, kernel.clone())),
+        } => Some((too_big(message), *step, *phase, kernel.clone())),
         _ => None,
     });
     let refusal = left.record.last_refusal();
@@ -217,11 +243,22 @@ fn oom(pass: Pass, left: &Left) -> Option<Oom> {
     })
 }
 
+/// The bytes that Burn's allocator could not give, as its panics say: `BufferTooBig { size: 7516192768, …`.
+fn too_big(message: &str) -> Option<u64> {
+    let (_, rest) = message.split_once("BufferTooBig")?;
+    let (_, rest) = rest.split_once("size: ")?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
 /// The step and phase that the device was at.
 fn moment(left: &Left, time: u64) -> (Option<u32>, Option<Phase>) {
     let mut at = (None, Some(Phase::Context));
     for event in &left.events {
-        if let Event::Phase { time: began, step, phase } = event
+        if let Event::Phase {
+            time: began,
+            step,
+            phase,
+        } = event
             && *began <= time
         {
             at = (*step, Some(*phase));
@@ -295,7 +332,10 @@ fn error(left: &Left) -> Option<RunError> {
             return error(
                 code::UNKNOWN_INPUT,
                 format!("the model has no input `{name}`"),
-                &format!("its inputs are: {}", known.keys().cloned().collect::<Vec<_>>().join(", ")),
+                &format!(
+                    "its inputs are: {}",
+                    known.keys().cloned().collect::<Vec<_>>().join(", ")
+                ),
             );
         }
     }
@@ -316,7 +356,8 @@ fn error(left: &Left) -> Option<RunError> {
         }
         _ => {}
     }
-    if left.damaged {
+    let begun_anew = !matches!(left.events.first(), None | Some(Event::Hello { .. }));
+    if left.damaged || begun_anew {
         return error(
             code::EVENTS_DAMAGED,
             "something other than cargo-vram wrote into the file of events".into(),
@@ -341,11 +382,16 @@ fn error(left: &Left) -> Option<RunError> {
         _ => None,
     });
     match (done(left), panic) {
+        (Some(done), _) if done.steps < FEWEST_STEPS => error(
+            code::EXITED,
+            format!("the model returned after {} steps", done.steps),
+            COMPLETE,
+        ),
         (Some(_), _) => None,
         (None, Some(panic)) => error(
             code::PANICKED,
             format!("the model panicked: {panic}"),
-            "`cargo vram estimate -m MODEL --verbose` shows what it wrote",
+            "look at the place it names; values read back from a virtual GPU are zeros, which the code there may not expect",
         ),
         (None, None) => died(left, error),
     }
@@ -353,22 +399,31 @@ fn error(left: &Left) -> Option<RunError> {
 
 fn died(left: &Left, error: impl Fn(&str, String, &str) -> Option<RunError>) -> Option<RunError> {
     let last = left.ended.stderr.trim_end().lines().last().unwrap_or_default();
-    let said = if last.is_empty() { String::new() } else { format!("; its last words: {last}") };
+    let said = if last.is_empty() {
+        String::new()
+    } else {
+        format!("; its last words: {last}")
+    };
     match left.ended.end {
         End::Signalled(_) if left.ended.stderr.contains("has overflowed its stack") => error(
             code::STACK_OVERFLOW,
             "the model overflowed its stack".into(),
             "debug builds need more of it: look for deep recursion, or set RUST_MIN_STACK and run the model on a thread",
         ),
+        End::Signalled(SIGKILL) => error(
+            code::ABORTED,
+            format!("the model was killed{said}"),
+            "the kernel does this when the host's memory runs out: run fewer models at once with --jobs",
+        ),
         End::Signalled(signal) => error(
             code::ABORTED,
             format!("the model was ended by signal {signal}{said}"),
-            "a panic while panicking, `abort`, or a fault in native code does this",
+            "`abort`, a panic while panicking (signal 6) or a fault in native code (signal 11) does this",
         ),
         End::Exited(exit) => error(
             code::EXITED,
             format!("the model's process exited with code {exit} before its steps were done{said}"),
-            "a model must return from its function, and must call `train`, `infer` or run all of `steps`",
+            COMPLETE,
         ),
         End::TimedOut | End::HostMemory(_) => None,
     }
@@ -377,7 +432,9 @@ fn died(left: &Left, error: impl Fn(&str, String, &str) -> Option<RunError>) -> 
 /// What the figures rest on besides what was run.
 fn assumptions(case: &Case, cold: Option<&Left>, warm: Option<&Left>, traced: Option<&Left>) -> Vec<String> {
     let mut list = case.profile.assumptions();
-    let free_form = traced.or(cold).is_some_and(|left| left.events.iter().any(|event| matches!(event, Event::FreeForm)));
+    let free_form = traced
+        .or(cold)
+        .is_some_and(|left| left.events.iter().any(|event| matches!(event, Event::FreeForm)));
     if free_form {
         list.push(
             "the step is written by hand: unless it forks its model to the device, what it holds from the driver really varies from run to run".into(),
@@ -391,8 +448,24 @@ fn assumptions(case: &Case, cold: Option<&Left>, warm: Option<&Left>, traced: Op
             warm.record.reserved_peak.0, traced.record.reserved_peak.0,
         ));
     }
-    if let Some(missed) = traced.and_then(done).map(|done| done.missed_samples).filter(|missed| *missed > 0) {
+    if let Some(missed) = traced
+        .and_then(done)
+        .map(|done| done.missed_samples)
+        .filter(|missed| *missed > 0)
+    {
         list.push(format!("{missed} samples of live memory were missed"));
     }
     list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::too_big;
+
+    #[test]
+    fn the_size_of_a_refused_buffer_is_read_from_the_panic() {
+        let message = "called `Result::unwrap()` on an `Err` value: BufferTooBig { size: 7516192768, backtrace: … }";
+        assert_eq!(too_big(message), Some(7_516_192_768));
+        assert_eq!(too_big("index out of bounds"), None);
+    }
 }

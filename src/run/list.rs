@@ -69,8 +69,21 @@ fn ask(built: &Built, folder: &Path) -> Result<Vec<Listed>, Box<Problem>> {
             help: Some(help.into()),
         })
     };
-    let left = process::run(&built.executable, &built.target.folder, folder, Action::List, None, LIMITS)
-        .map_err(|error| problem(code::NOT_STARTED, format!("{}: {error}", built.executable), "build the target again"))?;
+    let left = process::run(
+        &built.executable,
+        &built.target.folder,
+        folder,
+        Action::List,
+        None,
+        LIMITS,
+    )
+    .map_err(|error| {
+        problem(
+            code::NOT_STARTED,
+            format!("{}: {error}", built.executable),
+            "build the target again",
+        )
+    })?;
     let hello = left.events.iter().find_map(|event| match event {
         Event::Hello { protocol, version, .. } => Some((*protocol, version)),
         _ => None,
@@ -79,8 +92,14 @@ fn ask(built: &Built, folder: &Path) -> Result<Vec<Listed>, Box<Problem>> {
         None => Err(problem(
             code::NO_ANSWER,
             match left.ended.end {
-                End::TimedOut => format!("`{}` of {} did not name its models in time", built.target.name, built.target.package),
-                _ => format!("`{}` of {} does not answer as a target of `cargo_vram::models!`", built.target.name, built.target.package),
+                End::TimedOut => format!(
+                    "`{}` of {} did not name its models in time",
+                    built.target.name, built.target.package
+                ),
+                _ => format!(
+                    "`{}` of {} does not answer as a target of `cargo_vram::models!`",
+                    built.target.name, built.target.package
+                ),
             },
             "its `main` must be the one that `cargo_vram::models!` writes, with `harness = false` for the target in Cargo.toml",
         )),
@@ -91,7 +110,10 @@ fn ask(built: &Built, folder: &Path) -> Result<Vec<Listed>, Box<Problem>> {
                 built.target.package,
                 env!("CARGO_PKG_VERSION"),
             ),
-            concat!("make them agree: `cargo update -p cargo-vram`, or `cargo install cargo-vram@VERSION`; this tool is ", env!("CARGO_PKG_VERSION")),
+            concat!(
+                "make them agree: `cargo update -p cargo-vram`, or `cargo install cargo-vram@VERSION`; this tool is ",
+                env!("CARGO_PKG_VERSION")
+            ),
         )),
         Some(_) => Ok(left
             .events

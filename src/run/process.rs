@@ -78,7 +78,10 @@ pub(super) fn run(
 }
 
 fn configuration(profile: &Profile, record: &Path) -> String {
-    let mut text = format!("record={}\nmode=virtual\nvirtual_clock=1\ndevices=1\n", record.display());
+    let mut text = format!(
+        "record={}\nmode=virtual\nvirtual_clock=1\ndevices=1\n",
+        record.display()
+    );
     for (key, value) in profile.driver_config() {
         text.push_str(&format!("{key}={value}\n"));
     }

@@ -5,7 +5,8 @@ use std::io::{BufReader, Read};
 use std::process::{Command, Stdio};
 
 use camino::Utf8PathBuf;
-use cargo_metadata::Message;
+use cargo_metadata::diagnostic::DiagnosticLevel;
+use cargo_metadata::{CompilerMessage, Message};
 
 use super::{DeclaredTarget, Selection, Workspace, WorkspaceError};
 use crate::report::Problem;
@@ -46,8 +47,11 @@ pub fn build(
     let mut problems = Vec::new();
     let kinds: BTreeSet<_> = targets.iter().map(|t| (t.option, t.name.clone())).collect();
     for (option, name) in kinds {
-        let wanted: Vec<_> = targets.iter().filter(|t| t.option == option && t.name == name).collect();
-        let (executables, words) = cargo_build(workspace, selection, options, &wanted, &mut progress)?;
+        let wanted: Vec<_> = targets
+            .iter()
+            .filter(|t| t.option == option && t.name == name)
+            .collect();
+        let (executables, failures) = cargo_build(workspace, selection, options, &wanted, &mut progress)?;
         for target in wanted {
             match executables.get(&target.package_id) {
                 Some(executable) => built.push(Built {
@@ -58,8 +62,16 @@ pub fn build(
                     package: target.package.clone(),
                     target: Some(target.name.clone()),
                     code: code::BUILD_FAILED.into(),
-                    message: format!("`{}` of {} does not compile\n{}", target.name, target.package, words.trim_end()),
-                    help: Some(format!("`cargo build -p {} {option} {name}` shows the same errors", target.package)),
+                    message: format!(
+                        "`{}` of {} does not compile\n{}",
+                        target.name,
+                        target.package,
+                        failures.of(target).trim_end()
+                    ),
+                    help: Some(format!(
+                        "`cargo build -p {} {option} {name}` shows the same errors",
+                        target.package
+                    )),
                 }),
             }
         }
@@ -67,17 +79,53 @@ pub fn build(
     Ok((built, problems))
 }
 
-/// Runs Cargo once; gives the executables by package id, and what it said on its way.
+/// Why targets were not built.
+#[derive(Default)]
+struct Failures {
+    /// What the compiler said is wrong, with the package it said it of.
+    errors: Vec<(String, String)>,
+    /// What Cargo itself said.
+    words: String,
+}
+
+impl Failures {
+    /// What is wrong with the target's own package; else with all; else what Cargo has to say.
+    fn of(&self, target: &DeclaredTarget) -> String {
+        let errors = |own: bool| -> String {
+            let errors = self.errors.iter().filter(|(package, _)| !own || *package == target.package_id);
+            errors.map(|(_, error)| error.as_str()).collect()
+        };
+        [errors(true), errors(false)]
+            .into_iter()
+            .find(|errors| !errors.is_empty())
+            .unwrap_or_else(|| self.words.clone())
+    }
+}
+
+/// What a compiler's message shows, if it is an error. The count of errors that ends them is none.
+fn error(message: CompilerMessage) -> Option<(String, String)> {
+    let diagnostic = message.message;
+    let counts = diagnostic.message.starts_with("aborting due to");
+    let is_error = matches!(diagnostic.level, DiagnosticLevel::Error | DiagnosticLevel::Ice) && !counts;
+    diagnostic
+        .rendered
+        .filter(|_| is_error)
+        .map(|rendered| (message.package_id.repr, rendered))
+}
+
+/// Runs Cargo once; gives the executables by package id, and why others are missing.
 fn cargo_build(
     workspace: &Workspace,
     selection: &Selection,
     options: &BuildOptions,
     wanted: &[&DeclaredTarget],
     progress: &mut impl FnMut(&str),
-) -> Result<(BTreeMap<String, Utf8PathBuf>, String), WorkspaceError> {
+) -> Result<(BTreeMap<String, Utf8PathBuf>, Failures), WorkspaceError> {
     let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(&program);
-    command.arg("build").args(["--message-format=json-render-diagnostics", "--keep-going"]);
+    command
+        .arg("build")
+        .args(["--message-format=json", "--keep-going"]);
     command.args(["--manifest-path", workspace.root().join("Cargo.toml").as_str()]);
     for target in wanted {
         command.args(["-p", &target.package_id]);
@@ -93,7 +141,11 @@ fn cargo_build(
     if options.quiet {
         command.arg("--quiet");
     }
-    command.current_dir(workspace.root()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .current_dir(workspace.root())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let failed = |source| WorkspaceError::Cargo {
         program: program.clone(),
         source,
@@ -109,18 +161,24 @@ fn cargo_build(
         String::from_utf8_lossy(&words).into_owned()
     });
     let mut executables = BTreeMap::new();
+    let mut failures = Failures::default();
     if let Some(stdout) = child.stdout.take() {
         for message in Message::parse_stream(BufReader::new(stdout)).map_while(Result::ok) {
-            if let Message::CompilerArtifact(artifact) = message {
-                if !artifact.fresh {
-                    progress(&artifact.target.name);
+            match message {
+                Message::CompilerArtifact(artifact) => {
+                    if !artifact.fresh {
+                        progress(&artifact.target.name);
+                    }
+                    if let Some(executable) = artifact.executable.filter(|_| artifact.target.name == wanted[0].name) {
+                        executables.insert(artifact.package_id.repr.clone(), executable);
+                    }
                 }
-                if let Some(executable) = artifact.executable.filter(|_| artifact.target.name == wanted[0].name) {
-                    executables.insert(artifact.package_id.repr.clone(), executable);
-                }
+                Message::CompilerMessage(message) => failures.errors.extend(error(message)),
+                _ => {}
             }
         }
     }
     child.wait().map_err(failed)?;
-    Ok((executables, words.join().unwrap_or_default()))
+    failures.words = words.join().unwrap_or_default();
+    Ok((executables, failures))
 }

@@ -69,11 +69,17 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
     };
     let mut targets = Vec::new();
     for name in names {
-        let found = package.targets.iter().find_map(|t| Some((t, option(t.kind.first()?)?)).filter(|_| t.name == name));
+        let found = package
+            .targets
+            .iter()
+            .find_map(|t| Some((t, option(t.kind.first()?)?)).filter(|_| t.name == name));
         let Some((target, option)) = found else {
             return Err(problem(
                 code::MANIFEST,
-                format!("[package.metadata.vram] names the target `{name}`, which {} does not have", package.name),
+                format!(
+                    "[package.metadata.vram] names the target `{name}`, which {} does not have",
+                    package.name
+                ),
                 "name a bench, example, test or bin target of this package",
             ));
         };
@@ -101,7 +107,10 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         [one] => {
             return Err(problem(
                 code::UNSUPPORTED_BURN,
-                format!("{} is built with Burn {one}, for which this version of cargo-vram has no adapter", package.name),
+                format!(
+                    "{} is built with Burn {one}, for which this version of cargo-vram has no adapter",
+                    package.name
+                ),
                 "use burn 0.21, or a cargo-vram that supports your Burn",
             ));
         }
@@ -109,7 +118,11 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
             let list: Vec<_> = several.iter().map(ToString::to_string).collect();
             return Err(problem(
                 code::TWO_BURNS,
-                format!("{} is built with more than one Burn: {}", package.name, list.join(" and ")),
+                format!(
+                    "{} is built with more than one Burn: {}",
+                    package.name,
+                    list.join(" and ")
+                ),
                 "make all dependencies agree on one Burn (`cargo tree -i burn@VERSION` shows who wants which); the feature of cargo-vram must be that of your Burn",
             ));
         }
@@ -119,7 +132,11 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         .map(|(name, option)| DeclaredTarget {
             package: package.name.to_string(),
             package_id: package.id.repr.clone(),
-            folder: package.manifest_path.parent().map(camino::Utf8Path::to_owned).unwrap_or_default(),
+            folder: package
+                .manifest_path
+                .parent()
+                .map(camino::Utf8Path::to_owned)
+                .unwrap_or_default(),
             name,
             option,
             burn: burn.clone(),
@@ -145,12 +162,17 @@ fn require_no_harness(package: &Package, option: &str, name: &str) -> Result<(),
     let Ok(manifest) = toml_edit::Document::parse(text.as_str()) else {
         return Ok(());
     };
-    let tables = manifest.get(option.trim_start_matches('-')).and_then(|item| item.as_array_of_tables());
+    let tables = manifest
+        .get(option.trim_start_matches('-'))
+        .and_then(|item| item.as_array_of_tables());
     let table = tables
         .into_iter()
         .flatten()
         .find(|table| table.get("name").and_then(|item| item.as_str()) == Some(name));
-    let off = table.and_then(|table| table.get("harness")).and_then(|item| item.as_bool()) == Some(false);
+    let off = table
+        .and_then(|table| table.get("harness"))
+        .and_then(|item| item.as_bool())
+        == Some(false);
     if off {
         return Ok(());
     }

@@ -115,13 +115,12 @@ impl Workspace {
     }
 }
 
-fn select(
-    metadata: &Metadata,
-    selection: &Selection,
-) -> Result<Vec<cargo_metadata::PackageId>, WorkspaceError> {
+fn select(metadata: &Metadata, selection: &Selection) -> Result<Vec<cargo_metadata::PackageId>, WorkspaceError> {
     let members = metadata.workspace_packages();
     let named = |spec: &String| -> Result<&Package, WorkspaceError> {
-        let (name, version) = spec.split_once('@').map_or((spec.as_str(), None), |(n, v)| (n, Some(v)));
+        let (name, version) = spec
+            .split_once('@')
+            .map_or((spec.as_str(), None), |(n, v)| (n, Some(v)));
         members
             .iter()
             .find(|p| p.name.as_str() == name && version.is_none_or(|v| p.version.to_string() == v))
@@ -141,9 +140,14 @@ fn select(
         .map(|spec| named(spec).map(|p| p.id.clone()))
         .collect::<Result<_, _>>()?;
     let mut chosen: Vec<_> = if selection.packages.is_empty() {
-        let defaults = metadata.workspace_default_members.is_available().then(|| metadata.workspace_default_packages());
+        let defaults = metadata
+            .workspace_default_members
+            .is_available()
+            .then(|| metadata.workspace_default_packages());
         match defaults {
-            Some(defaults) if !selection.workspace && selection.exclude.is_empty() && !is_virtual_root(metadata, &defaults) => {
+            Some(defaults)
+                if !selection.workspace && selection.exclude.is_empty() && !is_virtual_root(metadata, &defaults) =>
+            {
                 // Like Cargo: in a member's folder, that member; at the root of a workspace, everything. A gate that
                 // looked at the root package alone would miss the models, so the root stands for the workspace.
                 match current_member(metadata, selection) {

@@ -172,19 +172,13 @@ fn points_into(text: &str, error: &BudgetError) {
     for problem in error.problems() {
         let at = problem.position().expect("a text has places");
         assert!(at.line as usize <= lines, "{problem}");
-        let line = text
-            .split('\n')
-            .nth(at.line as usize - 1)
-            .expect("the line exists");
+        let line = text.split('\n').nth(at.line as usize - 1).expect("the line exists");
         assert!(
             (1..=line.chars().count() + 1).contains(&(at.column as usize)),
             "{problem}"
         );
         for (offset, len) in labels(problem) {
-            assert!(
-                text.get(offset..offset + len).is_some(),
-                "{problem}: {offset}+{len}"
-            );
+            assert!(text.get(offset..offset + len).is_some(), "{problem}: {offset}+{len}");
         }
     }
 }
@@ -237,8 +231,5 @@ fn any_text_has_an_answer_for_minutes() {
         slowest = slowest.max(case.elapsed());
         cases += 1;
     }
-    println!(
-        "{cases} cases in {:?}, the slowest took {slowest:?}",
-        start.elapsed()
-    );
+    println!("{cases} cases in {:?}, the slowest took {slowest:?}", start.elapsed());
 }

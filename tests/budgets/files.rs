@@ -5,11 +5,7 @@ use camino::Utf8Path;
 use cargo_vram::budget::{BudgetError, Budgets};
 
 fn load(path: &std::path::Path) -> Result<Budgets, BudgetError> {
-    Budgets::load(
-        Utf8Path::from_path(path).expect("UTF-8"),
-        "budgets.yaml",
-        &CARDS,
-    )
+    Budgets::load(Utf8Path::from_path(path).expect("UTF-8"), "budgets.yaml", &CARDS)
 }
 
 fn written(bytes: &[u8]) -> Result<Budgets, BudgetError> {
@@ -21,19 +17,14 @@ fn written(bytes: &[u8]) -> Result<Budgets, BudgetError> {
 
 #[test]
 fn a_file_is_read() {
-    let budgets =
-        written(b"version: 1\r\ngpu: l4\r\nmodels: { a: { live: 1 GiB } }\r\n").expect("good");
+    let budgets = written(b"version: 1\r\ngpu: l4\r\nmodels: { a: { live: 1 GiB } }\r\n").expect("good");
     assert_eq!(budgets.models.len(), 1);
 }
 
 #[test]
 fn a_byte_order_mark_is_no_column() {
     let error = written(b"\xef\xbb\xbfversoin: 1\n").expect_err("a mistake");
-    assert!(
-        error.problems()[0]
-            .to_string()
-            .starts_with("budgets.yaml:1:1: ")
-    );
+    assert!(error.problems()[0].to_string().starts_with("budgets.yaml:1:1: "));
     assert!(written(b"\xef\xbb\xbfversion: 1\n").is_ok());
 }
 
@@ -79,9 +70,7 @@ fn what_is_neither_file_nor_folder_is_refused_without_waiting() {
 #[test]
 fn a_file_that_is_not_there_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
-    assert_shown!(shown(
-        &load(&folder.path().join("budgets.yaml")).expect_err("no file")
-    ));
+    assert_shown!(shown(&load(&folder.path().join("budgets.yaml")).expect_err("no file")));
 }
 
 /// Root may read everything; the mapping of the operating system's answer has a test of its own.

@@ -65,10 +65,7 @@ fn shown(error: &BudgetError) -> String {
         assert!(problem.advice().is_some(), "{problem}");
     }
     // Trailing blanks are invisible in a snapshot and lost in an editor.
-    graphical
-        .lines()
-        .map(|line| format!("{}\n", line.trim_end()))
-        .collect()
+    graphical.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 /// The code of each mistake, in the order of the file.

@@ -39,28 +39,12 @@ fn limits_are_read_with_their_places() {
     let place = budgets.position(reserved.warn.unwrap().span);
     assert_eq!((place.line, place.column), (13, 36));
     assert_eq!(
-        resnet
-            .limits
-            .warm
-            .live
-            .as_ref()
-            .unwrap()
-            .fail
-            .unwrap()
-            .value,
+        resnet.limits.warm.live.as_ref().unwrap().fail.unwrap().value,
         Bytes(900 << 20)
     );
     assert_eq!(resnet.limits.warm.live.as_ref().unwrap().warn, None);
     assert_eq!(
-        resnet
-            .limits
-            .cold
-            .reserved
-            .as_ref()
-            .unwrap()
-            .fail
-            .unwrap()
-            .value,
+        resnet.limits.cold.reserved.as_ref().unwrap().fail.unwrap().value,
         Bytes(6 << 30)
     );
     assert_eq!(
@@ -129,10 +113,7 @@ fn a_setting_of_a_model_replaces_the_default_whole() {
             .to_string(),
         "1%"
     );
-    assert_eq!(
-        vgg.drift.as_ref().unwrap().fail.unwrap().value.to_string(),
-        "5%"
-    );
+    assert_eq!(vgg.drift.as_ref().unwrap().fail.unwrap().value.to_string(), "5%");
 }
 
 #[test]
@@ -143,30 +124,16 @@ fn a_profile_is_what_differs_from_a_built_in_card() {
     assert_eq!(card.total.unwrap().value, Bytes(20 << 30));
     assert_eq!(card.sm_count.unwrap().value, 40);
     assert_eq!(card.compute_capability.unwrap().value, (8, 9));
-    assert_eq!(
-        card.shared_memory_per_block_optin.unwrap().value,
-        Bytes(99 << 10)
-    );
+    assert_eq!(card.shared_memory_per_block_optin.unwrap().value, Bytes(99 << 10));
     assert_eq!(card.name.as_ref().unwrap().value, "Lab card");
     assert_eq!(card.context, None);
-    let error = budgets.error_at(
-        card.span,
-        "gpu::too-small",
-        "nothing is left".to_owned(),
-        None,
-    );
-    assert_eq!(
-        error.problems()[0].to_string(),
-        "budgets.yaml:8:3: nothing is left"
-    );
+    let error = budgets.error_at(card.span, "gpu::too-small", "nothing is left".to_owned(), None);
+    assert_eq!(error.problems()[0].to_string(), "budgets.yaml:8:3: nothing is left");
 }
 
 #[test]
 fn a_file_may_be_quoted_commented_and_json() {
-    assert_eq!(
-        good("---\n'version': \"1\"\n# nothing more\n").models.len(),
-        0
-    );
+    assert_eq!(good("---\n'version': \"1\"\n# nothing more\n").models.len(), 0);
     let json = r#"{"version": 1, "gpu": "l4", "models": {"a": {"reserved": {"fail": "2 GiB"}}}}"#;
     assert_eq!(
         good(json).models[0]
@@ -184,9 +151,5 @@ fn a_file_may_be_quoted_commented_and_json() {
 
 #[test]
 fn a_model_without_limits_is_no_mistake() {
-    assert!(
-        good("version: 1\nmodels: { a: {} }\n").models[0]
-            .limits
-            .is_empty()
-    );
+    assert!(good("version: 1\nmodels: { a: {} }\n").models[0].limits.is_empty());
 }

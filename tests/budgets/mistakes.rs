@@ -95,8 +95,7 @@ fn an_alias_bomb_is_a_handful_of_mistakes() {
     let mut bomb = String::from("version: 1\nmodels:\n  a0: &a0 { live: 1 GiB }\n");
     for level in 1..30 {
         let before = level - 1;
-        bomb +=
-            &format!("  a{level}: &a{level} {{ x: *a{before}, y: *a{before}, z: *a{before} }}\n");
+        bomb += &format!("  a{level}: &a{level} {{ x: *a{before}, y: *a{before}, z: *a{before} }}\n");
     }
     let codes = codes(&bomb);
     assert_eq!(codes.len(), 50);
@@ -106,15 +105,9 @@ fn an_alias_bomb_is_a_handful_of_mistakes() {
 #[test]
 fn nesting_without_end_is_refused_whatever_opens_it() {
     for open in ["[", "{", "- ", "? ", "{ a: ", "[ a, ", "- - "] {
-        assert_eq!(
-            codes(&open.repeat(100_000)),
-            ["budgets::too-deep"],
-            "{open}"
-        );
+        assert_eq!(codes(&open.repeat(100_000)), ["budgets::too-deep"], "{open}");
     }
-    let blocks: String = (0..900)
-        .map(|depth| format!("{}a:\n", " ".repeat(depth)))
-        .collect();
+    let blocks: String = (0..900).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
     assert_eq!(codes(&blocks), ["budgets::too-deep"]);
 }
 
@@ -142,9 +135,7 @@ fn a_line_too_long_to_show_is_named_by_its_place_alone() {
 #[test]
 fn a_mistake_in_one_value_hides_none_in_the_next() {
     assert_eq!(
-        codes(
-            "version: 1\ngpu: l4\nmodels:\n  a: { live: 1, reserved: 2, gpus: [], what: 3 }\n  b: 5\n"
-        ),
+        codes("version: 1\ngpu: l4\nmodels:\n  a: { live: 1, reserved: 2, gpus: [], what: 3 }\n  b: 5\n"),
         [
             "budgets::size-without-unit",
             "budgets::size-without-unit",

@@ -26,12 +26,7 @@ fn budgets_of_declared_models_are_good() {
     let budgets = good(&format!(
         "{HEAD}  resnet18: {{ inputs: {{ batch_size: 8 }} }}\n  zoo/decoder: {{}}\n  extra/decoder: {{ inputs: {{ unheard: 1 }} }}\n"
     ));
-    assert!(
-        budgets
-            .check_models(&workspace(), true)
-            .expect("good")
-            .is_empty()
-    );
+    assert!(budgets.check_models(&workspace(), true).expect("good").is_empty());
 }
 
 #[test]
@@ -39,17 +34,13 @@ fn every_budget_that_fits_no_model_is_refused() {
     let budgets = good(&format!(
         "{HEAD}  resnet81: {{}}\n  large: {{ model: zoo/resnet, live: 1 GiB }}\n  decoder: {{}}\n  resnet18: {{ inputs: {{ batchsize: 8, seed: 1 }} }}\n"
     ));
-    let error = budgets
-        .check_models(&workspace(), true)
-        .expect_err("four mistakes");
+    let error = budgets.check_models(&workspace(), true).expect_err("four mistakes");
     assert_shown!(shown(&error));
 }
 
 #[test]
 fn a_budget_without_a_model_is_ignored_where_models_are_selected() {
-    let budgets = good(&format!(
-        "{HEAD}  other: {{ live: 1 GiB }}\n  zoo/decoder: {{}}\n"
-    ));
+    let budgets = good(&format!("{HEAD}  other: {{ live: 1 GiB }}\n  zoo/decoder: {{}}\n"));
     assert!(
         budgets
             .check_models(&workspace()[1..2], false)

@@ -14,7 +14,11 @@ pub fn root() -> &'static Path {
 /// The target folder that this test itself was built into, so that Burn is built once.
 pub fn target_folder() -> PathBuf {
     // …/target/debug/cargo-vram
-    Path::new(env!("CARGO_BIN_EXE_cargo-vram")).ancestors().nth(2).unwrap().to_owned()
+    Path::new(env!("CARGO_BIN_EXE_cargo-vram"))
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .to_owned()
 }
 
 /// `cargo vram` in the project's folder, as Cargo would call it.
@@ -45,7 +49,11 @@ pub fn report(arguments: &[&str]) -> (Report, i32, String) {
     let output = output(&all);
     let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
     let json = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("no report: {error}\n{text}"));
-    (serde_json::from_str(&json).unwrap(), output.status.code().unwrap(), text)
+    (
+        serde_json::from_str(&json).unwrap(),
+        output.status.code().unwrap(),
+        text,
+    )
 }
 
 /// The run of a model, or of a budget with another name.

@@ -13,10 +13,7 @@ pub(crate) fn rustc() -> PathBuf {
 pub(crate) fn target_dir() -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     // <target>/<profile>/deps/<test>
-    test.ancestors()
-        .nth(3)
-        .expect("a folder of a profile")
-        .to_owned()
+    test.ancestors().nth(3).expect("a folder of a profile").to_owned()
 }
 
 pub(crate) fn library() -> DriverLibrary {

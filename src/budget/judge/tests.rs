@@ -154,10 +154,7 @@ fn a_card_without_limits_is_unjudged() {
 
 #[test]
 fn a_model_without_budget_is_a_warning() {
-    assert_eq!(
-        judged(run("other", "l4")),
-        ["Budget Warn other: `other` has no budget"]
-    );
+    assert_eq!(judged(run("other", "l4")), ["Budget Warn other: `other` has no budget"]);
 }
 
 #[test]
@@ -192,9 +189,7 @@ fn a_run_that_died_can_fail_and_cannot_pass() {
     });
     assert_eq!(
         judged(died.clone()),
-        [
-            "9:31 Budget Error a: warm reserved cannot be judged: the run ended early (`model-panicked`) at 1 GiB"
-        ]
+        ["9:31 Budget Error a: warm reserved cannot be judged: the run ended early (`model-panicked`) at 1 GiB"]
     );
     died.peaks.warm.reserved = Some(Bytes(5000 * MIB));
     assert_eq!(

@@ -41,10 +41,7 @@ fn no_card_reports_the_memory_it_is_sold_with() {
         ("b200", 180),
     ];
     for (id, gib) in sold {
-        assert!(
-            builtin().find(id).unwrap().total.value < Bytes(gib << 30),
-            "{id}"
-        );
+        assert!(builtin().find(id).unwrap().total.value < Bytes(gib << 30), "{id}");
     }
 }
 
@@ -75,11 +72,7 @@ fn every_profile_names_a_source_for_every_figure() {
             );
         }
         assert!(!limits.source.is_empty(), "{}", profile.id);
-        assert!(
-            !total.provenance.is_assumed(),
-            "{}: every total was found",
-            profile.id
-        );
+        assert!(!total.provenance.is_assumed(), "{}: every total was found", profile.id);
     }
 }
 
@@ -88,22 +81,10 @@ fn ids_are_short_and_lower_case() {
     for id in builtin().ids() {
         assert!(is_id(id) && id.len() <= 9, "{id}");
     }
-    for bad in [
-        "",
-        "L4",
-        "lab card",
-        "lab/card",
-        "-l4",
-        "l4-",
-        "é",
-        &"x".repeat(33),
-    ] {
+    for bad in ["", "L4", "lab card", "lab/card", "-l4", "l4-", "é", &"x".repeat(33)] {
         assert!(!is_id(bad), "{bad}");
         assert!(
-            matches!(
-                with(bad, "l4", Overrides::default()),
-                Err(GpuError::Id { .. })
-            ),
+            matches!(with(bad, "l4", Overrides::default()), Err(GpuError::Id { .. })),
             "{bad}"
         );
     }
@@ -116,14 +97,8 @@ fn a_calculated_context_is_two_kib_a_resident_thread() {
         .iter()
         .filter(|p| p.context.provenance.text().starts_with("2 KiB for each of"))
     {
-        let threads =
-            u64::from(profile.sm_count.value) * u64::from(profile.limits.max_threads_per_sm);
-        assert_eq!(
-            profile.context.value,
-            Bytes(threads * 2048),
-            "{}",
-            profile.id
-        );
+        let threads = u64::from(profile.sm_count.value) * u64::from(profile.limits.max_threads_per_sm);
+        assert_eq!(profile.context.value, Bytes(threads * 2048), "{}", profile.id);
         calculated += 1;
     }
     assert!(calculated > 0);
@@ -163,11 +138,7 @@ fn assumed_figures_are_told_and_measured_ones_are_not() {
 fn old_cards_get_a_cuda_that_still_knows_them() {
     let version = |id: &str| {
         let config = builtin().find(id).unwrap().driver_config();
-        config
-            .into_iter()
-            .find(|(key, _)| *key == "driver_version")
-            .unwrap()
-            .1
+        config.into_iter().find(|(key, _)| *key == "driver_version").unwrap().1
     };
     assert_eq!(
         (
@@ -213,10 +184,7 @@ fn a_users_card_inherits_what_it_does_not_override() {
     );
     assert_eq!(card.context.value, l4.context.value);
     assert!(
-        card.context
-            .provenance
-            .text()
-            .starts_with("as on `l4` (assumed: 2 KiB"),
+        card.context.provenance.text().starts_with("as on `l4` (assumed: 2 KiB"),
         "{}",
         card.context.provenance
     );
@@ -236,9 +204,7 @@ fn what_a_users_card_inherits_is_assumed_even_where_it_was_measured() {
     let told = card.assumptions();
     assert_eq!(told.len(), 4, "{told:?}");
     assert!(
-        told[0].starts_with(
-            "The total memory of `lab-card`, 79.18 GiB, is assumed: as on `h100-80gb` (measured:"
-        ),
+        told[0].starts_with("The total memory of `lab-card`, 79.18 GiB, is assumed: as on `h100-80gb` (measured:"),
         "{told:?}"
     );
 }
@@ -283,10 +249,7 @@ fn figures_that_no_card_can_have_are_refused() {
         context: Some(Bytes(u64::MAX)),
         ..Overrides::default()
     };
-    assert!(matches!(
-        with("lab-card", "l4", absurd),
-        Err(GpuError::TooSmall { .. })
-    ));
+    assert!(matches!(with("lab-card", "l4", absurd), Err(GpuError::TooSmall { .. })));
     for (key, overrides) in [
         (
             "sm_count",
@@ -358,19 +321,12 @@ fn an_unknown_card_suggests_the_nearest() {
 #[test]
 fn a_real_card_is_found_by_the_drivers_name() {
     let profiles = builtin();
-    let found = |name: &str, total: u64| {
-        profiles
-            .find_by_name(name, Bytes(total))
-            .map(|p| p.id.clone())
-    };
+    let found = |name: &str, total: u64| profiles.find_by_name(name, Bytes(total)).map(|p| p.id.clone());
     assert_eq!(
         found("NVIDIA A100 80GB PCIe", 84_987_740_160).as_deref(),
         Some("a100-80gb")
     );
-    assert_eq!(
-        found("NVIDIA H200", 150_021_734_400).as_deref(),
-        Some("h200")
-    );
+    assert_eq!(found("NVIDIA H200", 150_021_734_400).as_deref(), Some("h200"));
     assert_eq!(found("NVIDIA GeForce GTX 680", 2_097_152_000), None);
 }
 

@@ -129,13 +129,16 @@ impl Launches {
 struct Spans;
 
 fn wanted(metadata: &Metadata<'_>) -> bool {
-    metadata.is_span()
-        && (metadata.name() == LAUNCH || (metadata.name() == OWN && metadata.target() == OWN_TARGET))
+    metadata.is_span() && (metadata.name() == LAUNCH || (metadata.name() == OWN && metadata.target() == OWN_TARGET))
 }
 
 impl Subscriber for Spans {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if wanted(metadata) { Interest::always() } else { Interest::never() }
+        if wanted(metadata) {
+            Interest::always()
+        } else {
+            Interest::never()
+        }
     }
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {

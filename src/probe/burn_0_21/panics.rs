@@ -12,8 +12,6 @@ use crate::protocol::Event;
 const DEVICE_THREADS: &str = "DS";
 /// A function that is on the stack while a candidate is timed, and at no other time.
 const TUNING: &str = "tune_benchmark::profile_exclusive";
-/// What an allocation says that cannot be served, followed by ` { size: N`.
-const TOO_BIG: &str = "BufferTooBig";
 
 /// Writes every panic down, before whatever the program itself does with it.
 pub(super) fn watch() {
@@ -39,7 +37,6 @@ fn note(panic: &PanicHookInfo<'_>) -> bool {
     let message = panic.payload_as_str().unwrap_or("a panic without a message").to_owned();
     events::send(&Event::Panic {
         thread,
-        requested: requested(&message),
         message,
         location: panic.location().map(ToString::to_string).unwrap_or_default(),
         step: now.step,
@@ -48,23 +45,4 @@ fn note(panic: &PanicHookInfo<'_>) -> bool {
         tuning,
     });
     device_thread && !tuning
-}
-
-fn requested(message: &str) -> Option<u64> {
-    let (_, rest) = message.split_once(TOO_BIG)?;
-    let (_, rest) = rest.split_once("size: ")?;
-    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
-    digits.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::requested;
-
-    #[test]
-    fn the_size_of_a_refused_buffer_is_read_from_the_panic() {
-        let message = "called `Result::unwrap()` on an `Err` value: BufferTooBig { size: 7516192768, backtrace: <disabled> }";
-        assert_eq!(requested(message), Some(7_516_192_768));
-        assert_eq!(requested("index out of bounds"), None);
-    }
 }
