@@ -24,7 +24,7 @@ impl Project {
         project.write(source, text);
         project.write(
             "Cargo.toml",
-            &format!("# A comment that stays.\n[package]\nname = \"new-comer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n{DEPENDENCY} # and so does this one\n\n[profile.dev]\ndebug = \"line-tables-only\"\n"),
+            &format!("# A comment that stays.\n[package]\nname = \"new-comer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n{DEPENDENCY} # and so does this one\n\n[profile.dev]\ndebug = \"line-tables-only\"\n\n[profile.dev.package.\"*\"]\nopt-level = 1\n"),
         );
         std::fs::copy(common::root().join("Cargo.lock"), project.path("Cargo.lock")).unwrap();
         project

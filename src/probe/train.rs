@@ -72,8 +72,9 @@ impl<'a, B: AutodiffBackend, M: AutodiffModule<B>, X> WithBatch<'a, B, Train, M,
             let output = model.step(input);
             run.mark(Some(step), Phase::Optimizer);
             model = model.optimize::<B, _>(&mut optimizer, LEARNING_RATE, output.grads);
-            // What Burn's learner does with the item: hand it to the metrics, which read it.
-            let _ = burn::train::ItemLazy::sync(output.item);
+            // Burn's learner hands the item to its metrics, which read it: that waits for the step, and holds no more.
+            run.sync();
+            drop(output.item);
             timeline::step_done(0);
         }
     }

@@ -8,6 +8,7 @@ use camino::Utf8PathBuf;
 use cargo_metadata::diagnostic::DiagnosticLevel;
 use cargo_metadata::{CompilerMessage, Message};
 
+use super::declared::option;
 use super::{DeclaredTarget, Selection, Workspace, WorkspaceError};
 use crate::report::Problem;
 use crate::run::code;
@@ -92,7 +93,10 @@ impl Failures {
     /// What is wrong with the target's own package; else with all; else what Cargo has to say.
     fn of(&self, target: &DeclaredTarget) -> String {
         let errors = |own: bool| -> String {
-            let errors = self.errors.iter().filter(|(package, _)| !own || *package == target.package_id);
+            let errors = self
+                .errors
+                .iter()
+                .filter(|(package, _)| !own || *package == target.package_id);
             errors.map(|(_, error)| error.as_str()).collect()
         };
         [errors(true), errors(false)]
@@ -123,9 +127,7 @@ fn cargo_build(
 ) -> Result<(BTreeMap<String, Utf8PathBuf>, Failures), WorkspaceError> {
     let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(&program);
-    command
-        .arg("build")
-        .args(["--message-format=json", "--keep-going"]);
+    command.arg("build").args(["--message-format=json", "--keep-going"]);
     command.args(["--manifest-path", workspace.root().join("Cargo.toml").as_str()]);
     for target in wanted {
         command.args(["-p", &target.package_id]);
@@ -169,7 +171,10 @@ fn cargo_build(
                     if !artifact.fresh {
                         progress(&artifact.target.name);
                     }
-                    if let Some(executable) = artifact.executable.filter(|_| artifact.target.name == wanted[0].name) {
+                    // With a benchmark, Cargo builds the package's binaries too.
+                    let kind = artifact.target.kind.first().and_then(option);
+                    let is_wanted = artifact.target.name == wanted[0].name && kind == Some(wanted[0].option);
+                    if let Some(executable) = artifact.executable.filter(|_| is_wanted) {
                         executables.insert(artifact.package_id.repr.clone(), executable);
                     }
                 }

@@ -94,39 +94,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         }
         targets.push((target.name.clone(), option));
     }
-    let versions = workspace.versions_in_graph(package, "burn");
-    let burn = match versions.as_slice() {
-        [] => {
-            return Err(problem(
-                code::UNSUPPORTED_BURN,
-                format!("{} is not built with Burn", package.name),
-                "depend on burn 0.21, and on cargo-vram with `default-features = false, features = [\"burn-0_21\"]`",
-            ));
-        }
-        [one] if SUPPORTED_BURN.contains(&(one.major, one.minor)) => one.to_string(),
-        [one] => {
-            return Err(problem(
-                code::UNSUPPORTED_BURN,
-                format!(
-                    "{} is built with Burn {one}, for which this version of cargo-vram has no adapter",
-                    package.name
-                ),
-                "use burn 0.21, or a cargo-vram that supports your Burn",
-            ));
-        }
-        several => {
-            let list: Vec<_> = several.iter().map(ToString::to_string).collect();
-            return Err(problem(
-                code::TWO_BURNS,
-                format!(
-                    "{} is built with more than one Burn: {}",
-                    package.name,
-                    list.join(" and ")
-                ),
-                "make all dependencies agree on one Burn (`cargo tree -i burn@VERSION` shows who wants which); the feature of cargo-vram must be that of your Burn",
-            ));
-        }
-    };
+    let burn = burn(workspace, package).map_err(|(code, message, help)| problem(code, message, help))?;
     Ok(targets
         .into_iter()
         .map(|(name, option)| DeclaredTarget {
@@ -144,7 +112,37 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         .collect())
 }
 
-fn option(kind: &TargetKind) -> Option<&'static str> {
+/// The Burn of a package; or the code, message and help of why it is not one that models can be run with.
+fn burn(workspace: &Workspace, package: &Package) -> Result<String, (&'static str, String, &'static str)> {
+    let name = &package.name;
+    let all = workspace.versions_in_graph(package, "burn", None);
+    // What cargo-vram's own feature brings says nothing of the Burn that the models are written for.
+    let own = workspace.versions_in_graph(package, "burn", Some(env!("CARGO_PKG_NAME")));
+    match (own.as_slice(), all.as_slice()) {
+        ([], []) => Err((
+            code::UNSUPPORTED_BURN,
+            format!("{name} is not built with Burn"),
+            "depend on burn 0.21, and on cargo-vram with `default-features = false, features = [\"burn-0_21\"]`",
+        )),
+        ([one], _) | ([], [one]) if !SUPPORTED_BURN.contains(&(one.major, one.minor)) => Err((
+            code::UNSUPPORTED_BURN,
+            format!("{name} is built with Burn {one}, for which this version of cargo-vram has no adapter"),
+            "use burn 0.21, or a cargo-vram that supports your Burn",
+        )),
+        (_, [one]) => Ok(one.to_string()),
+        (_, several) => {
+            let list: Vec<_> = several.iter().map(ToString::to_string).collect();
+            Err((
+                code::TWO_BURNS,
+                format!("{name} is built with more than one Burn: {}", list.join(" and ")),
+                "make all dependencies agree on one Burn (`cargo tree -i burn@VERSION` shows who wants which); the feature of cargo-vram must be that of your Burn",
+            ))
+        }
+    }
+}
+
+/// What Cargo's option for targets of a kind is called.
+pub(super) fn option(kind: &TargetKind) -> Option<&'static str> {
     match kind {
         TargetKind::Bench => Some("--bench"),
         TargetKind::Example => Some("--example"),
@@ -162,10 +160,14 @@ fn require_no_harness(package: &Package, option: &str, name: &str) -> Result<(),
     let Ok(manifest) = toml_edit::Document::parse(text.as_str()) else {
         return Ok(());
     };
-    let tables = manifest
-        .get(option.trim_start_matches('-'))
-        .and_then(|item| item.as_array_of_tables());
-    let table = tables
+    let targets = manifest.get(option.trim_start_matches('-'));
+    let inline = targets.and_then(toml_edit::Item::as_array).into_iter().flatten();
+    let off_inline = inline.filter_map(toml_edit::Value::as_inline_table).any(|table| {
+        table.get("name").and_then(toml_edit::Value::as_str) == Some(name)
+            && table.get("harness").and_then(toml_edit::Value::as_bool) == Some(false)
+    });
+    let table = targets
+        .and_then(toml_edit::Item::as_array_of_tables)
         .into_iter()
         .flatten()
         .find(|table| table.get("name").and_then(|item| item.as_str()) == Some(name));
@@ -173,7 +175,7 @@ fn require_no_harness(package: &Package, option: &str, name: &str) -> Result<(),
         .and_then(|table| table.get("harness"))
         .and_then(|item| item.as_bool())
         == Some(false);
-    if off {
+    if off || off_inline {
         return Ok(());
     }
     let line = table

@@ -89,9 +89,15 @@ impl Workspace {
         self.whole
     }
 
-    /// Every version of `name` that a package is built with, its development dependencies included.
+    /// Every version of `name` that a package is built with, its development dependencies included; not those that
+    /// only the dependency `without` brings.
     #[must_use]
-    pub fn versions_in_graph(&self, package: &Package, name: &str) -> Vec<cargo_metadata::semver::Version> {
+    pub fn versions_in_graph(
+        &self,
+        package: &Package,
+        name: &str,
+        without: Option<&str>,
+    ) -> Vec<cargo_metadata::semver::Version> {
         let Some(resolve) = &self.metadata.resolve else {
             return Vec::new();
         };
@@ -103,6 +109,9 @@ impl Workspace {
                 continue;
             }
             let found = &self.metadata[id];
+            if without == Some(found.name.as_str()) {
+                continue;
+            }
             if found.name.as_str() == name {
                 versions.push(found.version.clone());
             }

@@ -7,12 +7,12 @@ use std::process::{Command, Output};
 use cargo_vram::report::{Report, Run};
 
 /// The project's folder.
-pub fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The target folder that this test itself was built into, so that Burn is built once.
-pub fn target_folder() -> PathBuf {
+pub(crate) fn target_folder() -> PathBuf {
     // …/target/debug/cargo-vram
     Path::new(env!("CARGO_BIN_EXE_cargo-vram"))
         .ancestors()
@@ -22,7 +22,7 @@ pub fn target_folder() -> PathBuf {
 }
 
 /// `cargo vram` in the project's folder, as Cargo would call it.
-pub fn vram(arguments: &[&str]) -> Command {
+pub(crate) fn vram(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-vram"));
     command
         .arg("vram")
@@ -36,12 +36,12 @@ pub fn vram(arguments: &[&str]) -> Command {
 }
 
 /// Runs it to its end.
-pub fn output(arguments: &[&str]) -> Output {
+pub(crate) fn output(arguments: &[&str]) -> Output {
     vram(arguments).output().unwrap()
 }
 
 /// Runs a command that writes a report, and reads the report. Also gives the exit code and what people were shown.
-pub fn report(arguments: &[&str]) -> (Report, i32, String) {
+pub(crate) fn report(arguments: &[&str]) -> (Report, i32, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("report.json");
     let mut all = arguments.to_vec();
@@ -57,7 +57,7 @@ pub fn report(arguments: &[&str]) -> (Report, i32, String) {
 }
 
 /// The run of a model, or of a budget with another name.
-pub fn run<'a>(report: &'a Report, name: &str) -> &'a Run {
+pub(crate) fn run<'a>(report: &'a Report, name: &str) -> &'a Run {
     report
         .runs
         .iter()

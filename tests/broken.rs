@@ -1,0 +1,265 @@
+//! `fixtures/broken`: one folder a mistake. Each is one named error with one exit code and what to do about it, and
+//! hides nothing of the models beside it.
+#![cfg(feature = "cli")]
+
+mod common;
+
+use std::sync::LazyLock;
+
+use cargo_vram::report::{Problem, Report, Run, Status};
+
+const MANIFEST: &str = "fixtures/broken/Cargo.toml";
+/// A limit that the healthy model stays far below.
+const HOST_MEMORY: &str = "512MiB";
+
+/// Models that cannot be run to their end, as package, model and error.
+const DYING: &[(&str, &str, &str)] = &[
+    ("panics", "panics", "model-panicked"),
+    ("aborts", "aborts", "model-aborted"),
+    ("overflows-stack", "overflows_stack", "stack-overflow"),
+    ("exits-early", "exits", "model-exited"),
+    ("exits-early", "forgets_to_train", "model-exited"),
+    ("never-ends", "never_ends", "timed-out"),
+    ("writes-to-report", "adds_to_events", "events-damaged"),
+    ("writes-to-report", "starts_events_anew", "events-damaged"),
+    ("fills-host-memory", "fills_host_memory", "host-memory"),
+];
+
+/// What one invocation gave.
+struct Given {
+    report: Report,
+    exit: i32,
+    text: String,
+}
+
+/// Estimates packages of `fixtures/broken`.
+fn estimate(packages: &[&str], more: &[&str]) -> Given {
+    let mut arguments = vec!["estimate", "--manifest-path", MANIFEST, "--gpu", "l4", "--steps", "2"];
+    arguments.extend(packages.iter().flat_map(|package| ["-p", *package]));
+    arguments.extend(more);
+    let (report, exit, text) = common::report(&arguments);
+    Given { report, exit, text }
+}
+
+/// Everything that goes wrong while models are built and run, in one invocation.
+static RUNNING: LazyLock<Given> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    let budgets = folder.path().join("budgets.yaml");
+    std::fs::write(&budgets, "version: 1\nmodels:\n  never_ends: { timeout: 3 s }\n").unwrap();
+    let mut packages: Vec<_> = DYING.iter().map(|(package, ..)| *package).collect();
+    packages.dedup();
+    packages.extend(["floods-stdout", "does-not-compile"]);
+    let budgets = budgets.to_str().unwrap();
+    estimate(&packages, &["--budgets", budgets, "--host-memory", HOST_MEMORY])
+});
+
+fn run<'a>(given: &'a Given, package: &str, model: &str) -> &'a Run {
+    let runs = &given.report.runs;
+    runs.iter()
+        .find(|run| run.package == package && run.model == model)
+        .unwrap_or_else(|| panic!("no run of {package}/{model}\n{}", given.text))
+}
+
+#[track_caller]
+fn assert_healthy(run: &Run) {
+    assert_eq!(run.error, None, "{}/{}", run.package, run.model);
+    assert_eq!(run.parameters.unwrap().count, 16 * 16 + 16);
+    assert!(run.peaks.warm.live.unwrap() >= run.parameters.unwrap().bytes);
+    assert!(run.peaks.warm.reserved.unwrap() >= run.peaks.warm.live.unwrap());
+    assert!(run.peaks.cold.reserved.is_some());
+    assert_eq!(run.steps.len(), 2);
+}
+
+/// The one problem of a package whose models never come to run, with its exit code; and what people read.
+#[track_caller]
+fn problem(package: &str) -> (Problem, i32, String) {
+    let given = estimate(&[package], &[]);
+    assert_eq!(given.report.status, Status::Error);
+    let [problem] = given.report.problems.as_slice() else {
+        panic!("{}", given.text);
+    };
+    assert_eq!(problem.package, package);
+    assert!(!problem.help.as_ref().unwrap().is_empty());
+    (problem.clone(), given.exit, errors(&given.text))
+}
+
+/// The errors in what people are shown, without what differs from run to run.
+fn errors(text: &str) -> String {
+    let text = text.replace(common::root().to_str().unwrap(), "[ROOT]");
+    let from = text.find("error[").unwrap_or_else(|| panic!("no error in {text}"));
+    let mut errors = String::new();
+    for line in text[from..].lines() {
+        match line.split_once("the model used ") {
+            Some((before, used)) => {
+                let (_, after) = used.split_once("MiB").unwrap();
+                errors.push_str(&format!("{before}the model used [SIZE]{after}\n"));
+            }
+            None => errors.push_str(&format!("{line}\n")),
+        }
+    }
+    errors
+}
+
+#[test]
+fn every_way_to_die_has_its_own_error_and_exit_code_101() {
+    assert_eq!(RUNNING.exit, 101, "{}", RUNNING.text);
+    assert_eq!(RUNNING.report.status, Status::Error);
+    for (package, model, code) in DYING {
+        let run = run(&RUNNING, package, model);
+        let error = run
+            .error
+            .as_ref()
+            .unwrap_or_else(|| panic!("{package}/{model} is well"));
+        assert_eq!(error.code, *code, "{package}/{model}: {}", error.message);
+        assert!(!error.help.as_ref().unwrap().is_empty());
+        assert_eq!(run.oom, None);
+    }
+}
+
+#[test]
+fn a_model_that_died_has_no_peaks() {
+    for (package, model, _) in DYING {
+        let peaks = &run(&RUNNING, package, model).peaks;
+        for peak in [peaks.warm, peaks.cold] {
+            assert_eq!((peak.live, peak.reserved, peak.process), (None, None, None), "{model}");
+        }
+    }
+}
+
+#[test]
+fn the_model_beside_a_broken_one_is_reported_all_the_same() {
+    for (package, ..) in DYING {
+        assert_healthy(run(&RUNNING, package, "healthy"));
+    }
+}
+
+#[test]
+fn every_selected_model_is_in_the_report() {
+    let runs = RUNNING
+        .report
+        .runs
+        .iter()
+        .map(|run| format!("{}/{}", run.package, run.model));
+    assert_eq!(RUNNING.report.expected, runs.collect::<Vec<_>>());
+    // Those that die, the flood, and the healthy one of each package that compiles.
+    assert_eq!(RUNNING.report.expected.len(), DYING.len() + 1 + 8);
+}
+
+#[test]
+fn a_flood_on_standard_output_is_the_models_own_business() {
+    let flood = run(&RUNNING, "floods-stdout", "floods_stdout");
+    assert_healthy(flood);
+    assert_eq!(flood.peaks, run(&RUNNING, "floods-stdout", "healthy").peaks);
+    assert!(!RUNNING.text.contains("~~~"));
+}
+
+#[test]
+fn a_benchmark_that_does_not_compile_is_shown_with_the_compilers_words_alone() {
+    let [problem] = RUNNING.report.problems.as_slice() else {
+        panic!("{}", RUNNING.text);
+    };
+    assert_eq!(
+        (problem.package.as_str(), problem.code.as_str()),
+        ("does-not-compile", "build-failed")
+    );
+    assert!(
+        problem.message.contains("does-not-compile/benches/vram.rs:10:11"),
+        "{}",
+        problem.message
+    );
+    assert!(problem.message.contains("trian"), "{}", problem.message);
+    assert!(!problem.message.contains("Compiling"), "{}", problem.message);
+    assert!(
+        problem
+            .help
+            .as_ref()
+            .unwrap()
+            .contains("cargo build -p does-not-compile --bench vram")
+    );
+}
+
+#[test]
+fn what_people_read_of_models_that_die_says_what_to_do() {
+    let errors = errors(&RUNNING.text);
+    // The compiler's words before them differ between its versions.
+    let (_, dying) = errors.split_once("shows the same errors\n").unwrap();
+    insta::assert_snapshot!(dying.trim());
+}
+
+#[test]
+fn a_model_that_never_ends_is_ended_after_the_time_that_it_is_given() {
+    let given = estimate(&["never-ends"], &["-m", "never_ends", "--timeout", "3s"]);
+    assert_eq!(given.exit, 101, "{}", given.text);
+    let [run] = given.report.runs.as_slice() else {
+        panic!("{}", given.text);
+    };
+    assert_eq!(run.error.as_ref().unwrap().code, "timed-out");
+    // One pass, and not three: no other one would end.
+    assert!((3.0..9.0).contains(&run.seconds), "{}", run.seconds);
+}
+
+#[test]
+fn two_models_of_one_name_are_refused_and_the_third_one_is_reported() {
+    let given = estimate(&["duplicate-model"], &[]);
+    assert_eq!(given.exit, 2, "{}", given.text);
+    assert_eq!(given.report.problems.len(), 1);
+    assert_eq!(given.report.problems[0].code, "duplicate-model");
+    assert_eq!(given.report.expected, ["duplicate-model/healthy"]);
+    assert_healthy(run(&given, "duplicate-model", "healthy"));
+    insta::assert_snapshot!(errors(&given.text));
+}
+
+#[test]
+fn a_target_with_cargos_own_harness_is_refused_before_it_is_built() {
+    let (problem, exit, text) = problem("no-harness");
+    assert_eq!((problem.code.as_str(), exit), ("harness", 2));
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_burn_without_an_adapter_is_refused_before_it_is_built() {
+    let (problem, exit, text) = problem("unsupported-burn");
+    assert_eq!((problem.code.as_str(), exit), ("unsupported-burn", 2));
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn two_burns_are_refused_before_they_are_built() {
+    let (problem, exit, text) = problem("two-burns");
+    assert_eq!((problem.code.as_str(), exit), ("two-burns", 2));
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_probe_of_another_version_is_refused() {
+    let (problem, exit, text) = problem("probe-version");
+    assert_eq!((problem.code.as_str(), exit), ("probe-version", 2));
+    insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "[VERSION]"));
+}
+
+#[test]
+fn a_package_without_a_model_is_told_how_to_get_one() {
+    let output = common::output(&["estimate", "--manifest-path", MANIFEST, "-p", "no-model", "--gpu", "l4"]);
+    assert_eq!(output.status.code(), Some(2));
+    insta::assert_snapshot!(String::from_utf8(output.stderr).unwrap());
+}
+
+#[test]
+fn what_cannot_be_built_hides_nothing_of_the_packages_beside_it() {
+    let refused = ["no-harness", "two-burns", "unsupported-burn", "probe-version"];
+    let mut packages = refused.to_vec();
+    packages.extend(["no-model", "floods-stdout"]);
+    let given = estimate(&packages, &["-m", "healthy"]);
+    assert_eq!(given.exit, 2, "{}", given.text);
+    let mut problems: Vec<_> = given
+        .report
+        .problems
+        .iter()
+        .map(|problem| problem.package.as_str())
+        .collect();
+    problems.sort_unstable();
+    let mut expected = refused.to_vec();
+    expected.sort_unstable();
+    assert_eq!(problems, expected);
+    assert_healthy(run(&given, "floods-stdout", "healthy"));
+}
