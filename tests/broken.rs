@@ -1,6 +1,7 @@
 //! `fixtures/broken`: one folder a mistake. Each is one named error with one exit code and what to do about it, and
 //! hides nothing of the models beside it.
 #![cfg(feature = "cli")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 

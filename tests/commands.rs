@@ -260,7 +260,7 @@ fn every_command_has_help_with_examples() {
 fn a_mistyped_command_line_is_exit_code_2_with_a_hint() {
     for (arguments, hint) in [
         (&["chekc"][..], "check"),
-        (&["estimate", "-p", "zoo", "--gpu", "l5"], "l4"),
+        (&["estimate", "-p", "zoo", "--gpu", "a100-80"], "a100-80gb"),
         (&["estimate", "-p", "zou", "--gpu", "l4"], "zoo"),
         (&["estimate", "-p", "zoo", "--gpu", "l4", "-m", "resnet81"], "resnet18"),
         (

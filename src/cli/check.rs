@@ -6,7 +6,7 @@ use clap::Args;
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::exit::{self, Exit};
+use super::exit::{Exit, exit_codes};
 use super::options::{Loudness, Output, Packages, Running};
 use super::{Stopped, pipeline, terminal};
 use crate::budget::{self, DeclaredModel};
@@ -24,8 +24,8 @@ Examples:
   cargo vram check -m resnet18             one model
   cargo vram check --partition hash:1/4    a quarter of the models, for a matrix of jobs
   cargo vram check --message-format json -o report.json
-"))]
-#[command(after_long_help = exit::HELP)]
+
+", exit_codes!()))]
 pub(super) struct Check {
     #[command(flatten)]
     running: Running,

@@ -18,13 +18,18 @@ pub(crate) enum Exit {
     Unusable,
 }
 
-/// The exit codes, as `--help` shows them.
-pub(crate) const HELP: &str = "\
+/// The exit codes, as `--help` shows them: a literal, to be put below a command's examples.
+macro_rules! exit_codes {
+    () => {
+        "\
 Exit codes:
   0    within budget (warnings allowed)
   100  over budget, regressed, leaking or out of memory (`check` alone)
   101  could not complete: a build failed, a model died or timed out, a GPU is unusable
-  2    command line, configuration or versions unusable";
+  2    command line, configuration or versions unusable"
+    };
+}
+pub(crate) use exit_codes;
 
 impl Exit {
     fn rank(self) -> u8 {

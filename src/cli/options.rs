@@ -14,7 +14,7 @@ pub(crate) struct Loudness {
     /// Only what is wrong
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Also what the figures assume, and what failing models wrote
+    /// Also what the figures assume, and how long they took
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
     /// When to use colours

@@ -33,7 +33,7 @@ const BAR: u64 = 10;
 #[must_use]
 pub fn render(report: &Report, style: &Style) -> String {
     let mut text = String::new();
-    if !style.quiet {
+    if !style.quiet && !report.runs.is_empty() {
         if !style.headline.is_empty() {
             text.push_str(&style.headline);
             text.push_str("\n\n");
@@ -116,7 +116,7 @@ fn row(report: &Report, run: &Run) -> Vec<Cell> {
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     vec![
-        Cell::new(run.budget.as_ref().unwrap_or(&run.model)).add_attribute(Attribute::Bold),
+        Cell::new(name_of(report, run)).add_attribute(Attribute::Bold),
         Cell::new(inputs.join(" ")),
         shown(run.peaks.warm.live),
         shown(reserved),
@@ -128,6 +128,17 @@ fn row(report: &Report, run: &Run) -> Vec<Cell> {
         shown(run.peaks.cold.reserved),
         Cell::new(word).fg(color),
     ]
+}
+
+/// The name of a run: bare where it is the only one of that name.
+fn name_of(report: &Report, run: &Run) -> String {
+    let bare = |run: &Run| run.budget.as_ref().unwrap_or(&run.model).clone();
+    let name = bare(run);
+    let alone = report
+        .runs
+        .iter()
+        .all(|other| bare(other) != name || other.package == run.package);
+    if alone { name } else { identity(run) }
 }
 
 /// The state of a run in a word.

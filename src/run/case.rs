@@ -95,7 +95,7 @@ impl Runner<'_> {
         let cold = self.pass(Pass::Cold, &choices, first);
         // Nothing can come of the other passes where the first one says that this is no model to run.
         let hopeless = match &cold {
-            Ok(left) => collect::is_hopeless(left),
+            Ok(left) => collect::is_hopeless(self.case, left),
             Err(_) => true,
         };
         if hopeless {

@@ -46,13 +46,15 @@ impl Collected {
 }
 
 /// Whether a first pass shows that no other one is worth its time: it failed for another reason than memory.
-pub(super) fn is_hopeless(left: &Left) -> bool {
-    error(left).is_some() && oom(Pass::Cold, left).is_none()
+pub(super) fn is_hopeless(case: &Case, left: &Left) -> bool {
+    error(left).is_some() && oom(Pass::Cold, left, case.profile.available()).is_none()
 }
 
 /// Makes the run.
 pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
     let passes = &collected.passes;
+    let profile = &case.profile;
+    let ran_out = |pass: Pass, left: &Left| oom(pass, left, profile.available());
     let all: Vec<(Pass, &std::io::Result<Left>)> = [
         (Pass::Cold, &passes.cold),
         (Pass::Warm, &passes.warm),
@@ -68,12 +70,12 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
     };
     let (cold, warm, traced) = (left(Pass::Cold), left(Pass::Warm), left(Pass::Traced));
     // What a pass held that died on its way is no peak of the model's.
-    let whole = |pass: Pass| left(pass).filter(|left| self::oom(pass, left).is_some() || self::error(left).is_none());
+    let whole = |pass: Pass| left(pass).filter(|left| ran_out(pass, left).is_some() || self::error(left).is_none());
     let readable: Vec<(Pass, &Left)> = all
         .iter()
         .filter_map(|(pass, left)| left.as_ref().ok().map(|left| (*pass, left)))
         .collect();
-    let oom = readable.iter().find_map(|(pass, left)| oom(*pass, left));
+    let oom = readable.iter().find_map(|(pass, left)| ran_out(*pass, left));
     let error = all.iter().find_map(|(pass, left)| match left {
         Err(error) => Some(RunError {
             code: code::NOT_STARTED.into(),
@@ -81,10 +83,9 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
             help: Some("see whether the target folder is writable and the disk has room".into()),
         }),
         // An out of memory ends a pass: that is a finding, not an error.
-        Ok(left) if self::oom(*pass, left).is_some() => None,
+        Ok(left) if ran_out(*pass, left).is_some() => None,
         Ok(left) => self::error(left),
     });
-    let profile = &case.profile;
     let outside = profile.total.value.saturating_sub(profile.available());
     let reserved = |left: Option<&Left>| {
         left.filter(|left| left.record.started)
@@ -198,9 +199,9 @@ fn parameters(left: &Left) -> Option<Parameters> {
 }
 
 /// The out of memory that ended a pass, or that the program did not notice.
-fn oom(pass: Pass, left: &Left) -> Option<Oom> {
-    let finished = done(left).is_some();
+fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
     let panic = left.events.iter().find_map(|event| match event {
+        // Inside an autotune candidate it is no error: the candidate is not chosen.
         Event::Panic {
             tuning: false,
             message,
@@ -208,44 +209,47 @@ fn oom(pass: Pass, left: &Left) -> Option<Oom> {
             phase,
             kernel,
             ..
-        } => Some((too_big(message), *step, *phase, kernel.clone())),
+        } => Some((too_big(message)?, *step, *phase, kernel.clone())),
         _ => None,
     });
-    let refusal = left.record.last_refusal();
-    // Inside an autotune candidate a refusal is no error: the candidate is not chosen, and the cold pass goes on.
-    if finished && pass == Pass::Cold {
-        return None;
+    if let Some((bytes, step, phase, kernel)) = panic {
+        // A tensor larger than any page of Burn's allocator is never asked of the driver.
+        let mut refusals = left.record.refusals.iter().rev();
+        let refusal = refusals.find(|refusal| refusal.last_resort && refusal.requested.0 == bytes);
+        let reserved = refusal.map_or(left.record.reserved, |refusal| refusal.reserved);
+        return Some(Oom {
+            pass,
+            step,
+            phase: Some(phase),
+            kernel: kernel.or_else(|| refusal.and_then(|refusal| refusal.kernel.clone())),
+            requested: Bytes(bytes),
+            reserved,
+            available: refusal.map_or(card.saturating_sub(reserved), |refusal| refusal.available),
+        });
     }
-    let (requested, step, phase, kernel) = match (panic, refusal) {
-        // A panic about memory, or one that follows a refusal: the tensor that is missing then.
-        (Some((requested, step, phase, kernel)), refusal) if requested.is_some() || refusal.is_some() => {
-            (requested, step, Some(phase), kernel)
-        }
-        (None, Some(refusal)) if pass != Pass::Cold || !finished => {
-            let (step, phase) = moment(left, refusal.time);
-            (None, step, phase, None)
-        }
-        _ => return None,
-    };
-    // What was asked of the driver, unless the tensor was larger than any page: then the driver was never asked.
-    let asked = refusal.filter(|refusal| requested.is_none_or(|bytes| refusal.requested.0 >= bytes));
-    let reserved = asked.map_or(left.record.reserved, |refusal| refusal.reserved);
+    // In a cold pass, a refusal that ended in no panic was one of a candidate.
+    let refusal = left.record.last_refusal().filter(|_| pass != Pass::Cold)?;
+    let (step, phase) = moment(left, refusal.time);
     Some(Oom {
         pass,
         step,
         phase,
-        kernel: kernel.or_else(|| asked.and_then(|refusal| refusal.kernel.clone())),
-        requested: asked.map(|refusal| refusal.requested).or(requested.map(Bytes))?,
-        reserved,
-        available: asked.map_or(Bytes(0), |refusal| refusal.available),
+        kernel: refusal.kernel.clone(),
+        requested: refusal.requested,
+        reserved: refusal.reserved,
+        available: refusal.available,
     })
 }
 
-/// The bytes that Burn's allocator could not give, as its panics say: `BufferTooBig { size: 7516192768, …`.
+/// The bytes that Burn's allocator could not give, as its panics say, shown or debugged:
+/// `can't allocate buffer of size: 7516192768`, `BufferTooBig { size: 7516192768, …`.
 fn too_big(message: &str) -> Option<u64> {
-    let (_, rest) = message.split_once("BufferTooBig")?;
-    let (_, rest) = rest.split_once("size: ")?;
-    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    ["can't allocate buffer of size: ", "BufferTooBig { size: "]
+        .iter()
+        .find_map(|words| {
+            let (_, rest) = message.split_once(words)?;
+            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+        })
 }
 
 /// The step and phase that the device was at.
@@ -470,6 +474,9 @@ mod tests {
     fn the_size_of_a_refused_buffer_is_read_from_the_panic() {
         let message = "called `Result::unwrap()` on an `Err` value: BufferTooBig { size: 7516192768, backtrace: … }";
         assert_eq!(too_big(message), Some(7_516_192_768));
+        let message =
+            "called `Result::unwrap()` on an `Err` value: can't allocate buffer of size: 1100021760\nNo backtrace";
+        assert_eq!(too_big(message), Some(1_100_021_760));
         assert_eq!(too_big("index out of bounds"), None);
     }
 }

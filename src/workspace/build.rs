@@ -144,7 +144,6 @@ fn cargo_build(
         command.arg("--quiet");
     }
     command
-        .current_dir(workspace.root())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -10,8 +10,8 @@ use crate::protocol::Event;
 
 /// Burn's device threads: `DSU-0-0`, `DSD-0-0`.
 const DEVICE_THREADS: &str = "DS";
-/// A function that is on the stack while a candidate is timed, and at no other time.
-const TUNING: &str = "tune_benchmark::profile_exclusive";
+/// A module whose functions are on the stack while a candidate is timed, and at no other time.
+const TUNING: &str = "tune_benchmark";
 
 /// Writes every panic down, before whatever the program itself does with it.
 pub(super) fn watch() {
