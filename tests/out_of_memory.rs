@@ -100,14 +100,32 @@ fn a_refusal_inside_autotune_is_no_out_of_memory() {
 }
 
 #[test]
-fn running_out_in_the_first_launch_is_told_as_such() {
-    // Enough for the plan, too little for timing its candidates.
+fn where_every_candidate_is_refused_it_is_out_of_memory() {
     let (_folder, file) =
-        budgets("version: 1\ngpu: l4\nmodels:\n  vgg16:\n    inputs: { batch_size: 96 }\n    reserved: 24 GiB\n");
-    let (report, _, text) = common::report(&["check", "--estimate", "-p", "zoo", "-m", "vgg16", "--budgets", &file]);
-    let run = run(&report, "vgg16");
-    if let Some(oom) = &run.oom {
-        assert!(matches!(oom.pass, Pass::Cold | Pass::Warm), "{text}");
-        assert!(oom.reserved + oom.requested > run.gpu.available_bytes);
+        budgets("version: 1\ngpu: l4\nmodels:\n  vgg16:\n    inputs: { batch_size: 120 }\n    reserved: 100 GiB\n");
+    let (report, exit, text) = common::report(&["check", "--estimate", "-p", "zoo", "-m", "vgg16", "--budgets", &file]);
+    assert_eq!(exit, 100, "{text}");
+    let oom = run(&report, "vgg16").oom.as_ref().unwrap();
+    assert_eq!((oom.pass, oom.step), (Pass::Cold, Some(0)), "{oom:?}");
+    assert!(oom.requested > oom.available, "{oom:?}");
+}
+
+#[test]
+fn vgg16_at_1024_pixels_gets_through_where_a_page_holds_three_of_its_largest_tensor() {
+    // fc1's weights are 8 GiB, and Burn's largest page is a quarter of the card: from 96 GiB on, one page holds the
+    // parameter and both of Adam's states instead of two tensors and a third that nothing else fits beside.
+    for (total, exit_code) in [("98303 MiB", 100), ("96 GiB", 0)] {
+        let (_folder, file) = budgets(&format!(
+            "version: 1\ngpu: edge\ngpu_profiles:\n  edge: {{ like: h200, total: {total} }}\nmodels:\n  vgg16:\n    inputs: {{ batch_size: 1, image_size: 1024 }}\n    reserved: 1000 GiB\n",
+        ));
+        let arguments = ["check", "--estimate", "-p", "zoo", "-m", "vgg16", "--budgets", &file];
+        let (report, exit, text) = common::report(&arguments);
+        assert_eq!(exit, exit_code, "{text}");
+        let oom = run(&report, "vgg16").oom.as_ref().map(|oom| (oom.step, oom.phase));
+        assert_eq!(
+            oom,
+            (exit_code == 100).then_some((Some(1), Some(Phase::Optimizer))),
+            "{text}"
+        );
     }
 }

@@ -198,18 +198,31 @@ fn parameters(left: &Left) -> Option<Parameters> {
     })
 }
 
+/// What autotune says when every candidate failed.
+const NO_CANDIDATE: &str = "Can't execute the autotune plan";
+
 /// The out of memory that ended a pass, or that the program did not notice.
 fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
+    let mut refused_candidate = None;
     let panic = left.events.iter().find_map(|event| match event {
-        // Inside an autotune candidate it is no error: the candidate is not chosen.
         Event::Panic {
-            tuning: false,
+            tuning,
             message,
             step,
             phase,
             kernel,
             ..
-        } => Some((too_big(message)?, *step, *phase, kernel.clone())),
+        } => {
+            let bytes = too_big(message);
+            if *tuning {
+                // Inside an autotune candidate it is no error: the candidate is not chosen.
+                refused_candidate = bytes.or(refused_candidate);
+                return None;
+            }
+            // Unless none is left to choose.
+            let bytes = bytes.or(refused_candidate.filter(|_| message.contains(NO_CANDIDATE)))?;
+            Some((bytes, *step, *phase, kernel.clone()))
+        }
         _ => None,
     });
     if let Some((bytes, step, phase, kernel)) = panic {
