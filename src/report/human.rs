@@ -175,9 +175,8 @@ fn is_of(verdict: &Verdict, run: &Run) -> bool {
 fn bar(used: Bytes, allowed: Bytes) -> String {
     let allowed = u128::from(allowed.0.max(1));
     let percent = u128::from(used.0) * 100 / allowed;
-    let full = (u128::from(used.0) * u128::from(BAR))
-        .div_ceil(allowed)
-        .min(u128::from(BAR));
+    // Full only where nothing is left, empty only where nothing is used.
+    let full = (u128::from(used.0) * u128::from(BAR) / allowed).clamp(u128::from(used.0 > 0), u128::from(BAR));
     let full = usize::try_from(full).unwrap_or(0);
     let empty = usize::try_from(BAR).unwrap_or(0) - full;
     format!("{}{} {percent:>3} %", "█".repeat(full), "░".repeat(empty))
