@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::exit::{Exit, exit_codes};
 use super::options::{Loudness, Output, Packages, Running};
-use super::{Stopped, pipeline, terminal};
+use super::{Stopped, cases, pipeline, terminal};
 use crate::budget::{self, DeclaredModel};
 use crate::report::Run;
 use crate::run::{Listed, code};
@@ -87,7 +87,7 @@ impl Check {
         let whole = prepared.workspace.is_whole() && models.problems.is_empty();
         let declared: Vec<_> = models.declared.iter().map(|model| declared(model, None)).collect();
         budgets.check_models(&declared, whole)?;
-        let cases = pipeline::cases(&prepared, &models, &self.running, &std::collections::BTreeMap::new())?;
+        let cases = cases::cases(&prepared, &models, &self.running, &std::collections::BTreeMap::new())?;
         let runs = pipeline::estimate(&prepared, &cases, &self.running, loudness, folder.path())?;
         // An input that a model turned out not to have is a mistake of the file: point at it there.
         let known: Vec<_> = models

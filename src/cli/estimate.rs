@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::exit::Exit;
 use super::options::{Inputs, Loudness, Output, Packages, Running};
-use super::{Stopped, pipeline};
+use super::{Stopped, cases, pipeline};
 
 /// Estimate what models need, on a virtual GPU
 ///
@@ -31,7 +31,7 @@ impl Estimate {
         let prepared = pipeline::prepare(&self.packages, self.running.budgets.as_deref())?;
         let folder = pipeline::scratch(&prepared.workspace)?;
         let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
-        let cases = pipeline::cases(&prepared, &models, &self.running, &self.inputs.values())?;
+        let cases = cases::cases(&prepared, &models, &self.running, &self.inputs.values())?;
         let runs = pipeline::estimate(&prepared, &cases, &self.running, loudness, folder.path())?;
         let mut report = pipeline::report(&prepared, &models, &self.running, runs);
         let headline = cases.first().map_or_else(String::new, |case| {

@@ -1,5 +1,6 @@
 //! The command line: one file a command, each of which parses, calls, renders, and tells how it ended.
 
+mod cases;
 mod check;
 mod doctor;
 mod estimate;

@@ -1,0 +1,123 @@
+//! Which of the declared models are meant, and with which inputs on which card.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use miette::IntoDiagnostic;
+
+use super::Stopped;
+use super::options::Running;
+use super::pipeline::{Asked, Models, Prepared};
+use crate::budget::Budgets;
+use crate::run::{Case, Listed};
+
+/// How long a pass may take where nobody said.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The declared models that `-m` and `--partition` mean.
+pub(super) fn select(declared: &[Listed], running: &Running, budgets: Option<&Budgets>) -> Result<Vec<Listed>, Asked> {
+    let globs = globs(running)?;
+    let selected: Vec<_> = declared
+        .iter()
+        .filter(|model| {
+            let own = budgets
+                .into_iter()
+                .flat_map(|budgets| budgets.for_model(&model.built.target.package, &model.name));
+            globs.is_empty()
+                || matches(&globs, model)
+                || own
+                    .filter_map(|budget| budget.report_name())
+                    .any(|name| globs.is_match(name))
+        })
+        .cloned()
+        .collect();
+    if selected.is_empty() && !declared.is_empty() {
+        let names: Vec<_> = declared.iter().map(|model| model.name.as_str()).collect();
+        return Err(Asked::NoMatch(
+            running.model.join(", "),
+            format!("the models are: {}", names.join(", ")),
+        ));
+    }
+    Ok(selected
+        .into_iter()
+        .filter(|model| {
+            running
+                .partition
+                .is_none_or(|partition| partition.holds(&identity(model)))
+        })
+        .collect())
+}
+
+fn globs(running: &Running) -> Result<globset::GlobSet, globset::Error> {
+    let mut globs = globset::GlobSetBuilder::new();
+    for glob in &running.model {
+        globs.add(globset::Glob::new(glob)?);
+    }
+    globs.build()
+}
+
+fn matches(globs: &globset::GlobSet, model: &Listed) -> bool {
+    globs.is_match(&model.name) || globs.is_match(identity(model))
+}
+
+/// A model as `package/model`.
+pub(super) fn identity(model: &Listed) -> String {
+    format!("{}/{}", model.built.target.package, model.name)
+}
+
+/// The cases of the selected models: one a budget, or one with the model's own inputs where there is no budget.
+pub(super) fn cases(
+    prepared: &Prepared,
+    models: &Models,
+    running: &Running,
+    inputs: &BTreeMap<String, u64>,
+) -> Result<Vec<Case>, Stopped> {
+    let declared = prepared.budgets.as_ref().and_then(|budgets| budgets.gpu.as_ref());
+    let gpu = running
+        .gpu
+        .as_deref()
+        .or(declared.map(|gpu| gpu.value.as_str()))
+        .ok_or(Asked::NoGpu)?;
+    let profile = prepared.profiles.get(gpu)?;
+    let globs = globs(running).into_diagnostic()?;
+    let mut cases = Vec::new();
+    for model in &models.selected {
+        let budgets = prepared
+            .budgets
+            .iter()
+            .flat_map(|budgets| budgets.for_model(&model.built.target.package, &model.name));
+        let before = cases.len();
+        for budget in budgets {
+            let named = budget.report_name().is_some_and(|name| globs.is_match(name));
+            if !(globs.is_empty() || matches(&globs, model) || named) {
+                continue;
+            }
+            let mut values = budget.input_values();
+            values.extend(inputs.clone());
+            cases.push(Case {
+                model: model.clone(),
+                budget: budget.report_name().map(str::to_owned),
+                inputs: values,
+                profile: profile.clone(),
+                timeout: running
+                    .timeout
+                    .or(budget.settings.timeout.as_ref().map(|timeout| timeout.value))
+                    .unwrap_or(TIMEOUT),
+            });
+        }
+        if cases.len() == before {
+            let default = prepared
+                .budgets
+                .as_ref()
+                .and_then(|budgets| budgets.defaults.timeout.as_ref().map(|timeout| timeout.value));
+            cases.push(Case {
+                model: model.clone(),
+                budget: None,
+                inputs: inputs.clone(),
+                profile: profile.clone(),
+                timeout: running.timeout.or(default).unwrap_or(TIMEOUT),
+            });
+        }
+    }
+    Ok(cases)
+}

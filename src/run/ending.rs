@@ -1,0 +1,152 @@
+//! How a pass ended, and why, where it ended early.
+
+use super::child::End;
+use super::code;
+use super::process::Left;
+use crate::protocol::Event;
+use crate::report::RunError;
+
+/// No run is of fewer: an optimizer's state is made in the first step, so that the second one decides.
+const FEWEST_STEPS: u32 = 2;
+/// The same on every Linux.
+const SIGKILL: i32 = 9;
+/// What to do about a model that was not run to its end.
+const COMPLETE: &str =
+    "a model must return from its function, and must call `train`, `train_step` or `infer`, or run all of `steps`";
+
+/// What a pass says that was run to its end.
+pub(super) struct Done {
+    steps: u32,
+    pub(super) own_reads: u64,
+    pub(super) streams: u32,
+    pub(super) missed_samples: u64,
+}
+
+/// The end of a pass, where it came to one.
+pub(super) fn done(left: &Left) -> Option<Done> {
+    left.events.iter().find_map(|event| match event {
+        Event::Done {
+            steps,
+            own_reads,
+            streams,
+            missed_samples,
+        } => Some(Done {
+            steps: *steps,
+            own_reads: *own_reads,
+            streams: *streams,
+            missed_samples: *missed_samples,
+        }),
+        _ => None,
+    })
+}
+
+/// Why a pass is incomplete, out of memory apart.
+pub(super) fn error(left: &Left) -> Option<RunError> {
+    let error = |code: &str, message: String, help: &str| {
+        Some(RunError {
+            code: code.into(),
+            message,
+            help: Some(help.into()),
+        })
+    };
+    for event in &left.events {
+        if let Event::UnknownInput { name, known } = event {
+            return error(
+                code::UNKNOWN_INPUT,
+                format!("the model has no input `{name}`"),
+                &format!(
+                    "its inputs are: {}",
+                    known.keys().cloned().collect::<Vec<_>>().join(", ")
+                ),
+            );
+        }
+    }
+    match left.ended.end {
+        End::TimedOut => {
+            return error(
+                code::TIMED_OUT,
+                format!("the model did not end within {} s", left.ended.took.as_secs()),
+                "a step must end by itself; give it longer with `timeout` in budgets.yaml or --timeout",
+            );
+        }
+        End::HostMemory(used) => {
+            return error(
+                code::HOST_MEMORY,
+                format!("the model used {used} of the host's memory"),
+                "a virtual GPU needs no memory for its tensors: look for data made on the host; --host-memory raises the limit",
+            );
+        }
+        _ => {}
+    }
+    let begun_anew = !matches!(left.events.first(), None | Some(Event::Hello { .. }));
+    if left.damaged || begun_anew {
+        return error(
+            code::EVENTS_DAMAGED,
+            "something other than cargo-vram wrote into the file of events".into(),
+            "models must not write to the file named by CARGO_VRAM_JOB or the one named in it",
+        );
+    }
+    if let Some(function) = left.record.unsupported.first() {
+        return error(
+            code::UNSUPPORTED_FUNCTION,
+            format!("the model called {function}, which the virtual driver does not have"),
+            "its figures would be wrong, so there are none; please report which library calls it",
+        );
+    }
+    let panic = left.events.iter().find_map(|event| match event {
+        Event::Panic {
+            tuning: false,
+            thread,
+            message,
+            location,
+            ..
+        } => Some(format!("{message} ({location}, thread {thread})")),
+        _ => None,
+    });
+    match (done(left), panic) {
+        (Some(done), _) if done.steps < FEWEST_STEPS => error(
+            code::EXITED,
+            format!("the model returned after {} steps", done.steps),
+            COMPLETE,
+        ),
+        (Some(_), _) => None,
+        (None, Some(panic)) => error(
+            code::PANICKED,
+            format!("the model panicked: {panic}"),
+            "look at the place it names; values read back from a virtual GPU are zeros, which the code there may not expect",
+        ),
+        (None, None) => died(left, error),
+    }
+}
+
+fn died(left: &Left, error: impl Fn(&str, String, &str) -> Option<RunError>) -> Option<RunError> {
+    let last = left.ended.stderr.trim_end().lines().last().unwrap_or_default();
+    let said = if last.is_empty() {
+        String::new()
+    } else {
+        format!("; its last words: {last}")
+    };
+    match left.ended.end {
+        End::Signalled(_) if left.ended.stderr.contains("has overflowed its stack") => error(
+            code::STACK_OVERFLOW,
+            "the model overflowed its stack".into(),
+            "debug builds need more of it: look for deep recursion, or set RUST_MIN_STACK and run the model on a thread",
+        ),
+        End::Signalled(SIGKILL) => error(
+            code::ABORTED,
+            format!("the model was killed{said}"),
+            "the kernel does this when the host's memory runs out: run fewer models at once with --jobs",
+        ),
+        End::Signalled(signal) => error(
+            code::ABORTED,
+            format!("the model was ended by signal {signal}{said}"),
+            "`abort`, a panic while panicking (signal 6) or a fault in native code (signal 11) does this",
+        ),
+        End::Exited(exit) => error(
+            code::EXITED,
+            format!("the model's process exited with code {exit} before its steps were done{said}"),
+            COMPLETE,
+        ),
+        End::TimedOut | End::HostMemory(_) => None,
+    }
+}

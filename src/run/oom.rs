@@ -1,0 +1,105 @@
+//! Out of memory: the three ways in which it shows, and what is known of it.
+
+use super::process::Left;
+use crate::bytes::Bytes;
+use crate::protocol::{Event, Phase};
+use crate::report::{Oom, Pass};
+
+/// What autotune says when every candidate failed.
+const NO_CANDIDATE: &str = "Can't execute the autotune plan";
+
+/// The out of memory that ended a pass, or that the program did not notice.
+pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
+    let mut refused_candidate = None;
+    let panic = left.events.iter().find_map(|event| match event {
+        Event::Panic {
+            tuning,
+            message,
+            step,
+            phase,
+            kernel,
+            ..
+        } => {
+            let bytes = too_big(message);
+            if *tuning {
+                // Inside an autotune candidate it is no error: the candidate is not chosen.
+                refused_candidate = bytes.or(refused_candidate);
+                return None;
+            }
+            // Unless none is left to choose.
+            let bytes = bytes.or(refused_candidate.filter(|_| message.contains(NO_CANDIDATE)))?;
+            Some((bytes, *step, *phase, kernel.clone()))
+        }
+        _ => None,
+    });
+    if let Some((bytes, step, phase, kernel)) = panic {
+        // A tensor larger than any page of Burn's allocator is never asked of the driver.
+        let mut refusals = left.record.refusals.iter().rev();
+        let refusal = refusals.find(|refusal| refusal.last_resort && refusal.requested.0 == bytes);
+        let reserved = refusal.map_or(left.record.reserved, |refusal| refusal.reserved);
+        return Some(Oom {
+            pass,
+            step,
+            phase: Some(phase),
+            kernel: kernel.or_else(|| refusal.and_then(|refusal| refusal.kernel.clone())),
+            requested: Bytes(bytes),
+            reserved,
+            available: refusal.map_or(card.saturating_sub(reserved), |refusal| refusal.available),
+        });
+    }
+    // In a cold pass, a refusal that ended in no panic was one of a candidate.
+    let refusal = left.record.last_refusal().filter(|_| pass != Pass::Cold)?;
+    let (step, phase) = moment(left, refusal.time);
+    Some(Oom {
+        pass,
+        step,
+        phase,
+        kernel: refusal.kernel.clone(),
+        requested: refusal.requested,
+        reserved: refusal.reserved,
+        available: refusal.available,
+    })
+}
+
+/// The bytes that Burn's allocator could not give, as its panics say, shown or debugged:
+/// `can't allocate buffer of size: 7516192768`, `BufferTooBig { size: 7516192768, …`.
+fn too_big(message: &str) -> Option<u64> {
+    ["can't allocate buffer of size: ", "BufferTooBig { size: "]
+        .iter()
+        .find_map(|words| {
+            let (_, rest) = message.split_once(words)?;
+            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+        })
+}
+
+/// The step and phase that the device was at.
+fn moment(left: &Left, time: u64) -> (Option<u32>, Option<Phase>) {
+    let mut at = (None, Some(Phase::Context));
+    for event in &left.events {
+        if let Event::Phase {
+            time: began,
+            step,
+            phase,
+        } = event
+            && *began <= time
+        {
+            at = (*step, Some(*phase));
+        }
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::too_big;
+
+    #[test]
+    fn the_size_of_a_refused_buffer_is_read_from_the_panic() {
+        let message = "called `Result::unwrap()` on an `Err` value: BufferTooBig { size: 7516192768, backtrace: … }";
+        assert_eq!(too_big(message), Some(7_516_192_768));
+        let message =
+            "called `Result::unwrap()` on an `Err` value: can't allocate buffer of size: 1100021760\nNo backtrace";
+        assert_eq!(too_big(message), Some(1_100_021_760));
+        assert_eq!(too_big("index out of bounds"), None);
+    }
+}
