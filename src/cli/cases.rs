@@ -14,7 +14,7 @@ use crate::run::{Case, Listed};
 /// How long a pass may take where nobody said.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The declared models that `-m` and `--partition` mean.
+/// The declared models that `-m` means.
 pub(super) fn select(declared: &[Listed], running: &Running, budgets: Option<&Budgets>) -> Result<Vec<Listed>, Asked> {
     let globs = globs(running)?;
     let selected: Vec<_> = declared
@@ -38,14 +38,7 @@ pub(super) fn select(declared: &[Listed], running: &Running, budgets: Option<&Bu
             format!("the models are: {}", names.join(", ")),
         ));
     }
-    Ok(selected
-        .into_iter()
-        .filter(|model| {
-            running
-                .partition
-                .is_none_or(|partition| partition.holds(&identity(model)))
-        })
-        .collect())
+    Ok(selected)
 }
 
 fn globs(running: &Running) -> Result<globset::GlobSet, globset::Error> {

@@ -84,18 +84,11 @@ impl Check {
         let folder = pipeline::scratch(&prepared.workspace)?;
         let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
         // Where a target could not be built or asked, a budget's model may well be in it.
-        let whole = prepared.workspace.is_whole() && models.problems.is_empty();
+        let whole = prepared.workspace.is_whole() && models.problems.is_empty() && self.running.model.is_empty();
         let declared: Vec<_> = models.declared.iter().map(|model| declared(model, None)).collect();
         budgets.check_models(&declared, whole)?;
         let cases = cases::cases(&prepared, &models, &self.running, &std::collections::BTreeMap::new())?;
         let runs = pipeline::estimate(&prepared, &cases, &self.running, loudness, folder.path())?;
-        // An input that a model turned out not to have is a mistake of the file: point at it there.
-        let known: Vec<_> = models
-            .declared
-            .iter()
-            .map(|model| declared_with(model, &runs))
-            .collect();
-        budgets.check_models(&known, whole)?;
         let mut report = pipeline::report(&prepared, &models, &self.running, runs);
         report.verdicts = budget::judge(&report.runs, budgets, &prepared.budgets_name);
         let headline = cases.first().map_or_else(String::new, |case| {
@@ -110,6 +103,13 @@ impl Check {
             headline
         };
         pipeline::write(&mut report, &self.output, loudness, &headline, true)?;
+        // An input that a model turned out not to have is a mistake of the file: point at it there.
+        let known: Vec<_> = models
+            .declared
+            .iter()
+            .map(|model| declared_with(model, &report.runs))
+            .collect();
+        budgets.check_models(&known, whole)?;
         Ok(Exit::of_judged(&report, self.deny_warnings))
     }
 }

@@ -123,6 +123,13 @@ impl Init {
 
     /// Adds the dependency and the target, and keeps everything else as it is written.
     fn declare(&self, manifest: &mut DocumentMut, path: &Utf8Path) -> Result<(), Refused> {
+        let is_list = |item: &Item| item.is_array_of_tables();
+        if manifest.get("bench").is_some_and(|item| !is_list(item)) {
+            return Err(Refused::Declared(
+                path.to_owned(),
+                "its benchmarks as a value, to which no table can be added",
+            ));
+        }
         let targets = manifest.get("bench").and_then(Item::as_array_of_tables);
         if targets
             .into_iter()
@@ -139,7 +146,11 @@ impl Init {
         }
         let mut dependency = InlineTable::new();
         match &self.path {
-            Some(folder) => dependency.insert("path", Value::from(folder.as_str())),
+            Some(folder) => {
+                // Cargo takes a path from the manifest's folder, people give it from where they are.
+                let folder = folder.canonicalize_utf8().unwrap_or_else(|_| folder.clone());
+                dependency.insert("path", Value::from(folder.as_str()))
+            }
             None => dependency.insert("version", Value::from(env!("CARGO_PKG_VERSION"))),
         };
         dependency.insert("default-features", Value::from(false));

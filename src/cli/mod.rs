@@ -66,6 +66,29 @@ enum Command {
 /// Why a command ended before it had something to show.
 type Stopped = miette::Report;
 
+/// What goes wrong with models is in the report. This is what keeps a command from getting that far: mostly what was
+/// asked for, and sometimes the machine.
+fn exit_of(stopped: &Stopped) -> Exit {
+    let by_the_machine = matches!(stopped.downcast_ref(), Some(pipeline::Asked::File { .. }))
+        || matches!(
+            stopped.downcast_ref(),
+            Some(crate::workspace::WorkspaceError::Cargo { .. })
+        )
+        || matches!(
+            stopped.downcast_ref(),
+            Some(
+                crate::driver::DriverError::Rustc { .. }
+                    | crate::driver::DriverError::Compile { .. }
+                    | crate::driver::DriverError::Io { .. }
+            )
+        );
+    if by_the_machine {
+        Exit::Incomplete
+    } else {
+        Exit::Unusable
+    }
+}
+
 /// Runs the command line. Whatever goes wrong is said on standard error, with what to do about it.
 pub fn main() -> ExitCode {
     let arguments = std::env::args_os().enumerate();
@@ -105,8 +128,7 @@ pub fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(stopped) => {
             terminal::complain(&stopped);
-            // Only what is asked for can be wrong at this point: what goes wrong with models is in the report.
-            Exit::Unusable.into()
+            exit_of(&stopped).into()
         }
     }
 }

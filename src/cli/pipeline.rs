@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use miette::{Diagnostic, IntoDiagnostic, WrapErr};
+use miette::{Diagnostic, IntoDiagnostic};
 use thiserror::Error;
 
 use super::options::{Format, Loudness, Output, Packages, Running};
@@ -113,7 +113,9 @@ fn add_profiles(profiles: &mut Profiles, budgets: &Budgets) -> Result<(), Stoppe
 
 /// The models of the selected packages, built.
 pub(super) struct Models {
-    /// Those that match `-m` and the partition.
+    /// `package/model` of those that match `-m`, whatever the partition.
+    pub(super) expected: Vec<String>,
+    /// Those that match `-m` and are in the partition.
     pub(super) selected: Vec<Listed>,
     /// All that are declared.
     pub(super) declared: Vec<Listed>,
@@ -157,11 +159,16 @@ pub(super) fn models(
     problems.extend(failed);
     let (declared, unlisted) = run::list(&built, folder);
     problems.extend(unlisted);
-    let selected = match running {
+    let mut selected = match running {
         Some(running) => cases::select(&declared, running, prepared.budgets.as_ref())?,
         None => declared.clone(),
     };
+    let expected = selected.iter().map(cases::identity).collect();
+    if let Some(partition) = running.and_then(|running| running.partition) {
+        selected.retain(|model| partition.holds(&cases::identity(model)));
+    }
     Ok(Models {
+        expected,
         selected,
         declared,
         problems,
@@ -221,7 +228,7 @@ pub(super) fn report(prepared: &Prepared, models: &Models, running: &Running, ru
         },
         commit: commit(prepared.workspace.root()),
         partition: running.partition.map(|partition| partition.to_string()),
-        expected: models.selected.iter().map(cases::identity).collect(),
+        expected: models.expected.clone(),
         status: Status::Pass,
         runs,
         verdicts: Vec::new(),
@@ -288,10 +295,11 @@ pub(super) fn write(
     };
     match &output.output {
         Some(path) => {
-            std::fs::write(path, strip(&rendered))
-                .into_diagnostic()
-                .wrap_err_with(|| format!("{path} cannot be written"))?;
             terminal::show(&table);
+            std::fs::write(path, strip(&rendered)).map_err(|source| Asked::File {
+                path: path.clone(),
+                source,
+            })?;
         }
         None => terminal::show(&rendered),
     }

@@ -122,8 +122,11 @@ impl Profile {
             ("registers_per_block", limits.registers_per_block.to_string()),
             ("registers_per_sm", limits.registers_per_sm.to_string()),
             ("l2_cache", self.l2_cache.value.0.to_string()),
-            ("driver_version", cuda.clone()),
-            ("nvrtc_version", cuda),
+            ("driver_version", cuda),
+            (
+                "nvrtc_version",
+                format!("{}.{}", self.limits.cuda.0, self.limits.cuda.1),
+            ),
         ]
     }
 

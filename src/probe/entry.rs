@@ -28,6 +28,9 @@ pub fn main(entries: &[Entry]) -> ExitCode {
     let Some(path) = std::env::var_os(JOB_VARIABLE) else {
         return ExitCode::SUCCESS;
     };
+    // The tool that waits for this process may be ended: nobody would end a model that does not end by itself.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     // Nothing can be reported without a job: say nothing and fail; the tool knows what to tell people.
     let Ok(text) = std::fs::read_to_string(path) else {
         return ExitCode::FAILURE;

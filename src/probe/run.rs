@@ -76,8 +76,10 @@ impl<B: Backend, Kind> Run<B, Kind> {
         WithModel::new(self, Box::new(make))
     }
 
-    /// For loops that fit none of the ready-made ones: the device to make the model on.
+    /// For loops that fit none of the ready-made ones: the device to make the model on. What follows is the phase
+    /// `model`.
     pub fn device(&self) -> B::Device {
+        self.mark(None, Phase::Model);
         self.device.device.clone()
     }
 

@@ -23,6 +23,24 @@ pub struct Style {
     pub judged: bool,
 }
 
+/// How much of a model's own words is shown; all of them are in the JSON report.
+const SHOWN: usize = 600;
+
+/// A text that is not ours: nothing in it may steer a terminal.
+fn clean(text: &str) -> String {
+    let harmless = |c: char| if c.is_control() && c != '\n' { '\u{fffd}' } else { c };
+    text.trim_end().chars().map(harmless).collect()
+}
+
+/// A model's own words, cut to a readable length; no line of them looks like one of ours.
+fn words(text: &str) -> String {
+    let mut shown: String = text.chars().take(SHOWN).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    clean(&shown).replace('\n', "\n    ")
+}
+
 const GREEN: Ansi = AnsiColor::Green.on_default();
 const YELLOW: Ansi = AnsiColor::Yellow.on_default();
 const RED: Ansi = AnsiColor::Red.on_default();
@@ -71,7 +89,7 @@ pub fn render(report: &Report, style: &Style) -> String {
 /// A problem with a target, as an error with its help.
 #[must_use]
 pub fn problem(problem: &Problem) -> String {
-    let mut text = format!("{RED}error{RED:#}[{}]: {}\n", problem.code, problem.message);
+    let mut text = format!("{RED}error{RED:#}[{}]: {}\n", problem.code, clean(&problem.message));
     if let Some(help) = &problem.help {
         let _ = writeln!(text, "  help: {help}");
     }
@@ -81,6 +99,8 @@ pub fn problem(problem: &Problem) -> String {
 fn table(report: &Report, style: &Style) -> String {
     let mut table = Table::new();
     table.load_preset(comfy_table::presets::NOTHING);
+    // Where there are to be no colours, they are taken out when the text is written.
+    table.enforce_styling();
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_width(u16::try_from(style.width).unwrap_or(u16::MAX));
     let limit = if style.judged { "limit" } else { "card" };
@@ -191,7 +211,7 @@ fn error(run: &Run, error: &RunError) -> String {
         "{RED}error{RED:#}[{}]: {}: {}\n",
         error.code,
         identity(run),
-        error.message
+        words(&error.message)
     );
     if let Some(help) = &error.help {
         let _ = writeln!(text, "  help: {help}");
@@ -221,7 +241,7 @@ fn oom(run: &Run, oom: &Oom) -> String {
         oom.requested, oom.reserved, oom.available, run.gpu.available_bytes
     );
     if let Some(kernel) = &oom.kernel {
-        let _ = writeln!(text, "  at kernel {kernel}");
+        let _ = writeln!(text, "  at kernel {}", words(kernel));
     }
     text
 }
@@ -300,4 +320,26 @@ fn summary(report: &Report, style: &Style) -> String {
         parts.push("--verbose shows what is assumed".to_owned());
     }
     parts.join(" · ") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_models_words_cannot_steer_a_terminal_or_pose_as_ours() {
+        let hostile = "\u{1b}[2J\u{1b}]0;x\u{7}\n::error::gone\r\n";
+        let shown = words(hostile);
+        assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
+        assert!(shown.lines().skip(1).all(|line| line.starts_with("    ")), "{shown:?}");
+        assert!(words(&"x".repeat(10_000)).chars().count() <= SHOWN + 1);
+    }
+
+    #[test]
+    fn the_bar_is_full_only_where_nothing_is_left() {
+        assert_eq!(bar(Bytes(0), Bytes(100)), "░░░░░░░░░░   0 %");
+        assert_eq!(bar(Bytes(1), Bytes(1000)), "█░░░░░░░░░   0 %");
+        assert_eq!(bar(Bytes(999), Bytes(1000)), "█████████░  99 %");
+        assert_eq!(bar(Bytes(3000), Bytes(1000)), "██████████ 300 %");
+    }
 }

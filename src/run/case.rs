@@ -114,6 +114,8 @@ impl Runner<'_> {
             let warm = warm.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             (warm, traced)
         });
+        let planned = plan::count(&choices);
+        let unplanned = [&warm_plan, &traced_plan].map(|folder| plan::count(folder).saturating_sub(planned));
         Collected {
             passes: Passes {
                 cold: Some(cold),
@@ -121,6 +123,7 @@ impl Runner<'_> {
                 traced: Some(traced),
             },
             autotune,
+            unplanned: unplanned.into_iter().max().unwrap_or(0),
         }
     }
 

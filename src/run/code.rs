@@ -36,6 +36,12 @@ pub const HOST_MEMORY: &str = "host-memory";
 pub const EVENTS_DAMAGED: &str = "events-damaged";
 /// The model called a function of the CUDA driver that the virtual one does not have.
 pub const UNSUPPORTED_FUNCTION: &str = "unsupported-function";
+/// The model ran without the virtual driver.
+pub const NO_DRIVER: &str = "no-virtual-driver";
+/// Lines of the driver's record are missing.
+pub const RECORD_DAMAGED: &str = "record-damaged";
+/// A call of the CUDA driver failed where none may.
+pub const DRIVER_ERROR: &str = "driver-error";
 /// The model's process could not be started.
 pub const NOT_STARTED: &str = "not-started";
 

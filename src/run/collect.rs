@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::case::Case;
 use super::code;
-use super::ending::{done, error};
+use super::ending::{self, done};
 use super::oom::oom;
 use super::process::Left;
 use crate::bytes::Bytes;
@@ -24,6 +24,8 @@ pub(super) struct Passes {
 pub(super) struct Collected {
     pub(super) passes: Passes,
     pub(super) autotune: Autotune,
+    /// Choices that the warm or the traced pass had to make because the plan lacked them.
+    pub(super) unplanned: usize,
 }
 
 impl Collected {
@@ -34,13 +36,14 @@ impl Collected {
                 ..Passes::default()
             },
             autotune: Autotune::default(),
+            unplanned: 0,
         }
     }
 }
 
 /// Whether a first pass shows that no other one is worth its time: it failed for another reason than memory.
 pub(super) fn is_hopeless(case: &Case, left: &Left) -> bool {
-    error(left).is_some() && oom(Pass::Cold, left, case.profile.available()).is_none()
+    ending::error(left).is_some() && oom(Pass::Cold, left, case.profile.available()).is_none()
 }
 
 /// Makes the run.
@@ -62,22 +65,25 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
             .and_then(|(_, left)| left.as_ref().ok())
     };
     let (cold, warm, traced) = (left(Pass::Cold), left(Pass::Warm), left(Pass::Traced));
-    // What a pass held that died on its way is no peak of the model's.
-    let whole = |pass: Pass| left(pass).filter(|left| ran_out(pass, left).is_some() || error(left).is_none());
     let readable: Vec<(Pass, &Left)> = all
         .iter()
         .filter_map(|(pass, left)| left.as_ref().ok().map(|left| (*pass, left)))
         .collect();
     let oom = readable.iter().find_map(|(pass, left)| ran_out(*pass, left));
+    // What a pass held that died on its way is no peak of the model's; what it held when the card was full is told.
+    let out = oom.as_ref().map(|oom| oom.pass);
+    let whole = |pass: Pass| {
+        left(pass).filter(|left| out == Some(pass) || (ran_out(pass, left).is_none() && ending::error(left).is_none()))
+    };
     let error = all.iter().find_map(|(pass, left)| match left {
         Err(error) => Some(RunError {
             code: code::NOT_STARTED.into(),
             message: format!("the {} pass could not be run: {error}", name(*pass)),
             help: Some("see whether the target folder is writable and the disk has room".into()),
         }),
-        // An out of memory ends a pass: that is a finding, not an error.
-        Ok(left) if ran_out(*pass, left).is_some() => None,
-        Ok(left) => error(left),
+        // An out of memory makes a program panic: that is a finding, not an error.
+        Ok(left) if ran_out(*pass, left).is_some() => ending::error(left).filter(|error| !is_by_memory(&error.code)),
+        Ok(left) => ending::error(left).or_else(|| driver_error(*pass, left)),
     });
     let outside = profile.total.value.saturating_sub(profile.available());
     let reserved = |left: Option<&Left>| {
@@ -87,7 +93,7 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
     let peak = |left: Option<&Left>, live: Option<Bytes>| Peak {
         live,
         reserved: reserved(left),
-        process: reserved(left).map(|bytes| bytes + outside),
+        process: reserved(left).map(|bytes| Bytes(bytes.0.saturating_add(outside.0))),
     };
     let steps = traced.map(steps).unwrap_or_default();
     let live = whole(Pass::Traced)
@@ -126,10 +132,25 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
         autotune: collected.autotune,
         streams: traced.and_then(done).map_or(0, |done| done.streams),
         device_reads: some_pass.map_or(0, device_reads),
-        assumptions: assumptions(case, cold, whole(Pass::Warm), whole(Pass::Traced)),
+        assumptions: assumptions(case, collected.unplanned, cold, whole(Pass::Warm), whole(Pass::Traced)),
         error,
         seconds: (took.as_secs_f64() * 1000.0).round() / 1000.0,
     }
+}
+
+/// Whether an early end is what running out of memory leads to.
+fn is_by_memory(code: &str) -> bool {
+    [code::PANICKED, code::EXITED, code::ABORTED].contains(&code)
+}
+
+/// A call that failed where the plan is replayed: nothing is tried there, so a kernel was not launched, or worse.
+fn driver_error(pass: Pass, left: &Left) -> Option<RunError> {
+    let failed = left.record.errors.first().filter(|_| pass != Pass::Cold)?;
+    Some(RunError {
+        code: code::DRIVER_ERROR.into(),
+        message: format!("{} failed with error {} in the {} pass", failed.function, failed.code, name(pass)),
+        help: Some("a real card would refuse it too, or the virtual one is wrong: its figures would be those of another program, so there are none".into()),
+    })
 }
 
 fn name(pass: Pass) -> &'static str {
@@ -186,11 +207,24 @@ fn steps(left: &Left) -> Vec<Step> {
         else {
             continue;
         };
-        // Reserved is the driver's own account, between the moments at which this phase and the next one began.
-        let at = began.iter().rposition(|(_, s, p)| (s, p) == (step, phase));
-        let from = at.map_or(0, |at| began[at].0);
-        let to = at.and_then(|at| began.get(at + 1)).map_or(u64::MAX, |next| next.0);
-        let (reserved_peak, reserved_end) = left.record.held_between(from, to);
+        // Reserved is the driver's own account, between the moments at which this phase and the next one began. A
+        // phase may begin more than once in a step; what is before all others begins with the process.
+        let starts = began
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, s, p))| (s, p) == (step, phase));
+        let mut intervals: Vec<(u64, u64)> = starts
+            .map(|(at, (from, ..))| (*from, began.get(at + 1).map_or(u64::MAX, |next| next.0)))
+            .collect();
+        if intervals.is_empty() {
+            intervals.push((0, began.first().map_or(u64::MAX, |first| first.0)));
+        }
+        let (mut reserved_peak, mut reserved_end) = (Bytes(0), Bytes(0));
+        for (from, to) in intervals {
+            let (peak, end) = left.record.held_between(from, to);
+            reserved_peak = reserved_peak.max(peak);
+            reserved_end = end;
+        }
         let peaks = PhasePeaks {
             phase: *phase,
             live_peak: Bytes(*live_peak),
@@ -216,8 +250,19 @@ fn steps(left: &Left) -> Vec<Step> {
     steps
 }
 /// What the figures rest on besides what was run.
-fn assumptions(case: &Case, cold: Option<&Left>, warm: Option<&Left>, traced: Option<&Left>) -> Vec<String> {
+fn assumptions(
+    case: &Case,
+    unplanned: usize,
+    cold: Option<&Left>,
+    warm: Option<&Left>,
+    traced: Option<&Left>,
+) -> Vec<String> {
     let mut list = case.profile.assumptions();
+    if unplanned > 0 {
+        list.push(format!(
+            "the cold pass ended before all autotune choices were made: {unplanned} were made in the later passes, whose figures include that"
+        ));
+    }
     let free_form = traced
         .or(cold)
         .is_some_and(|left| left.events.iter().any(|event| matches!(event, Event::FreeForm)));

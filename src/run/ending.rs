@@ -104,6 +104,16 @@ pub(super) fn error(left: &Left) -> Option<RunError> {
         _ => None,
     });
     match (done(left), panic) {
+        (Some(_), _) if !left.record.started => error(
+            code::NO_DRIVER,
+            "the model used another CUDA driver than the virtual one".into(),
+            "see whether it is linked to libcuda by path (DT_RPATH), or whether the target folder's path has a `:` in it",
+        ),
+        (Some(_), _) if left.record.is_incomplete() => error(
+            code::RECORD_DAMAGED,
+            "lines of the driver's record are missing".into(),
+            "see whether the disk of the target folder is full, and run it again",
+        ),
         (Some(done), _) if done.steps < FEWEST_STEPS => error(
             code::EXITED,
             format!("the model returned after {} steps", done.steps),

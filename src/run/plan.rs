@@ -51,3 +51,15 @@ fn copy(from: &Path, to: &Path, counts: &mut Autotune) -> std::io::Result<()> {
     }
     Ok(())
 }
+
+/// How many choices a folder holds. What cannot be read holds none.
+#[must_use]
+pub fn count(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.file_type() {
+            Ok(kind) if kind.is_dir() => count(&entry.path()),
+            _ => std::fs::read_to_string(entry.path()).map_or(0, |text| text.lines().count()),
+        })
+        .sum()
+}

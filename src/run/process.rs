@@ -7,7 +7,7 @@ use camino::Utf8Path;
 
 use super::child::{self, Ended, Limits};
 use super::record::Record;
-use crate::driver::{CONFIG_VARIABLE, DriverLibrary};
+use crate::driver::{self, CONFIG_VARIABLE, DriverLibrary};
 use crate::gpu::Profile;
 use crate::protocol::{Action, Event, JOB_VARIABLE, Job, PROTOCOL};
 
@@ -64,7 +64,8 @@ pub(super) fn run(
             // cudarc looks for the toolkit's folder, and looks no further than that it is one.
             .env("CUDA_PATH", &card.driver.folder)
             .env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &card.driver.folder))
-            .env("LD_PRELOAD", before("LD_PRELOAD", &card.driver.library));
+            // By its bare name: the loader would split a path at its spaces.
+            .env("LD_PRELOAD", before("LD_PRELOAD", Path::new(driver::LIBRARY)));
     }
     let ended = child::run(&mut command, limits)?;
     let (events, damaged) = read_events(&events)?;

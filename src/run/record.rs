@@ -25,6 +25,8 @@ pub struct Record {
     pub reads: u64,
     /// Whether the driver was loaded at all.
     pub started: bool,
+    /// The most bytes held at once by the driver's own count, which it writes when the process ends.
+    pub counted_peak: Option<Bytes>,
 }
 
 /// An allocation that was refused for lack of memory.
@@ -95,9 +97,16 @@ impl Record {
             "launches" => {
                 self.launches = number("count");
                 self.reads = number("reads");
+                self.counted_peak = Some(Bytes(number("reserved_peak")));
             }
             _ => {}
         }
+    }
+
+    /// Whether lines are missing: what they add up to is not what the driver counted.
+    #[must_use]
+    pub fn is_incomplete(&self) -> bool {
+        self.counted_peak.is_some_and(|counted| counted != self.reserved_peak)
     }
 
     /// The most bytes held between two moments, and the bytes held at the second.

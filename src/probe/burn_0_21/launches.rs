@@ -29,10 +29,13 @@ use crate::probe::timeline::{self, Sample};
 const LAUNCH: &str = "launch_inner";
 /// Spans of what the server allocates for itself within a launch.
 const OWN: &str = "empty";
-const OWN_TARGET: &str = "cubecl_cuda::compute::command";
+/// Spans of every allocation, on the server's thread.
+const RESERVE: &str = "reserve";
+const SERVER_TARGET: &str = "cubecl_cuda::compute::command";
 
 const LAUNCH_ID: u64 = 1;
 const OWN_ID: u64 = 2;
+const RESERVE_ID: u64 = 3;
 
 struct Launches {
     /// Whether the allocator is looked at.
@@ -54,6 +57,11 @@ thread_local! {
 
 /// Takes turns from now on and, in a traced pass, observes every launch.
 pub(super) fn install(device: &CudaDevice, client: ComputeClient<CudaRuntime>, traced: bool) {
+    // Turns are taken at spans: a program that compiles them out would race, and nobody would see it.
+    assert!(
+        tracing::level_filters::STATIC_MAX_LEVEL >= tracing::level_filters::LevelFilter::TRACE,
+        "the feature `max_level_…` or `release_max_level_…` of `tracing` hides Burn's launches from cargo-vram: switch it off for this target",
+    );
     let alignment = client.properties().memory.alignment;
     let launches = Launches {
         traced,
@@ -74,16 +82,20 @@ impl Launches {
             return;
         }
         marks::advance();
-        let stream = StreamId::current();
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.entry(stream.value % self.max_streams).or_insert(stream);
-        drop(streams);
+        self.meet_stream();
         self.server.submit(|_| {
             if let Some(sample) = self.look() {
                 BEFORE.set(sample);
                 OWN_BYTES.set(0);
             }
         });
+    }
+
+    /// Remembers the stream that is worked for now.
+    fn meet_stream(&self) {
+        let stream = StreamId::current();
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.entry(stream.value % self.max_streams).or_insert(stream);
     }
 
     fn after(&'static self) {
@@ -129,7 +141,9 @@ impl Launches {
 struct Spans;
 
 fn wanted(metadata: &Metadata<'_>) -> bool {
-    metadata.is_span() && (metadata.name() == LAUNCH || (metadata.name() == OWN && metadata.target() == OWN_TARGET))
+    metadata.is_span()
+        && (metadata.name() == LAUNCH
+            || ([OWN, RESERVE].contains(&metadata.name()) && metadata.target() == SERVER_TARGET))
 }
 
 impl Subscriber for Spans {
@@ -146,21 +160,22 @@ impl Subscriber for Spans {
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let is_launch = span.metadata().name() == LAUNCH;
-        let id = Id::from_u64(if is_launch { LAUNCH_ID } else { OWN_ID });
-        if !LAUNCHES.get().is_some_and(|launches| launches.traced) {
-            return id;
+        let (id, name) = match span.metadata().name() {
+            LAUNCH => (LAUNCH_ID, LAUNCH),
+            OWN => (OWN_ID, OWN),
+            _ => (RESERVE_ID, RESERVE),
+        };
+        if let Some(launches) = LAUNCHES.get().filter(|launches| launches.traced) {
+            let mut fields = Fields::default();
+            span.record(&mut fields);
+            match name {
+                LAUNCH => timeline::launching(fields.kernel),
+                OWN => OWN_BYTES.set(OWN_BYTES.get() + fields.size.next_multiple_of(launches.alignment)),
+                // A data loader's stream holds memory before anything is launched on it.
+                _ => launches.meet_stream(),
+            }
         }
-        let mut fields = Fields::default();
-        span.record(&mut fields);
-        if is_launch {
-            timeline::launching(fields.kernel);
-            return id;
-        }
-        if let Some(launches) = LAUNCHES.get() {
-            OWN_BYTES.set(OWN_BYTES.get() + fields.size.next_multiple_of(launches.alignment));
-        }
-        id
+        Id::from_u64(id)
     }
 
     fn enter(&self, span: &Id) {
