@@ -12,6 +12,8 @@ use super::types::{CardLimits, Defaults, Limits, ModelBudget};
 pub(super) const METRICS: [&str; 3] = ["live", "reserved", "process"];
 pub(super) const A_MODEL: &str = "`NAME: { reserved: 2 GiB }`";
 
+/// Live is observed where the plan is replayed, not while candidates are tried.
+const COLD: [&str; 2] = ["reserved", "process"];
 const CARD: [&str; 4] = ["live", "reserved", "process", "cold"];
 const MODEL: [&str; 10] = [
     "model", "inputs", "live", "reserved", "process", "cold", "gpus", "growth", "drift", "timeout",
@@ -105,7 +107,7 @@ impl Reader<'_> {
         let warm = self.limits(fields);
         let cold = fields
             .get("cold")
-            .and_then(|node| self.fields(node, "`cold`", &METRICS, "`cold: { reserved: 6 GiB }`"));
+            .and_then(|node| self.fields(node, "`cold`", &COLD, "`cold: { reserved: 6 GiB }`"));
         let cold = cold.map(|fields| self.limits(&fields)).unwrap_or_default();
         CardLimits { warm, cold }
     }

@@ -105,7 +105,9 @@ impl Init {
             }
         }
         if !loudness.quiet {
-            terminal::remark("next: put your own model into the benchmark, then run `cargo vram check`");
+            terminal::remark(
+                "next: put your own model into benches/vram.rs, name it in budgets.yaml in place of `first`, then run `cargo vram check`",
+            );
         }
         Ok(Exit::Success)
     }
@@ -197,5 +199,5 @@ fn template(package: &Package) -> String {
 }
 
 fn first_budgets(gpu: &str) -> String {
-    include_str!("init/budgets.yaml.template").replace("GPU", gpu)
+    include_str!("init/budgets.yaml.template").replace("gpu: GPU", &format!("gpu: {gpu}"))
 }

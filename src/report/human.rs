@@ -44,6 +44,8 @@ fn words(text: &str) -> String {
 const GREEN: Ansi = AnsiColor::Green.on_default();
 const YELLOW: Ansi = AnsiColor::Yellow.on_default();
 const RED: Ansi = AnsiColor::Red.on_default();
+/// The state of a run that exceeds a limit.
+const OVER: &str = "over budget";
 /// Cells of the bar of used against allowed.
 const BAR: u64 = 10;
 
@@ -73,7 +75,10 @@ pub fn render(report: &Report, style: &Style) -> String {
     }
     for verdict in &report.verdicts {
         // An out of memory is told above, with everything that is known of it.
-        if verdict.rule != Rule::Oom && verdict.status != Status::Pass {
+        // So is what kept a run from being judged.
+        let told =
+            verdict.status == Status::Error && report.runs.iter().any(|run| run.error.is_some() && is_of(verdict, run));
+        if verdict.rule != Rule::Oom && verdict.status != Status::Pass && !told {
             text.push_str(&self::verdict(verdict));
         }
     }
@@ -143,10 +148,14 @@ fn row(report: &Report, run: &Run) -> Vec<Cell> {
         Cell::new(reserved.map(|bytes| bar(bytes, allowed)).unwrap_or_default()).fg(color),
         match limit {
             Some(limit) => Cell::new(limit.to_string()),
-            None => Cell::new(format!("({allowed})")),
+            None => Cell::new(format!("card {allowed}")),
         },
         shown(run.peaks.cold.reserved),
-        Cell::new(word).fg(color),
+        Cell::new(match culprit(report, run) {
+            Some(culprit) if word == OVER => format!("{word}: {culprit}"),
+            _ => word.to_owned(),
+        })
+        .fg(color),
     ]
 }
 
@@ -159,6 +168,27 @@ fn name_of(report: &Report, run: &Run) -> String {
         .iter()
         .all(|other| bare(other) != name || other.package == run.package);
     if alone { name } else { identity(run) }
+}
+
+/// The figure that is over its limit, where it is another than the one that the row draws.
+fn culprit(report: &Report, run: &Run) -> Option<String> {
+    let own = report.verdicts.iter().filter(|verdict| is_of(verdict, run));
+    let mut failed = own.filter(|verdict| verdict.status == Status::Fail);
+    let drawn = |verdict: &Verdict| verdict.metric == Some(Metric::Reserved) && verdict.pass == Some(Pass::Warm);
+    if failed.clone().any(drawn) {
+        return None;
+    }
+    let verdict = failed.next()?;
+    let metric = match verdict.metric? {
+        Metric::Live => "live",
+        Metric::Reserved => "reserved",
+        Metric::Process => "process",
+    };
+    Some(if verdict.pass == Some(Pass::Cold) {
+        format!("cold {metric}")
+    } else {
+        metric.to_owned()
+    })
 }
 
 /// The state of a run in a word.
@@ -176,7 +206,7 @@ fn state(report: &Report, run: &Run) -> (&'static str, Color) {
         .map(|verdict| verdict.status)
         .max();
     match worst {
-        Some(Status::Fail) => ("over budget", Color::Red),
+        Some(Status::Fail) => (OVER, Color::Red),
         Some(Status::Error) => ("error", Color::Red),
         Some(Status::Warn) => ("warning", Color::Yellow),
         Some(Status::Pass) => ("ok", Color::Green),
@@ -240,6 +270,13 @@ fn oom(run: &Run, oom: &Oom) -> String {
         "  asked {}, held {}, left {} of {}",
         oom.requested, oom.reserved, oom.available, run.gpu.available_bytes
     );
+    if oom.requested <= oom.available {
+        let page = Bytes(run.gpu.total_bytes.0 / 4);
+        let _ = writeln!(
+            text,
+            "  Burn's allocator gives no tensor more than a quarter of the card, {page}"
+        );
+    }
     if let Some(kernel) = &oom.kernel {
         let _ = writeln!(text, "  at kernel {}", words(kernel));
     }
