@@ -17,7 +17,7 @@ pub use error::DriverError;
 pub const CONFIG_VARIABLE: &str = "CARGO_VRAM_DRIVER_CONFIG";
 
 /// The file name of the library itself; the names in [`LINKS`] lead to it.
-pub const LIBRARY: &str = "libcargo_vram_driver.so";
+pub(crate) const LIBRARY: &str = "libcargo_vram_driver.so";
 
 /// The names under which programs look for CUDA's driver and NVRTC.
 const LINKS: [&str; 6] = [
