@@ -330,13 +330,9 @@ fn an_input_that_a_model_does_not_have_is_named() {
 
 #[test]
 fn an_input_in_a_budget_that_a_model_does_not_have_is_pointed_at() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("budgets.yaml");
-    std::fs::write(
-        &file,
+    let (_folder, file) = common::budgets(
         "version: 1\ngpu: l4\nmodels:\n  sequential:\n    inputs: { hight: 64 }\n    reserved: 1 GiB\n",
-    )
-    .unwrap();
+    );
     let output = common::output(&[
         "check",
         "--estimate",
@@ -345,7 +341,7 @@ fn an_input_in_a_budget_that_a_model_does_not_have_is_pointed_at() {
         "-m",
         "sequential",
         "--budgets",
-        file.to_str().unwrap(),
+        &file,
     ]);
     assert_exit(&output, 2);
     let said = said(&output);
@@ -354,13 +350,7 @@ fn an_input_in_a_budget_that_a_model_does_not_have_is_pointed_at() {
 
 #[test]
 fn a_budget_that_is_exceeded_fails_and_points_at_its_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("budgets.yaml");
-    std::fs::write(
-        &file,
-        "version: 1\ngpu: l4\nmodels:\n  sequential:\n    live: 100 MiB\n",
-    )
-    .unwrap();
+    let (_folder, file) = common::budgets("version: 1\ngpu: l4\nmodels:\n  sequential:\n    live: 100 MiB\n");
     let output = common::output(&[
         "check",
         "--estimate",
@@ -369,7 +359,7 @@ fn a_budget_that_is_exceeded_fails_and_points_at_its_line() {
         "-m",
         "sequential",
         "--budgets",
-        file.to_str().unwrap(),
+        &file,
     ]);
     assert_exit(&output, 100);
     let said = said(&output);
@@ -381,9 +371,7 @@ fn a_budget_that_is_exceeded_fails_and_points_at_its_line() {
 
 #[test]
 fn a_model_without_a_budget_is_a_warning_that_can_be_denied() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("budgets.yaml");
-    std::fs::write(&file, "version: 1\ngpu: l4\nmodels: {}\n").unwrap();
+    let (_folder, file) = common::budgets("version: 1\ngpu: l4\nmodels: {}\n");
     let arguments = [
         "check",
         "--estimate",
@@ -392,7 +380,7 @@ fn a_model_without_a_budget_is_a_warning_that_can_be_denied() {
         "-m",
         "sequential_inference",
         "--budgets",
-        file.to_str().unwrap(),
+        &file,
     ];
     assert_exit(&common::output(&arguments), 0);
     let mut denied = arguments.to_vec();

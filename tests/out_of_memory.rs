@@ -5,16 +5,7 @@
 mod common;
 
 use cargo_vram::report::{Pass, Phase, Status};
-use common::run;
-
-/// A budget file of its own, for cards that the project's own file does not have.
-fn budgets(text: &str) -> (tempfile::TempDir, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("budgets.yaml");
-    std::fs::write(&path, text).unwrap();
-    let path = path.to_str().unwrap().to_owned();
-    (folder, path)
-}
+use common::{budgets, run};
 
 #[test]
 fn vgg16_at_1024_pixels_runs_out_in_the_second_optimizer_step_on_80_gb() {

@@ -46,6 +46,15 @@ impl Exit {
         if other.rank() > self.rank() { other } else { self }
     }
 
+    /// What an error of this name calls for.
+    pub(crate) fn of_code(code: &str) -> Self {
+        if code::is_configuration(code) {
+            Self::Unusable
+        } else {
+            Self::Incomplete
+        }
+    }
+
     /// What a report's errors alone call for.
     pub(crate) fn of_errors(report: &Report) -> Self {
         let problems = report.problems.iter().map(|problem| problem.code.as_str());
@@ -53,16 +62,7 @@ impl Exit {
             .runs
             .iter()
             .filter_map(|run| run.error.as_ref().map(|error| error.code.as_str()));
-        problems
-            .chain(errors)
-            .map(|code| {
-                if code::is_configuration(code) {
-                    Self::Unusable
-                } else {
-                    Self::Incomplete
-                }
-            })
-            .fold(Self::Success, Self::or)
+        problems.chain(errors).map(Self::of_code).fold(Self::Success, Self::or)
     }
 
     /// What a judged report calls for.

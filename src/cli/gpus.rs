@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::exit::Exit;
 use super::options::{Format, Output};
-use super::{Stopped, pipeline, terminal};
+use super::{Stopped, pipeline};
 use crate::bytes::Bytes;
 use crate::gpu::{Profile, Profiles, Sourced};
 
@@ -58,13 +58,7 @@ impl Gpus {
             Format::Human if self.sources => profiles.iter().map(sources).collect(),
             Format::Human => table(&profiles),
         };
-        match &self.output.output {
-            Some(path) => std::fs::write(path, text).map_err(|source| pipeline::Asked::File {
-                path: path.clone(),
-                source,
-            })?,
-            None => terminal::show(&text),
-        }
+        pipeline::put(&text, self.output.output.as_deref())?;
         Ok(Exit::Success)
     }
 }

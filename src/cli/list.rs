@@ -9,7 +9,6 @@ use super::options::{Format, Loudness, Output, Packages};
 use super::{Stopped, pipeline, terminal};
 use crate::protocol::Task;
 use crate::report::human;
-use crate::run::code;
 
 /// List the models that the workspace declares
 #[derive(Debug, Args)]
@@ -63,21 +62,11 @@ impl List {
                 format!("{table}\n")
             }
         };
-        match &self.output.output {
-            Some(path) => std::fs::write(path, text).map_err(|source| pipeline::Asked::File {
-                path: path.clone(),
-                source,
-            })?,
-            None => terminal::show(&text),
-        }
+        pipeline::put(&text, self.output.output.as_deref())?;
         let mut exit = Exit::Success;
         for problem in &found.problems {
             terminal::remark(&human::problem(problem));
-            exit = exit.or(if code::is_configuration(&problem.code) {
-                Exit::Unusable
-            } else {
-                Exit::Incomplete
-            });
+            exit = exit.or(Exit::of_code(&problem.code));
         }
         Ok(exit)
     }

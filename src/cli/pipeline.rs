@@ -269,7 +269,7 @@ pub(super) fn write(
     output: &Output,
     loudness: Loudness,
     headline: &str,
-    hidden_ok: bool,
+    judged: bool,
 ) -> Result<(), Stopped> {
     let errors = report.problems.len() + report.runs.iter().filter(|run| run.error.is_some()).count();
     let worst = report
@@ -286,24 +286,30 @@ pub(super) fn write(
             width: terminal::width(),
             quiet: loudness.quiet,
             verbose: loudness.verbose,
-            judged: hidden_ok,
+            judged,
         },
     );
     let rendered = match output.message_format {
         Format::Human => table.clone(),
         Format::Json => json(report)?,
     };
-    match &output.output {
-        Some(path) => {
-            terminal::show(&table);
-            std::fs::write(path, strip(&rendered)).map_err(|source| Asked::File {
-                path: path.clone(),
-                source,
-            })?;
-        }
-        None => terminal::show(&rendered),
+    if output.output.is_some() {
+        terminal::show(&table);
     }
+    put(&rendered, output.output.as_deref())?;
     Ok(())
+}
+
+/// Writes a result to the file that was named, or to standard output.
+pub(super) fn put(text: &str, file: Option<&Utf8Path>) -> Result<(), Asked> {
+    let Some(path) = file else {
+        terminal::show(text);
+        return Ok(());
+    };
+    std::fs::write(path, strip(text)).map_err(|source| Asked::File {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// A document as JSON, for people and programs.

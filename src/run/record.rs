@@ -19,8 +19,6 @@ pub struct Record {
     pub unsupported: BTreeSet<String>,
     /// Calls answered with an error, other than refusals.
     pub errors: Vec<CallError>,
-    /// Kernels launched.
-    pub launches: u64,
     /// Values copied back from the device.
     pub reads: u64,
     /// Whether the driver was loaded at all.
@@ -95,7 +93,6 @@ impl Record {
                 code: text("code").and_then(|value| value.parse().ok()).unwrap_or(0),
             }),
             "launches" => {
-                self.launches = number("count");
                 self.reads = number("reads");
                 self.counted_peak = Some(Bytes(number("reserved_peak")));
             }

@@ -64,3 +64,12 @@ pub(crate) fn run<'a>(report: &'a Report, name: &str) -> &'a Run {
         .find(|run| run.budget.as_deref().unwrap_or(&run.model) == name)
         .unwrap_or_else(|| panic!("no run of {name}"))
 }
+
+/// A budget file that is there as long as its folder is held, and its path.
+pub(crate) fn budgets(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("budgets.yaml");
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
