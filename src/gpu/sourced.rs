@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::Deserialize;
 
+use crate::bytes::Bytes;
+use crate::report::{Obtained, Outside};
+
 /// Where a figure comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Provenance {
@@ -51,6 +54,22 @@ pub struct Sourced<T> {
     pub value: T,
     /// Where it comes from.
     pub provenance: Provenance,
+}
+
+impl Sourced<Bytes> {
+    /// As the report has it.
+    #[must_use]
+    pub fn outside(&self) -> Outside {
+        Outside {
+            bytes: self.value,
+            obtained: match self.provenance {
+                Provenance::Measured(_) => Obtained::Measured,
+                Provenance::Documented(_) => Obtained::Documented,
+                Provenance::Assumed(_) => Obtained::Assumed,
+            },
+            source: self.provenance.text().to_owned(),
+        }
+    }
 }
 
 /// A figure as the data file has it: `{ bytes = 1, measured = "…" }`.

@@ -129,6 +129,9 @@ pub struct Run {
     pub oom: Option<Oom>,
     /// How many of the plan's choices rest on what.
     pub autotune: Autotune,
+    /// How it was measured; absent in an estimate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measurement: Option<Measurement>,
     /// How many CUDA streams held memory.
     pub streams: u32,
     /// How often the model read values back from the device, other than its loss.
@@ -154,6 +157,146 @@ pub struct Gpu {
     pub available_bytes: Bytes,
     /// The driver's version, or the virtual driver's.
     pub driver: String,
+    /// What a process holds before its first tensor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Outside>,
+    /// What loaded kernels take besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modules: Option<Outside>,
+}
+
+/// Memory of the card that is no tensor's, and how its size is known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Outside {
+    /// How much.
+    pub bytes: Bytes,
+    /// How it is known.
+    pub obtained: Obtained,
+    /// By which log, document or reasoning.
+    pub source: String,
+}
+
+/// How a figure is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Obtained {
+    /// Read from a card.
+    Measured,
+    /// Stated by a document or a person.
+    Documented,
+    /// Neither.
+    Assumed,
+}
+
+/// How a measurement was made. Absent in an estimate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Measurement {
+    /// The card's own id: `GPU-…`, or `MIG-…`.
+    pub uuid: String,
+    /// The CUDA driver that ran it.
+    pub libcuda: Library,
+    /// The compiler of its kernels.
+    pub libnvrtc: Library,
+    /// What a kernel computed on the card, to show that there is one.
+    pub proof: Proof,
+    /// Where `process` is from; absent where it could not be read at all.
+    pub process: Option<ProcessSource>,
+    /// Held by the card before the model's process began, by others and by the driver itself.
+    pub idle: Option<Bytes>,
+    /// Other processes on the card, before or during the passes.
+    pub others: Vec<OtherProcess>,
+    /// The card was made smaller than it is, to this total.
+    pub limit: Option<Bytes>,
+    /// Where the choices of autotune are from.
+    pub tuning: Tuning,
+    /// How far the figures of freely tuned repetitions lie apart.
+    pub spread: Option<Spread>,
+}
+
+/// A library that a measurement went through.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Library {
+    /// The file, with links followed.
+    pub path: String,
+    /// The version it says it has: `13.0`.
+    pub version: String,
+}
+
+/// A number that only something that runs kernels can know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Proof {
+    /// What the kernel was given.
+    pub seed: u64,
+    /// What the host computed from it.
+    pub expected: u64,
+    /// What the kernel computed from it.
+    pub computed: u64,
+}
+
+/// How the memory charged to the process was read: by polling, so that peaks between two looks are missed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessSource {
+    /// Of what.
+    pub of: ProcessOf,
+    /// Aimed-at time between two looks, in microseconds.
+    pub interval_us: u64,
+    /// The longest that there was between two looks of the warm pass.
+    pub longest_gap_us: u64,
+    /// Looks in the warm pass.
+    pub looks: u64,
+}
+
+/// What the figure is the memory of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProcessOf {
+    /// The process, as NVML accounts for it.
+    Process,
+    /// The whole device, less what it held before: NVML shows no processes here.
+    Device,
+}
+
+/// Another process on the card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OtherProcess {
+    /// Its id.
+    pub pid: u32,
+    /// Its name, where it can be read.
+    pub name: Option<String>,
+    /// What it holds, where the driver says.
+    pub bytes: Option<Bytes>,
+}
+
+/// Where the choices of autotune are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Tuning {
+    /// Timed in the cold pass: another measurement may choose otherwise.
+    Free,
+    /// Those of a recording.
+    Replayed,
+}
+
+/// The least and the most of several measurements.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Spread {
+    /// How many.
+    pub repeats: u32,
+    /// Of the warm pass.
+    pub warm: SpreadPeak,
+    /// Of the cold pass.
+    pub cold: SpreadPeak,
+}
+
+/// The least and the most of each figure.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SpreadPeak {
+    /// Bytes handed out by Burn's allocator.
+    pub live: Option<[Bytes; 2]>,
+    /// Bytes held from the driver.
+    pub reserved: Option<[Bytes; 2]>,
+    /// Bytes charged to the process.
+    pub process: Option<[Bytes; 2]>,
 }
 
 /// What a model consists of.

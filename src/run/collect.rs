@@ -121,7 +121,10 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
             total_bytes: profile.total.value,
             available_bytes: profile.available(),
             driver: format!("virtual {}", env!("CARGO_PKG_VERSION")),
+            context: Some(profile.context.outside()),
+            modules: Some(profile.modules.outside()),
         },
+        measurement: None,
         parameters: readable.iter().find_map(|(_, left)| parameters(left)),
         peaks: Peaks {
             warm: peak(whole(Pass::Warm), live),

@@ -46,6 +46,8 @@ fn run(model: &str, gpu: &str) -> Run {
             total_bytes: Bytes(24 << 30),
             available_bytes: Bytes(23 << 30),
             driver: String::new(),
+            context: None,
+            modules: None,
         },
         parameters: None,
         peaks: Peaks {
@@ -55,6 +57,7 @@ fn run(model: &str, gpu: &str) -> Run {
         steps: Vec::new(),
         oom: None,
         autotune: Autotune::default(),
+        measurement: None,
         streams: 1,
         device_reads: 0,
         assumptions: Vec::new(),
