@@ -8,7 +8,7 @@ use std::process::Command;
 
 use sha2::{Digest, Sha256};
 
-use super::{DriverError, DriverLibrary, LIBRARY, LINKS, SOURCES, fingerprint, hex};
+use super::{DriverError, DriverLibrary, LIBRARY, LINKS, SOURCES, SURVEY, SURVEY_SOURCE, fingerprint, hex};
 
 /// Hexadecimal digits of a hash in a folder's name.
 const SHORT: usize = 16;
@@ -79,7 +79,13 @@ fn is_supported(target: &str) -> bool {
 /// The folder's name: whatever makes another library, hashed.
 fn key(toolchain: &str, target: &str) -> String {
     let mut hash = Sha256::new();
-    for part in [&fingerprint(), env!("CARGO_PKG_VERSION"), toolchain, target] {
+    for part in [
+        &fingerprint(),
+        SURVEY_SOURCE.1,
+        env!("CARGO_PKG_VERSION"),
+        toolchain,
+        target,
+    ] {
         hash.update(part);
         hash.update([0]);
     }
@@ -93,36 +99,24 @@ fn compile(rustc: &Path, target: Option<&str>, scratch: &Path) -> Result<(), Dri
     for folder in [&source, &lib] {
         fs::create_dir_all(folder).map_err(io("create", folder))?;
     }
-    for (name, text) in SOURCES {
+    for (name, text) in SOURCES.iter().chain([&SURVEY_SOURCE]) {
         let path = source.join(name);
         fs::write(&path, text).map_err(io("write", &path))?;
     }
-    let mut command = Command::new(rustc);
-    command
-        .args(["--crate-type", "cdylib", "--crate-name", "cargo_vram_driver"])
-        .args(["--edition", "2024", "-O", "-C", "panic=abort", "-C", "strip=debuginfo"])
-        // A newer compiler may know more lints; they are not the user's business.
-        .args(["--cap-lints", "allow"])
-        .arg("-o")
-        .arg(lib.join(LIBRARY))
-        .arg(source.join("lib.rs"));
-    if let Some(target) = target {
-        command.args(["--target", target]);
-        let variable = target.to_uppercase().replace('-', "_");
-        if let Some(linker) = std::env::var_os(format!("CARGO_TARGET_{variable}_LINKER")) {
-            let mut option = OsString::from("linker=");
-            option.push(linker);
-            command.arg("-C").arg(option);
-        }
-    }
-    let failed = |source| DriverError::Rustc {
-        rustc: rustc.to_owned(),
-        source,
-    };
-    let output = command.output().map_err(failed)?;
-    if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(DriverError::Compile { stderr });
+    for (kind, name, root, file) in [
+        ("cdylib", "cargo_vram_driver", "lib.rs", LIBRARY),
+        ("bin", "vram_survey", SURVEY_SOURCE.0, SURVEY),
+    ] {
+        let mut command = Command::new(rustc);
+        command
+            .args(["--crate-type", kind, "--crate-name", name])
+            .args(["--edition", "2024", "-O", "-C", "panic=abort", "-C", "strip=debuginfo"])
+            // A newer compiler may know more lints; they are not the user's business.
+            .args(["--cap-lints", "allow"])
+            .arg("-o")
+            .arg(lib.join(file))
+            .arg(source.join(root));
+        run(rustc, &mut command, target)?;
     }
     for link in LINKS {
         let path = lib.join(link);
@@ -140,6 +134,28 @@ fn link_to(file: &str, link: &Path) -> std::io::Result<()> {
 fn link_to(_file: &str, _link: &Path) -> std::io::Result<()> {
     // No such target passes `is_supported`; the host of a cross compilation may be one.
     Err(Error::from(ErrorKind::Unsupported))
+}
+
+/// Runs the compiler for a target, with the linker that Cargo would use for it.
+fn run(rustc: &Path, command: &mut Command, target: Option<&str>) -> Result<(), DriverError> {
+    if let Some(target) = target {
+        command.args(["--target", target]);
+        let variable = target.to_uppercase().replace('-', "_");
+        if let Some(linker) = std::env::var_os(format!("CARGO_TARGET_{variable}_LINKER")) {
+            let mut option = OsString::from("linker=");
+            option.push(linker);
+            command.arg("-C").arg(option);
+        }
+    }
+    let output = command.output().map_err(|source| DriverError::Rustc {
+        rustc: rustc.to_owned(),
+        source,
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(DriverError::Compile { stderr })
 }
 
 /// Removes a folder, if it is there.

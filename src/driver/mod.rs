@@ -19,6 +19,9 @@ pub const CONFIG_VARIABLE: &str = "CARGO_VRAM_DRIVER_CONFIG";
 /// The file name of the library itself; the names in [`LINKS`] lead to it.
 pub(crate) const LIBRARY: &str = "libcargo_vram_driver.so";
 
+/// The file name of the program that tells what CUDA says of itself and of its cards.
+pub(crate) const SURVEY: &str = "vram-survey";
+
 /// The names under which programs look for CUDA's driver and NVRTC.
 const LINKS: [&str; 6] = [
     "libcuda.so",
@@ -41,6 +44,9 @@ const SOURCES: &[(&str, &str)] = sources! {
     "tensor_map.rs"
 };
 
+/// The program beside the library. What it is does not change a figure, so it is no part of [`fingerprint`].
+const SURVEY_SOURCE: (&str, &str) = ("survey.rs", include_str!("source/survey.rs"));
+
 /// The driver, compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriverLibrary {
@@ -48,6 +54,8 @@ pub struct DriverLibrary {
     pub folder: PathBuf,
     /// The library, to put into the process's `LD_PRELOAD` where the virtual clock is wanted.
     pub library: PathBuf,
+    /// The program that asks a real driver for its cards, to be run beside the models rather than in their process.
+    pub survey: PathBuf,
 }
 
 impl DriverLibrary {
@@ -55,10 +63,12 @@ impl DriverLibrary {
     #[must_use]
     pub fn open(folder: &Path) -> Option<Self> {
         let library = folder.join(LIBRARY);
-        let complete = library.is_file() && LINKS.iter().all(|link| folder.join(link).is_file());
+        let survey = folder.join(SURVEY);
+        let complete = library.is_file() && survey.is_file() && LINKS.iter().all(|link| folder.join(link).is_file());
         complete.then(|| Self {
             folder: folder.to_owned(),
             library,
+            survey,
         })
     }
 }
@@ -92,7 +102,8 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         there.sort();
-        let embedded: Vec<&str> = SOURCES.iter().map(|(name, _)| *name).collect();
+        let mut embedded: Vec<&str> = SOURCES.iter().chain([&SURVEY_SOURCE]).map(|(name, _)| *name).collect();
+        embedded.sort_unstable();
         assert_eq!(embedded, there);
     }
 }
