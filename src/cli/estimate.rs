@@ -5,6 +5,7 @@ use clap::Args;
 use super::exit::Exit;
 use super::options::{Inputs, Loudness, Output, Packages, Running};
 use super::{Stopped, cases, pipeline};
+use crate::run::Hardware;
 
 /// Estimate what models need, on a virtual GPU
 ///
@@ -29,10 +30,17 @@ pub(super) struct Estimate {
 impl Estimate {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
         let prepared = pipeline::prepare(&self.packages, self.running.budgets.as_deref())?;
-        let folder = pipeline::scratch(&prepared.workspace)?;
+        let folder = pipeline::scratch(&prepared.workspace, self.running.keep.as_deref())?;
         let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
-        let cases = cases::cases(&prepared, &models, &self.running, &self.inputs.values())?;
-        let runs = pipeline::estimate(&prepared, &cases, &self.running, loudness, folder.path())?;
+        let profile = cases::declared_card(&prepared, &self.running)?;
+        let cases = cases::cases(&prepared, &models, &self.running, &self.inputs.values(), profile)?;
+        let on = pipeline::On {
+            driver: &pipeline::driver(&prepared)?,
+            hardware: Hardware::Virtual,
+            repeat: 1,
+            folder: folder.path().join("estimate"),
+        };
+        let (runs, _) = pipeline::run(&cases, &self.running, on, loudness);
         let mut report = pipeline::report(&prepared, &models, &self.running, runs);
         let headline = cases.first().map_or_else(String::new, |case| {
             format!(

@@ -1,5 +1,6 @@
 //! The command line: one file a command, each of which parses, calls, renders, and tells how it ended.
 
+mod card;
 mod cases;
 mod check;
 mod doctor;
@@ -8,6 +9,7 @@ mod exit;
 mod gpus;
 mod init;
 mod list;
+mod measure;
 mod options;
 mod pipeline;
 mod schema;
@@ -20,7 +22,7 @@ use clap::{Parser, Subcommand};
 use exit::Exit;
 use options::Loudness;
 
-/// Budgets for the GPU memory of Burn models: estimated without a GPU, and a gate for CI.
+/// Budgets for the GPU memory of Burn models: estimated without a GPU, measured with one, and a gate for CI.
 #[derive(Debug, Parser)]
 #[command(name = "cargo", bin_name = "cargo", disable_help_subcommand = true)]
 struct Cargo {
@@ -33,7 +35,7 @@ enum CargoCommand {
     Vram(Vram),
 }
 
-/// Budgets for the GPU memory of Burn models: estimated without a GPU, and a gate for CI
+/// Budgets for the GPU memory of Burn models: estimated without a GPU, measured with one, and a gate for CI
 ///
 /// Builds the Burn models that a workspace declares, runs their real training step on the CUDA backend over a
 /// virtual GPU, and compares what it holds with the limits in budgets.yaml.
@@ -43,6 +45,7 @@ Examples:
   cargo vram init                      write a benchmark, its Cargo.toml entries and a first budgets.yaml
   cargo vram check                     judge every model against budgets.yaml
   cargo vram estimate --gpu h200       what the models need, on another card
+  cargo vram measure                   what they hold, on the GPU of this machine
   cargo vram estimate -m 'resnet*' --set batch_size=128 --gpu l4
 "))]
 struct Vram {
@@ -57,6 +60,7 @@ enum Command {
     Init(init::Init),
     List(list::List),
     Estimate(estimate::Estimate),
+    Measure(measure::Measure),
     Check(check::Check),
     Doctor(doctor::Doctor),
     Gpus(gpus::Gpus),
@@ -81,7 +85,8 @@ fn exit_of(stopped: &Stopped) -> Exit {
                     | crate::driver::DriverError::Compile { .. }
                     | crate::driver::DriverError::Io { .. }
             )
-        );
+        )
+        || stopped.downcast_ref::<card::CardError>().is_some_and(card::CardError::is_by_the_machine);
     if by_the_machine {
         Exit::Incomplete
     } else {
@@ -119,6 +124,7 @@ pub fn main() -> ExitCode {
         Command::Init(init) => init.run(loudness),
         Command::List(list) => list.run(loudness),
         Command::Estimate(estimate) => estimate.run(loudness),
+        Command::Measure(measure) => measure.run(loudness),
         Command::Check(check) => check.run(loudness),
         Command::Doctor(doctor) => doctor.run(loudness),
         Command::Gpus(gpus) => gpus.run(),

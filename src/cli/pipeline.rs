@@ -1,6 +1,6 @@
 //! What estimating and checking have in common: find, build and list the models, run them, and write the report.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use miette::{Diagnostic, IntoDiagnostic};
@@ -10,10 +10,10 @@ use super::options::{Format, Loudness, Output, Packages, Running};
 use super::terminal::{self, Progress};
 use super::{Stopped, cases};
 use crate::budget::Budgets;
-use crate::driver;
+use crate::driver::{self, DriverLibrary};
 use crate::gpu::{Overrides, Profiles};
 use crate::report::{Problem, REPORT_VERSION, Report, Run, Status, Tool, human};
-use crate::run::{self, Case, Listed, Settings};
+use crate::run::{self, Case, Hardware, Listed, Settings};
 use crate::workspace::{self, Selection, Workspace, WorkspaceError};
 
 /// The file of budgets, where no other is named.
@@ -175,46 +175,84 @@ pub(super) fn models(
     })
 }
 
-/// Runs the cases on their virtual cards.
-pub(super) fn estimate(
-    prepared: &Prepared,
-    cases: &[Case],
-    running: &Running,
-    loudness: Loudness,
-    folder: &Path,
-) -> Result<Vec<Run>, Stopped> {
+/// The driver that models run on, compiled unless it is there already.
+pub(super) fn driver(prepared: &Prepared) -> Result<DriverLibrary, Stopped> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let driver = driver::build(
+    Ok(driver::build(
         Path::new(&rustc),
         prepared.selection.target.as_deref(),
         prepared.workspace.target_directory().as_std_path(),
-    )?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let settings = Settings {
-        driver,
-        steps: running.steps,
-        jobs: running.jobs.map_or(cores, |jobs| jobs as usize),
-        host_memory: running.host_memory,
-        folder: folder.to_owned(),
-    };
-    let progress = Progress::bar(loudness, cases.len(), "estimating");
-    Ok(run::run_all(cases, &settings, |run| {
-        progress.step(run.budget.as_ref().unwrap_or(&run.model))
-    }))
+    )?)
 }
 
-/// A folder for the processes' files, in the target folder, that goes when it is dropped.
-pub(super) fn scratch(workspace: &Workspace) -> Result<tempfile::TempDir, Asked> {
-    let parent = workspace.target_directory().join("vram/run");
+/// What one set of cases is run on.
+pub(super) struct On<'a> {
+    pub(super) driver: &'a DriverLibrary,
+    pub(super) hardware: Hardware,
+    pub(super) repeat: u32,
+    /// For the processes' files; of this set of cases alone.
+    pub(super) folder: PathBuf,
+}
+
+/// Runs the cases. Also gives where each left the choices of its cold pass.
+pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudness) -> (Vec<Run>, Vec<PathBuf>) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (jobs, doing) = match on.hardware {
+        Hardware::Virtual => (running.jobs.map_or(cores, |jobs| jobs as usize), "estimating"),
+        Hardware::Real(_) => (1, "measuring"),
+    };
+    let settings = Settings {
+        driver: on.driver.clone(),
+        hardware: on.hardware,
+        repeat: on.repeat,
+        fault: running.fault.clone(),
+        plan: running.plan.clone(),
+        steps: running.steps,
+        jobs,
+        host_memory: running.host_memory,
+        folder: on.folder,
+    };
+    let progress = Progress::bar(loudness, cases.len(), doing);
+    let runs = run::run_all(cases, &settings, |run| {
+        progress.step(run.budget.as_ref().unwrap_or(&run.model));
+    });
+    let choices = (0..cases.len()).map(|number| settings.choices(number)).collect();
+    (runs, choices)
+}
+
+/// A folder for the processes' files.
+pub(super) struct Scratch {
+    path: PathBuf,
+    /// Gone with this, unless it is to be kept.
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl Scratch {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// A folder for the processes' files: in the target folder, or the one that was named.
+pub(super) fn scratch(workspace: &Workspace, keep: Option<&Utf8Path>) -> Result<Scratch, Asked> {
+    let target = workspace.target_directory().join("vram/run");
+    let parent = keep.unwrap_or(&target);
     let failed = |source| Asked::File {
-        path: parent.clone(),
+        path: parent.to_owned(),
         source,
     };
-    std::fs::create_dir_all(&parent).map_err(failed)?;
-    tempfile::Builder::new()
-        .prefix("run-")
-        .tempdir_in(&parent)
-        .map_err(failed)
+    std::fs::create_dir_all(parent).map_err(failed)?;
+    if let Some(keep) = keep {
+        return Ok(Scratch {
+            path: keep.as_std_path().canonicalize().map_err(failed)?,
+            _temporary: None,
+        });
+    }
+    let temporary = tempfile::Builder::new().prefix("run-").tempdir_in(parent).map_err(failed)?;
+    Ok(Scratch {
+        path: temporary.path().to_owned(),
+        _temporary: Some(temporary),
+    })
 }
 
 /// Puts the report together; it is judged afterwards.

@@ -1,6 +1,7 @@
 //! The report's types. Their names are the format: renaming one is a new version.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -265,6 +266,17 @@ pub struct OtherProcess {
     pub name: Option<String>,
     /// What it holds, where the driver says.
     pub bytes: Option<Bytes>,
+}
+
+impl fmt::Display for OtherProcess {
+    /// `python (pid 4711, 2 GiB)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.as_deref().unwrap_or("a process");
+        match self.bytes {
+            Some(bytes) => write!(f, "{name} (pid {}, {bytes})", self.pid),
+            None => write!(f, "{name} (pid {})", self.pid),
+        }
+    }
 }
 
 /// Where the choices of autotune are from.
