@@ -2,7 +2,7 @@
 //! write by hand (`fixtures/virtual-nvml`). It takes its configuration from the environment, so
 //! each test goes on in a process of its own.
 #![cfg(all(feature = "cli", target_os = "linux"))]
-#![expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
