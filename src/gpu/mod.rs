@@ -4,11 +4,19 @@
 //! A figure never travels without its [`Provenance`], so that a report can name what was assumed.
 
 mod error;
+#[cfg(unix)]
+mod lock;
+#[cfg(unix)]
+mod nvml;
 mod profile;
 mod profiles;
 mod sourced;
 
 pub use error::GpuError;
+#[cfg(unix)]
+pub use lock::DeviceLock;
+#[cfg(unix)]
+pub use nvml::{Card, CardMemory, Look, Looks, Nvml, NvmlError, Poller};
 pub use profile::{Limits, Profile};
 pub use profiles::{Overrides, Profiles};
 pub use sourced::{Provenance, Sourced};
