@@ -4,22 +4,28 @@
 //! A figure never travels without its [`Provenance`], so that a report can name what was assumed.
 
 mod error;
+mod libraries;
 #[cfg(unix)]
 mod lock;
+mod nodes;
 #[cfg(unix)]
 mod nvml;
 mod profile;
 mod profiles;
 mod sourced;
+mod survey;
 
 pub use error::GpuError;
+pub use libraries::Libraries;
 #[cfg(unix)]
 pub use lock::DeviceLock;
+pub use nodes::{DEV_VARIABLE, device_node};
 #[cfg(unix)]
 pub use nvml::{Card, CardMemory, Look, Looks, Nvml, NvmlError, Poller};
 pub use profile::{Limits, Profile};
 pub use profiles::{Overrides, Profiles};
 pub use sourced::{Provenance, Sourced};
+pub use survey::{ContextSeen, Device, DeviceError, Survey, SurveyError, survey, survey_within};
 
 use sha2::{Digest, Sha256};
 

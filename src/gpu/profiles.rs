@@ -1,5 +1,7 @@
 //! All known cards: the built-in ones and the user's.
 
+mod detected;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -15,6 +17,8 @@ const NEAR_ENOUGH: f64 = 0.75;
 pub struct Profiles {
     by_id: BTreeMap<String, Profile>,
     limits: BTreeMap<(u32, u32), Limits>,
+    /// What loaded kernels take, on every card.
+    modules: Sourced<Bytes>,
 }
 
 /// What a user's card has that the card it is like has not. `gpu_profiles:` in `budgets.yaml`.
@@ -76,11 +80,12 @@ impl Profiles {
         let mut profiles = Self {
             by_id: BTreeMap::new(),
             limits,
+            modules: file.modules,
         };
         for (id, card) in file.gpu {
             profiles.insert(Profile {
                 limits: profiles.limits_of(card.compute_capability)?,
-                modules: file.modules.clone(),
+                modules: profiles.modules.clone(),
                 id,
                 name: card.name,
                 also_named: card.also_named,

@@ -1,0 +1,49 @@
+//! Whether the operating system shows an NVIDIA card to this process at all.
+
+use std::path::{Path, PathBuf};
+
+/// Stands for `/dev`, for tests.
+pub const DEV_VARIABLE: &str = "CARGO_VRAM_DEV";
+
+/// WSL has one node for the cards of every vendor; NVIDIA's driver for Windows puts this library beside it.
+const WSL_LIBRARY: &str = "/usr/lib/wsl/lib/libcuda.so.1";
+
+/// The device node of an NVIDIA card, if there is one: where there is, a driver that does not work is a fault and not the
+/// absence of a card.
+#[must_use]
+pub fn device_node() -> Option<PathBuf> {
+    let dev = std::env::var_os(DEV_VARIABLE).filter(|dev| !dev.is_empty());
+    let dev = dev.map_or_else(|| PathBuf::from("/dev"), PathBuf::from);
+    node_in(&dev, Path::new(WSL_LIBRARY))
+}
+
+fn node_in(dev: &Path, wsl_library: &Path) -> Option<PathBuf> {
+    let own = ["nvidiactl", "nvidia0"].map(|name| dev.join(name));
+    let wsl = Some(dev.join("dxg")).filter(|_| wsl_library.exists());
+    own.into_iter().chain(wsl).find(|node| node.exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_shows_by_its_control_node_or_its_own() {
+        let dev = tempfile::tempdir().unwrap();
+        let nowhere = Path::new("/nonexistent");
+        assert_eq!(node_in(dev.path(), nowhere), None);
+        for name in ["nvidia0", "nvidiactl"] {
+            std::fs::write(dev.path().join(name), "").unwrap();
+            assert_eq!(node_in(dev.path(), nowhere), Some(dev.path().join(name)));
+        }
+    }
+
+    #[test]
+    fn the_node_of_wsl_counts_where_nvidias_driver_is_behind_it() {
+        let dev = tempfile::tempdir().unwrap();
+        let node = dev.path().join("dxg");
+        std::fs::write(&node, "").unwrap();
+        assert_eq!(node_in(dev.path(), Path::new("/nonexistent")), None);
+        assert_eq!(node_in(dev.path(), &node), Some(node.clone()));
+    }
+}
