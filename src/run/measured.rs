@@ -110,7 +110,10 @@ pub(super) fn outside(real: &Real, left: Option<&Left>) -> (Option<Outside>, Opt
 pub(super) fn measurement(real: &Real, limit: Option<Bytes>, tuning: Tuning, passes: &[&Left]) -> Measurement {
     let mut others: BTreeMap<u32, OtherProcess> = BTreeMap::new();
     for left in passes {
-        let during = left.looks.iter().flat_map(|looks| looks.others(0, u64::MAX));
+        // Where NVML numbers processes as the machine outside a container does, the model's own is one of the others.
+        let accounted = Seen::of(left).is_some_and(|seen| seen.of == ProcessOf::Process);
+        let during = left.looks.iter().filter(|_| accounted);
+        let during = during.flat_map(|looks| looks.others(0, u64::MAX));
         for other in left.before.others.iter().cloned().chain(during) {
             let bytes = other.bytes;
             let known = others.entry(other.pid).or_insert(other);
