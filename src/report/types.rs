@@ -454,11 +454,11 @@ pub struct Verdict {
     pub metric: Option<Metric>,
     /// Which rule.
     pub rule: Rule,
-    /// The limit that decided, in bytes.
+    /// The limit that decided, in bytes; of drift, how many bytes of difference it allows.
     pub limit: Option<Bytes>,
-    /// The figure, in bytes.
+    /// The figure, in bytes; of drift, the measured one.
     pub actual: Option<Bytes>,
-    /// The baseline's figure, in bytes.
+    /// The figure it is compared with, in bytes: the baseline's or, of drift, the estimated one.
     pub baseline: Option<Bytes>,
     /// Pass, warn or fail.
     pub status: Status,
