@@ -101,6 +101,8 @@ fn compile(rustc: &Path, target: Option<&str>, scratch: &Path) -> Result<(), Dri
     command
         .args(["--crate-type", "cdylib", "--crate-name", "cargo_vram_driver"])
         .args(["--edition", "2024", "-O", "-C", "panic=abort", "-C", "strip=debuginfo"])
+        // Two of these libraries may be in one process: no symbol of one may bind to the other.
+        .args(["-C", "link-arg=-Wl,-Bsymbolic"])
         // A newer compiler may know more lints; they are not the user's business.
         .args(["--cap-lints", "allow"])
         .arg("-o")
