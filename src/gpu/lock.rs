@@ -120,3 +120,113 @@ fn is_at(file: &File, path: &Path) -> Result<bool> {
         .symlink_metadata()
         .is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    const UUID: &str = "GPU-7672616d-0000-0001-0000-000000000000";
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    fn never() {
+        panic!("nobody has the lock");
+    }
+
+    #[test]
+    fn the_second_waits_until_the_first_is_done() {
+        let folder = folder();
+        let first = DeviceLock::take_in(folder.path(), UUID, never).unwrap();
+        let (say, said) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                let lock = DeviceLock::take_in(folder.path(), UUID, || say.send("waits").unwrap()).unwrap();
+                say.send("has it").unwrap();
+                lock
+            });
+            assert_eq!(said.recv(), Ok("waits"));
+            assert!(
+                said.recv_timeout(Duration::from_millis(200)).is_err(),
+                "the first still has it"
+            );
+            drop(first);
+            assert_eq!(said.recv(), Ok("has it"));
+            second.join().unwrap();
+        });
+        assert!(said.try_recv().is_err(), "waiting is told once");
+    }
+
+    #[test]
+    fn devices_do_not_wait_for_each_other() {
+        let folder = folder();
+        let _one = DeviceLock::take_in(folder.path(), UUID, never).unwrap();
+        DeviceLock::take_in(folder.path(), "MIG-1", never).unwrap();
+    }
+
+    #[test]
+    fn the_file_is_for_everybody_to_lock_and_for_nobody_to_write() {
+        let folder = folder();
+        drop(DeviceLock::take_in(folder.path(), "../../etc/passwd", never).unwrap());
+        let files: Vec<_> = folder.path().read_dir().unwrap().map(Result::unwrap).collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        assert_eq!(files[0].metadata().unwrap().mode() & 0o7777, MODE);
+        DeviceLock::take_in(folder.path(), "../../etc/passwd", never).unwrap();
+    }
+
+    #[test]
+    fn a_link_in_its_place_is_refused() {
+        let folder = folder();
+        let elsewhere = folder.path().join("elsewhere");
+        let lock = DeviceLock::path_in(folder.path(), UUID);
+        std::os::unix::fs::symlink(&elsewhere, &lock).unwrap();
+        let refused = |text: &str| {
+            let error = DeviceLock::take_in(folder.path(), UUID, never).unwrap_err();
+            assert!(error.to_string().contains("no plain file"), "{text}: {error}");
+        };
+        refused("a link to nothing");
+        assert!(!elsewhere.exists());
+        std::fs::write(&elsewhere, "").unwrap();
+        refused("a link to a file");
+        std::fs::remove_file(&lock).unwrap();
+        std::fs::create_dir(&lock).unwrap();
+        refused("a folder");
+    }
+
+    #[test]
+    fn a_pipe_in_its_place_is_refused_without_waiting_for_its_other_end() {
+        let folder = folder();
+        let lock = DeviceLock::path_in(folder.path(), UUID);
+        let made = std::process::Command::new("mkfifo").arg(&lock).status().unwrap();
+        assert!(made.success());
+        let error = DeviceLock::take_in(folder.path(), UUID, never).unwrap_err();
+        assert!(error.to_string().contains("no plain file"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_was_removed_meanwhile_is_no_lock() {
+        let folder = folder();
+        let first = DeviceLock::take_in(folder.path(), UUID, never).unwrap();
+        let (say, said) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| DeviceLock::take_in(folder.path(), UUID, || say.send(()).unwrap()).unwrap());
+            said.recv().unwrap();
+            // The second has opened the file by now, and waits for it or is about to.
+            std::fs::remove_file(DeviceLock::path_in(folder.path(), UUID)).unwrap();
+            drop(first);
+            let second = second.join().unwrap();
+            assert!(is_at(&second._file, &DeviceLock::path_in(folder.path(), UUID)).unwrap());
+        });
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_an_error() {
+        let missing = folder().path().join("missing");
+        let error = DeviceLock::take_in(&missing, UUID, never).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+}
