@@ -1,4 +1,6 @@
-//! `cargo vram gpus`: the cards there are profiles of.
+//! `cargo vram gpus`: the cards there are profiles of, and those that are here.
+
+mod detect;
 
 use clap::Args;
 use comfy_table::{CellAlignment, Table};
@@ -10,13 +12,14 @@ use super::{Stopped, pipeline};
 use crate::bytes::Bytes;
 use crate::gpu::{Profile, Profiles, Sourced};
 
-/// List the cards that models can be estimated for
+/// List the cards that models can be estimated for, or those of this machine
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cargo vram gpus
   cargo vram gpus --sources                 where each figure is from
   cargo vram gpus --message-format json
+  cargo vram gpus --detect                  the cards of this machine, to be pasted into budgets.yaml
 
 A card of your own goes into budgets.yaml:
   gpu_profiles:
@@ -25,6 +28,9 @@ pub(super) struct Gpus {
     /// Show where each figure is from
     #[arg(long)]
     sources: bool,
+    /// Show the cards of this machine instead, as their driver reports them, for budgets.yaml
+    #[arg(long, conflicts_with = "sources")]
+    detect: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -53,6 +59,9 @@ struct Card<'a> {
 impl Gpus {
     pub(super) fn run(&self) -> Result<Exit, Stopped> {
         let profiles = Profiles::builtin()?;
+        if self.detect {
+            return detect::run(&profiles, &self.output);
+        }
         let text = match self.output.message_format {
             Format::Json => pipeline::json(&profiles.iter().map(card).collect::<Vec<_>>())?,
             Format::Human if self.sources => profiles.iter().map(sources).collect(),

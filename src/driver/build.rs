@@ -103,14 +103,17 @@ fn compile(rustc: &Path, target: Option<&str>, scratch: &Path) -> Result<(), Dri
         let path = source.join(name);
         fs::write(&path, text).map_err(io("write", &path))?;
     }
-    for (kind, name, root, file) in [
-        ("cdylib", "cargo_vram_driver", "lib.rs", LIBRARY),
-        ("bin", "vram_survey", SURVEY_SOURCE.0, SURVEY),
+    // Two of these libraries may be in one process: no symbol of one may bind to the other.
+    let symbolic = ["-C", "link-arg=-Wl,-Bsymbolic"];
+    for (kind, name, options, root, file) in [
+        ("cdylib", "cargo_vram_driver", &symbolic[..], "lib.rs", LIBRARY),
+        ("bin", "vram_survey", &[], SURVEY_SOURCE.0, SURVEY),
     ] {
         let mut command = Command::new(rustc);
         command
             .args(["--crate-type", kind, "--crate-name", name])
             .args(["--edition", "2024", "-O", "-C", "panic=abort", "-C", "strip=debuginfo"])
+            .args(options)
             // A newer compiler may know more lints; they are not the user's business.
             .args(["--cap-lints", "allow"])
             .arg("-o")

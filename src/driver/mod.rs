@@ -1,9 +1,13 @@
-//! The virtual CUDA driver: its source, and the shared library that it is compiled to on demand.
+//! The CUDA driver library, virtual or before a real driver: its source, and the shared library
+//! that it is compiled to on demand.
 //!
 //! The source in `source/` is no part of this crate: it is compiled by the user's own `rustc`,
 //! without Cargo and without dependencies, once per source, toolchain and target.
 
 mod build;
+// The driver's own table of its codes: one for both.
+#[path = "source/codes.rs"]
+mod codes;
 mod error;
 
 use std::path::{Path, PathBuf};
@@ -38,10 +42,11 @@ macro_rules! sources {
 
 /// Every file of the source; `lib.rs` is the root.
 const SOURCES: &[(&str, &str)] = sources! {
-    "abi.rs" "clock.rs" "config.rs" "context.rs" "copy.rs" "device.rs" "error.rs" "event.rs"
-    "handles.rs" "launch.rs" "lib.rs" "libc.rs" "memory.rs" "module.rs" "nvrtc.rs" "pinned.rs"
-    "pool.rs" "proc_address.rs" "ptx.rs" "record.rs" "source_scan.rs" "stream.rs" "stubs.rs"
-    "tensor_map.rs"
+    "abi.rs" "call.rs" "clock.rs" "codes.rs" "config.rs" "context.rs" "copy.rs" "device.rs"
+    "error.rs" "event.rs" "forward.rs" "forward_memory.rs" "handles.rs" "inject.rs" "launch.rs"
+    "lib.rs" "libc.rs" "memory.rs" "module.rs" "nvrtc.rs" "pinned.rs" "pool.rs" "posing.rs"
+    "proc_address.rs" "ptx.rs" "real.rs" "record.rs" "source_scan.rs" "stream.rs" "stubs.rs"
+    "tensor_map.rs" "trampoline.rs"
 };
 
 /// The program beside the library. What it is does not change a figure, so it is no part of [`fingerprint`].
@@ -86,6 +91,15 @@ pub fn fingerprint() -> String {
     hex(&hash.finalize())
 }
 
+/// The name of a result code of the CUDA driver, such as `CUDA_ERROR_OUT_OF_MEMORY` for 2; `None`
+/// for a code that CUDA 13 does not have.
+#[must_use]
+pub fn error_name(code: i64) -> Option<&'static str> {
+    let code = u32::try_from(code).ok()?;
+    let (_, name, _) = codes::CODES.iter().find(|(known, ..)| *known == code)?;
+    name.to_str().ok()
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -93,6 +107,14 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_code_has_the_name_that_cuda_gives_it() {
+        assert_eq!(error_name(2), Some("CUDA_ERROR_OUT_OF_MEMORY"));
+        assert_eq!(error_name(999), Some("CUDA_ERROR_UNKNOWN"));
+        assert_eq!(error_name(-1), None);
+        assert_eq!(error_name(12_345), None);
+    }
 
     #[test]
     fn every_file_of_the_source_is_embedded() {

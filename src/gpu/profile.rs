@@ -1,12 +1,12 @@
 //! One card.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{GpuError, Sourced, hex_digest};
 use crate::bytes::Bytes;
 
 /// What all cards of a compute capability have in common.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     /// The document that states these limits.

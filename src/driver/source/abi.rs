@@ -18,6 +18,7 @@ pub(crate) const NO_BINARY_FOR_GPU: CUresult = 209;
 pub(crate) const UNSUPPORTED_LIMIT: CUresult = 215;
 pub(crate) const INVALID_PTX: CUresult = 218;
 pub(crate) const UNSUPPORTED_PTX_VERSION: CUresult = 222;
+pub(crate) const SHARED_OBJECT_INIT_FAILED: CUresult = 303;
 pub(crate) const INVALID_HANDLE: CUresult = 400;
 pub(crate) const NOT_FOUND: CUresult = 500;
 pub(crate) const NOT_READY: CUresult = 600;
@@ -26,6 +27,9 @@ pub(crate) const CONTEXT_IS_DESTROYED: CUresult = 709;
 pub(crate) const HOST_MEMORY_NOT_REGISTERED: CUresult = 713;
 pub(crate) const COOPERATIVE_LAUNCH_TOO_LARGE: CUresult = 720;
 pub(crate) const NOT_SUPPORTED: CUresult = 801;
+pub(crate) const UNKNOWN: CUresult = 999;
+/// NVRTC's own `NVRTC_ERROR_INTERNAL_ERROR`.
+pub(crate) const NVRTC_INTERNAL_ERROR: CUresult = 11;
 
 /// Why a call is refused: the code that it answers, and a word for the record.
 #[derive(Clone, Copy)]
@@ -94,6 +98,28 @@ impl<T> Out<T> {
     }
 }
 
+impl<T> Out<T> {
+    /// Where a function of the real library is to write its result.
+    pub(crate) fn to(value: &mut T) -> Self {
+        Self(value)
+    }
+
+    /// The same, for as many values as there are.
+    pub(crate) fn to_all(values: &mut [T]) -> Self {
+        Self(values.as_mut_ptr())
+    }
+}
+
+impl<T: Copy> Out<T> {
+    /// What the real function wrote; to be asked after its success alone. `None` where the caller
+    /// did not want it.
+    pub(crate) fn written(self) -> Option<T> {
+        // SAFETY: CUDA's contract: a result pointer that is not null is valid, and the real
+        // function, which has just succeeded, wrote its result there.
+        (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
+    }
+}
+
 /// A pointer that arguments are read from.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
@@ -119,6 +145,26 @@ impl<T: Copy> In<T> {
 pub(crate) struct Text(*const c_char);
 
 impl Text {
+    /// The bytes of an image that is text; `None` for machine code, which may have no NUL.
+    pub(crate) fn source<'call>(self) -> Option<&'call [u8]> {
+        const ELF: [u8; 4] = *b"\x7fELF";
+        const FAT_BINARY: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
+        let mut first = [0; 4];
+        for (index, byte) in first.iter_mut().enumerate().filter(|_| !self.0.is_null()) {
+            // SAFETY: CUDA's contract: an image is a text that ends with NUL, or has a header of
+            // four bytes and more. No byte before this one was a NUL.
+            *byte = unsafe { self.0.cast::<u8>().add(index).read() };
+            if *byte == 0 {
+                break;
+            }
+        }
+        let text = first[0].is_ascii_graphic() || first[0].is_ascii_whitespace();
+        if !text || first == ELF || first == FAT_BINARY {
+            return None;
+        }
+        self.bytes().ok()
+    }
+
     /// The bytes, valid while the call lasts.
     pub(crate) fn bytes<'call>(self) -> Answer<&'call [u8]> {
         ensure(!self.0.is_null(), INVALID_VALUE, "null_text")?;
@@ -128,14 +174,67 @@ impl Text {
     }
 }
 
-/// Exports functions of the driver: each body gives an [`Answer`], whose fault is recorded.
+/// The code of a real function, as an answer.
+#[inline]
+pub(crate) fn answered(code: CUresult) -> Answer {
+    ensure(code == SUCCESS, code, "real")
+}
+
+/// What a forwarded call amounts to: the real call alone, or what the function makes of it.
+macro_rules! forwarded {
+    ($call:ident) => {
+        $call()
+    };
+    ($call:ident, $real:ident $forward:block) => {{
+        let $real = $call;
+        let forward = || -> $crate::abi::Answer { $forward };
+        forward()
+    }};
+}
+
+/// Exports functions of the driver. Each body is the virtual function and gives an [`Answer`],
+/// whose fault is recorded. Forwarded, a function is a call of the real one with the very same
+/// arguments; what has to be counted beside it stands in `forward(real)`, where `real()` makes
+/// that call. `asks(kind, bytes, stream)` marks what allocates device memory.
 macro_rules! driver_functions {
-    ($( fn $name:ident ( $( $arg:ident : $type:ty ),* $(,)? ) $body:block )*) => { $(
+    ($(
+        fn $name:ident ( $( $arg:ident : $type:ty ),* $(,)? )
+        $( asks ( $kind:expr, $bytes:expr, $on:expr ) )?
+        $body:block
+        $( forward ( $real:ident ) $forward:block )?
+    )*) => { $(
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments, reason = "the signature is CUDA's")]
         pub(crate) extern "C" fn $name($($arg: $type),*) -> $crate::abi::CUresult {
-            let answer = || -> $crate::abi::Answer { $body };
-            $crate::record::answer(stringify!($name), answer())
+            static CALL: $crate::call::Call = $crate::call::Call::new(concat!(stringify!($name), "\0"));
+            let answer = match CALL.enter() {
+                $crate::call::Turn::Virtual => {
+                    let answer = || -> $crate::abi::Answer { $body };
+                    answer()
+                }
+                $crate::call::Turn::Forward => {
+                    let call = || -> $crate::abi::Answer {
+                        let address = CALL.real()?;
+                        // SAFETY: the address is that of the real library's function of this
+                        // name, and the signature is CUDA's for that name.
+                        let real = unsafe {
+                            std::mem::transmute::<
+                                *mut std::ffi::c_void,
+                                extern "C" fn($($type),*) -> $crate::abi::CUresult,
+                            >(address)
+                        };
+                        $crate::abi::answered(real($($arg),*))
+                    };
+                    forwarded!(call $(, $real $forward)?)
+                }
+                $crate::call::Turn::Injected(code) => {
+                    $( if code == $crate::abi::OUT_OF_MEMORY {
+                        return $crate::memory::refuse_injected($kind, $bytes as u64, $on);
+                    } )?
+                    return $crate::inject::tell(CALL.name(), code);
+                }
+            };
+            $crate::record::answer(CALL.name(), answer)
         }
     )* };
 }

@@ -4,7 +4,12 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::inject::Injection;
+
+#[cfg(not(posing))]
 pub(crate) const VARIABLE: &str = "CARGO_VRAM_DRIVER_CONFIG";
+#[cfg(posing)]
+pub(crate) const VARIABLE: &str = "CARGO_VRAM_POSING_CONFIG";
 /// More cards than any machine that Burn runs on has.
 pub(crate) const MAX_DEVICES: usize = 16;
 /// Far below the range of addresses that are handed out.
@@ -13,6 +18,11 @@ const MOST_MEMORY: u64 = 1 << 44;
 /// One card, as its driver describes it. All cards of a process are alike.
 pub(crate) struct Config {
     pub(crate) record: PathBuf,
+    /// Where calls are passed on to; virtual without.
+    pub(crate) forward: Option<Forward>,
+    pub(crate) injection: Option<Injection>,
+    #[cfg(posing)]
+    pub(crate) uuids: Vec<String>,
     pub(crate) name: String,
     pub(crate) devices: usize,
     /// What `cuDeviceTotalMem` says.
@@ -45,6 +55,16 @@ pub(crate) struct Config {
     pub(crate) virtual_clock: bool,
 }
 
+/// The real libraries, and what less than its card has a program may see of it.
+pub(crate) struct Forward {
+    pub(crate) libcuda: PathBuf,
+    pub(crate) libnvrtc: PathBuf,
+    /// What the card is said to have, where that is not what it has.
+    pub(crate) total: Option<u64>,
+    /// What allocations may hold together. No more than `total`.
+    pub(crate) available: Option<u64>,
+}
+
 /// What NVIDIA's programming guide gives for a compute capability: threads and blocks per
 /// multiprocessor, shared memory per multiprocessor and, opted in, per block.
 fn limits_of(capability: (u32, u32)) -> (u32, u32, u32, u32) {
@@ -73,16 +93,26 @@ impl Config {
                 .filter_map(|line| line.split_once('='))
                 .collect(),
         );
-        // `forward` (count, and pass on to the real driver) is a mode still to come.
-        if values.text("mode", "virtual") != "virtual" {
-            return None;
-        }
+        let forward = match values.text("mode", "virtual") {
+            "virtual" => None,
+            "forward" => Some(Forward::of(&values)),
+            _ => return None,
+        };
+        // An injection that cannot be read must not pass for a run without one.
+        let injection = match values.0.get("inject") {
+            Some(text) => Some(Injection::parse(text.trim())?),
+            None => None,
+        };
         let compute_capability = (values.number("cc_major", 8), values.number("cc_minor", 9));
         let (threads, blocks, shared, shared_optin) = limits_of(compute_capability);
         let total = values.number("total", 24 << 30);
         let registers = values.number("registers_per_block", 65_536);
         Some(Self {
-            record: PathBuf::from(values.text("record", "/dev/null")),
+            record: record(values.text("record", "/dev/null")),
+            forward,
+            injection,
+            #[cfg(posing)]
+            uuids: values.text("uuid", "").split(',').map(str::to_owned).collect(),
             name: values.text("name", "Virtual GPU").to_owned(),
             devices: values.number("devices", 1).clamp(0, MAX_DEVICES),
             total,
@@ -111,6 +141,26 @@ impl Config {
     }
 }
 
+/// The record of a driver that poses as the real one may be one a process.
+fn record(path: &str) -> PathBuf {
+    #[cfg(posing)]
+    let path = &path.replace("{pid}", &std::process::id().to_string());
+    PathBuf::from(path)
+}
+
+impl Forward {
+    fn of(values: &Values<'_>) -> Self {
+        let total = values.maybe("total");
+        let available = values.maybe("available").into_iter().chain(total).min();
+        Self {
+            libcuda: PathBuf::from(values.text("libcuda", "")),
+            libnvrtc: PathBuf::from(values.text("libnvrtc", "")),
+            total,
+            available,
+        }
+    }
+}
+
 struct Values<'text>(HashMap<&'text str, &'text str>);
 
 impl Values<'_> {
@@ -118,11 +168,12 @@ impl Values<'_> {
         self.0.get(key).map_or(default, |value| value.trim())
     }
 
+    fn maybe<T: FromStr>(&self, key: &str) -> Option<T> {
+        self.0.get(key)?.trim().parse().ok()
+    }
+
     fn number<T: FromStr>(&self, key: &str, default: T) -> T {
-        self.0
-            .get(key)
-            .and_then(|value| value.trim().parse().ok())
-            .unwrap_or(default)
+        self.maybe(key).unwrap_or(default)
     }
 
     fn triple(&self, key: &str, default: [u32; 3]) -> [u32; 3] {

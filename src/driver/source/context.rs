@@ -13,9 +13,11 @@ use crate::abi::{
 use crate::config::{Config, MAX_DEVICES};
 use crate::handles::lock;
 use crate::record::Line;
-use crate::{clock, event, memory, module, record, stream};
+use crate::{clock, event, forward, memory, module, record, stream};
 
 static CONFIG: OnceLock<Option<Config>> = OnceLock::new();
+/// The configuration, once `cuInit` was called.
+static CARD: OnceLock<&'static Config> = OnceLock::new();
 /// How often each device's primary context is retained; the index is the device.
 static RETAINED: [AtomicU32; MAX_DEVICES] = [const { AtomicU32::new(0) }; MAX_DEVICES];
 /// Retaining and releasing, one at a time.
@@ -53,10 +55,7 @@ impl Stack {
 /// The card, once `cuInit` was called.
 #[inline]
 pub(crate) fn card() -> Answer<&'static Config> {
-    match CONFIG.get() {
-        Some(Some(config)) => Ok(config),
-        _ => Err(fault(NOT_INITIALIZED, "not_initialized")),
-    }
+    CARD.get().copied().ok_or(fault(NOT_INITIALIZED, "not_initialized"))
 }
 
 /// The configuration without `cuInit`: NVRTC needs no driver.
@@ -105,20 +104,53 @@ fn destroy(device: usize) {
     record::totals();
     memory::free_all(device);
     stream::forget(device);
+    forward::forget(device);
     event::forget(device);
     module::forget(device);
 }
 
 fn initialize() -> CUresult {
-    static STARTED: OnceLock<()> = OnceLock::new();
     let Some(config) = configured().filter(|config| config.devices > 0) else {
         return NO_DEVICE;
     };
-    STARTED.get_or_init(|| {
-        record::start(config);
+    CARD.get_or_init(|| {
+        record::start();
         clock::use_virtual_clock(config.virtual_clock);
+        config
     });
     SUCCESS
+}
+
+/// Retains a real primary context. The line is written when the real one is there: what the
+/// process holds without it is read until then.
+fn retain(ordinal: c_int, real: impl FnOnce() -> Answer) -> Answer {
+    let Some(device) = forward::index(ordinal) else {
+        return real();
+    };
+    let _life = lock(&LIFE);
+    forward::describe(device);
+    real()?;
+    if RETAINED[device].fetch_add(1, Ordering::Relaxed) == 0 {
+        Line::new("context").with("device", device).write();
+    }
+    Ok(())
+}
+
+/// Releases a real primary context, the last time with all that it held.
+fn release(ordinal: c_int, wholly: bool, real: impl FnOnce() -> Answer) -> Answer {
+    let Some(device) = forward::index(ordinal) else {
+        return real();
+    };
+    let _life = lock(&LIFE);
+    real()?;
+    let before = RETAINED[device].load(Ordering::Relaxed);
+    // Reset destroys what nobody retained, as well.
+    if wholly || before == 1 {
+        destroy(device);
+    }
+    let after = if wholly { 0 } else { before.saturating_sub(1) };
+    RETAINED[device].store(after, Ordering::Relaxed);
+    Ok(())
 }
 
 driver_functions! {
@@ -142,6 +174,8 @@ driver_functions! {
             Line::new("context").with("device", device).write();
         }
         Ok(())
+    } forward(real) {
+        retain(ordinal, real)
     }
 
     fn cuDevicePrimaryCtxRelease_v2(ordinal: c_int) {
@@ -154,6 +188,8 @@ driver_functions! {
         }
         RETAINED[device].fetch_sub(1, Ordering::Relaxed);
         Ok(())
+    } forward(real) {
+        release(ordinal, false, real)
     }
 
     fn cuDevicePrimaryCtxReset_v2(ordinal: c_int) {
@@ -162,6 +198,8 @@ driver_functions! {
         destroy(device);
         RETAINED[device].store(0, Ordering::Relaxed);
         Ok(())
+    } forward(real) {
+        release(ordinal, true, real)
     }
 
     fn cuDevicePrimaryCtxGetState(ordinal: c_int, flags: Out<c_uint>, active: Out<c_int>) {

@@ -41,7 +41,10 @@ fn upload(to: u64, from: u64, bytes: usize) -> Answer {
 fn download(to: u64, from: u64, bytes: usize) -> Answer {
     memory::check(from, bytes as u64)?;
     READS.fetch_add(1, Ordering::Relaxed);
-    zero_host(to, bytes)
+    zero_host(to, bytes)?;
+    #[cfg(posing)]
+    crate::posing::copied(to, from, bytes);
+    Ok(())
 }
 
 fn on_device(to: u64, from: u64, bytes: usize) -> Answer {
@@ -167,6 +170,27 @@ fn plane(copy: In<Copy2d>) -> Answer {
     Ok(())
 }
 
+/// Counts a copy by a real driver, if it is one from device memory to the host.
+fn forward_copy(reads: bool, real: impl FnOnce() -> Answer) -> Answer {
+    real()?;
+    READS.fetch_add(u64::from(reads), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Whether a copy told by its addresses alone reads device memory.
+fn reads_device(to: u64, from: u64) -> bool {
+    memory::holding(to).is_none() && memory::holding(from).is_some()
+}
+
+fn plane_reads_device(copy: In<Copy2d>) -> bool {
+    let Ok(copy) = copy.get() else { return false };
+    let (width, height) = (copy.width, copy.height);
+    match (copy.source.rows(width), copy.destination.rows(width)) {
+        (Ok(from), Ok(to)) => width > 0 && height > 0 && to.on_host && !from.on_host,
+        _ => false,
+    }
+}
+
 fn fill(address: u64, element: usize, count: usize) -> Answer {
     let aligned = address.is_multiple_of(element as u64);
     ensure(aligned, INVALID_VALUE, "alignment")?;
@@ -200,11 +224,36 @@ fn on(stream: u64) -> Answer {
 
 driver_functions! {
     fn cuMemcpyHtoD_v2(to: u64, from: u64, bytes: usize) { now()?; upload(to, from, bytes) }
-    fn cuMemcpyDtoH_v2(to: u64, from: u64, bytes: usize) { now()?; download(to, from, bytes) }
+
+    fn cuMemcpyDtoH_v2(to: u64, from: u64, bytes: usize) {
+        now()?;
+        download(to, from, bytes)
+    } forward(real) {
+        forward_copy(true, real)
+    }
+
     fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) { now()?; on_device(to, from, bytes) }
-    fn cuMemcpy(to: u64, from: u64, bytes: usize) { now()?; unified(to, from, bytes) }
-    fn cuMemcpy2D_v2(copy: In<Copy2d>) { now()?; plane(copy) }
-    fn cuMemcpy2DUnaligned_v2(copy: In<Copy2d>) { now()?; plane(copy) }
+
+    fn cuMemcpy(to: u64, from: u64, bytes: usize) {
+        now()?;
+        unified(to, from, bytes)
+    } forward(real) {
+        forward_copy(reads_device(to, from), real)
+    }
+
+    fn cuMemcpy2D_v2(copy: In<Copy2d>) {
+        now()?;
+        plane(copy)
+    } forward(real) {
+        forward_copy(plane_reads_device(copy), real)
+    }
+
+    fn cuMemcpy2DUnaligned_v2(copy: In<Copy2d>) {
+        now()?;
+        plane(copy)
+    } forward(real) {
+        forward_copy(plane_reads_device(copy), real)
+    }
 
     fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
         on(stream)?;
@@ -214,6 +263,8 @@ driver_functions! {
     fn cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
         on(stream)?;
         download(to, from, bytes)
+    } forward(real) {
+        forward_copy(true, real)
     }
 
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) {
@@ -224,11 +275,15 @@ driver_functions! {
     fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: u64) {
         on(stream)?;
         unified(to, from, bytes)
+    } forward(real) {
+        forward_copy(reads_device(to, from), real)
     }
 
     fn cuMemcpy2DAsync_v2(copy: In<Copy2d>, stream: u64) {
         on(stream)?;
         plane(copy)
+    } forward(real) {
+        forward_copy(plane_reads_device(copy), real)
     }
 
     fn cuMemcpyPeer(to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize) {

@@ -5,11 +5,16 @@ use std::ffi::{c_int, c_uint};
 use crate::abi::{Answer, INVALID_DEVICE, INVALID_VALUE, Out, Text, ensure, fault};
 use crate::config::Config;
 use crate::context::{card, device};
+use crate::forward;
 
 /// The beginning of every identifier: "vram" and a version of this scheme.
 const UUID: [u8; 8] = *b"vram\0\0\0\x01";
 
 fn uuid(device: usize) -> [u8; 16] {
+    #[cfg(posing)]
+    if let Some(uuid) = crate::posing::uuid(device) {
+        return uuid;
+    }
     let mut uuid = [0; 16];
     uuid[..8].copy_from_slice(&UUID);
     uuid[15] = device as u8;
@@ -168,6 +173,12 @@ driver_functions! {
     fn cuDeviceTotalMem_v2(bytes: Out<usize>, ordinal: c_int) {
         device(ordinal)?;
         bytes.set(card()?.total as usize)
+    } forward(real) {
+        real()?;
+        if let Some(total) = forward::limits().and_then(|limits| limits.total) {
+            bytes.set_if_wanted(total as usize);
+        }
+        Ok(())
     }
 
     fn cuDeviceGetAttribute(value: Out<c_int>, which: c_int, ordinal: c_int) {

@@ -86,6 +86,15 @@ fn launch(handle: u64, shape: &Shape, on: u64, cooperative: bool) -> Answer {
     Ok(())
 }
 
+/// Counts a launch that a real driver accepted.
+#[inline]
+fn launched(function: u64) -> Answer {
+    let name = module::kernel(function).map_or(NONE, |name| name.0);
+    LAST.store(name, Ordering::Relaxed);
+    COUNT.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
 /// `CUlaunchConfig`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -113,7 +122,14 @@ driver_functions! {
         _extra: *mut c_void,
     ) {
         let grid = [grid_x, grid_y, grid_z];
-        launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, stream, false)
+        let block = [block_x, block_y, block_z];
+        launch(function, &Shape { grid, block, shared }, stream, false)?;
+        #[cfg(posing)]
+        crate::posing::launched(function, _parameters);
+        Ok(())
+    } forward(real) {
+        real()?;
+        launched(function)
     }
 
     fn cuLaunchKernelEx(
@@ -123,7 +139,13 @@ driver_functions! {
         _extra: *mut c_void,
     ) {
         let LaunchConfig { grid, block, shared, stream, .. } = config.get()?;
-        launch(function, &Shape { grid, block, shared }, stream, false)
+        launch(function, &Shape { grid, block, shared }, stream, false)?;
+        #[cfg(posing)]
+        crate::posing::launched(function, _parameters);
+        Ok(())
+    } forward(real) {
+        real()?;
+        launched(function)
     }
 
     fn cuLaunchCooperativeKernel(
@@ -140,5 +162,8 @@ driver_functions! {
     ) {
         let grid = [grid_x, grid_y, grid_z];
         launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, stream, true)
+    } forward(real) {
+        real()?;
+        launched(function)
     }
 }

@@ -25,6 +25,9 @@ pub(crate) const SYS_CLOCK_GETTIME: c_long = 113;
 
 pub(crate) const RTLD_NEXT: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
 pub(crate) const RTLD_LAZY: c_int = 1;
+pub(crate) const RTLD_NOW: c_int = 2;
+/// No flag at all: local is the default.
+pub(crate) const RTLD_LOCAL: c_int = 0;
 pub(crate) const RTLD_NOLOAD: c_int = 4;
 
 pub(crate) const PROT_READ: c_int = 1;
@@ -38,6 +41,7 @@ unsafe extern "C" {
     pub(crate) fn syscall(number: c_long, ...) -> c_long;
     pub(crate) fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     pub(crate) fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void;
+    pub(crate) fn dlerror() -> *const c_char;
     pub(crate) fn dladdr(address: *const c_void, info: *mut DlInfo) -> c_int;
     pub(crate) fn atexit(callback: extern "C" fn()) -> c_int;
     pub(crate) fn write(file: c_int, bytes: *const c_void, count: usize) -> isize;

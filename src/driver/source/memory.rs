@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use crate::abi::{Answer, Fault, INVALID_VALUE, In, OUT_OF_MEMORY, Out, ensure, fault, recorded};
+use crate::abi::{
+    Answer, CUresult, Fault, INVALID_VALUE, In, OUT_OF_MEMORY, Out, ensure, fault, recorded,
+};
 use crate::config::{Config, MAX_DEVICES};
+use crate::forward_memory::{self, Ask};
 use crate::handles::lock;
 use crate::record::Line;
-use crate::{context, launch, pool, stream};
+use crate::{call, context, launch, pool, record, stream};
 
 /// Where device addresses are handed out: far from anything that a Linux process maps by itself.
 const FIRST_ADDRESS: u64 = 0x2000_0000_0000;
@@ -40,7 +43,7 @@ pub(crate) struct Allocation {
     kind: Kind,
 }
 
-struct Memory {
+pub(crate) struct Memory {
     live: BTreeMap<u64, Allocation>,
     next: u64,
     /// Bytes asked for and not yet freed, by device.
@@ -49,7 +52,7 @@ struct Memory {
     peak: u64,
 }
 
-static MEMORY: Mutex<Memory> = Mutex::new(Memory {
+pub(crate) static MEMORY: Mutex<Memory> = Mutex::new(Memory {
     live: BTreeMap::new(),
     next: FIRST_ADDRESS,
     reserved: [0; MAX_DEVICES],
@@ -81,12 +84,48 @@ impl Memory {
         None
     }
 
+    pub(crate) fn reserved(&self, device: usize) -> u64 {
+        self.reserved[device]
+    }
+
+    /// The allocation that begins at an address.
+    pub(crate) fn at(&self, address: u64) -> Option<Allocation> {
+        self.live.get(&address).copied()
+    }
+
     fn holding(&self, address: u64) -> Option<Allocation> {
         let (_, allocation) = self.live.range(..=address).next_back()?;
         (address < allocation.address + allocation.bytes).then_some(*allocation)
     }
 
-    fn release(&mut self, allocation: Allocation) {
+    /// Counts what was just handed out.
+    pub(crate) fn add(&mut self, address: u64, bytes: u64, device: usize, kind: Kind) {
+        // A real driver hands an address out again once it is free: freed in a way that is not
+        // counted, but freed.
+        if let Some(stale) = self.at(address) {
+            self.release(stale);
+        }
+        self.live.insert(
+            address,
+            Allocation {
+                address,
+                bytes,
+                device,
+                kind,
+            },
+        );
+        self.reserved[device] += bytes;
+        self.peak = self.peak.max(self.reserved.iter().sum());
+        Line::new("alloc")
+            .with("kind", kind.name())
+            .with("bytes", bytes)
+            .address("ptr", address)
+            .with("reserved", self.reserved[device])
+            .with("device", device)
+            .write();
+    }
+
+    pub(crate) fn release(&mut self, allocation: Allocation) {
         self.live.remove(&allocation.address);
         self.reserved[allocation.device] -= allocation.bytes;
         Line::new("free")
@@ -111,47 +150,51 @@ pub(crate) fn reserve(card: &Config, device: usize, bytes: usize, kind: Kind) ->
         None
     };
     let Some(address) = place else {
-        return Err(refuse(device, bytes, kind, held, available));
+        return Err(refuse(&memory, device, kind, bytes, Some(available)));
     };
-    memory.live.insert(
-        address,
-        Allocation {
-            address,
-            bytes,
-            device,
-            kind,
-        },
-    );
-    memory.reserved[device] = held + bytes;
-    memory.peak = memory.peak.max(memory.reserved.iter().sum());
-    Line::new("alloc")
-        .with("kind", kind.name())
-        .with("bytes", bytes)
-        .address("ptr", address)
-        .with("reserved", held + bytes)
-        .with("device", device)
-        .write();
+    memory.add(address, bytes, device, kind);
     Ok(address)
 }
 
+/// Records a refusal; `available` is what was left, where that is known.
 #[cold]
-fn refuse(device: usize, bytes: u64, kind: Kind, held: u64, available: u64) -> Fault {
+pub(crate) fn refuse(
+    memory: &Memory,
+    device: usize,
+    kind: Kind,
+    bytes: u64,
+    available: Option<u64>,
+) -> Fault {
     launch::with_last_kernel(|kernel| {
-        Line::new("refuse")
+        let mut line = Line::new("refuse")
             .with("kind", kind.name())
             .with("bytes", bytes)
-            .with("reserved", held)
-            .with("available", available)
-            .text("kernel", kernel)
-            .with("device", device)
-            .write();
+            .with("reserved", memory.reserved[device]);
+        if let Some(available) = available {
+            line = line.with("available", available);
+        }
+        line.text("kernel", kernel).with("device", device).write();
     });
     recorded(OUT_OF_MEMORY)
 }
 
+/// Refuses an allocation on purpose: recorded as if the card had been full.
+#[cold]
+pub(crate) fn refuse_injected(kind: Kind, bytes: u64, on: u64) -> CUresult {
+    record::start();
+    if call::forwards() {
+        return forward_memory::refuse_injected(kind, bytes, on).code;
+    }
+    let device = stream::device(on).unwrap_or(0);
+    let memory = lock(&MEMORY);
+    let available = context::configured().map(|card| card.available);
+    let left = available.map(|available| available.saturating_sub(memory.reserved[device]));
+    refuse(&memory, device, kind, bytes, left).code
+}
+
 fn release(address: u64) -> Answer {
     let mut memory = lock(&MEMORY);
-    let allocation = memory.live.get(&address).copied();
+    let allocation = memory.at(address);
     memory.release(allocation.ok_or(fault(INVALID_VALUE, "not_an_allocation"))?);
     Ok(())
 }
@@ -182,9 +225,6 @@ pub(crate) fn reserved(device: usize) -> u64 {
 
 /// The allocation that an address lies in.
 pub(crate) fn holding(address: u64) -> Option<Allocation> {
-    if !(FIRST_ADDRESS..LAST_ADDRESS).contains(&address) {
-        return None;
-    }
     lock(&MEMORY).holding(address)
 }
 
@@ -200,9 +240,12 @@ pub(crate) fn check(address: u64, bytes: u64) -> Answer {
 }
 
 driver_functions! {
-    fn cuMemAlloc_v2(address: Out<u64>, bytes: usize) {
+    fn cuMemAlloc_v2(address: Out<u64>, bytes: usize) asks(Kind::Sync, bytes, 0) {
         let device = context::current()?;
         address.set(reserve(context::card()?, device, bytes, Kind::Sync)?)
+    } forward(real) {
+        let ask = Ask { kind: Kind::Sync, bytes: bytes as u64, on: 0 };
+        forward_memory::allocate(ask, real, || Some((address.written()?, bytes as u64)))
     }
 
     fn cuMemAllocPitch_v2(
@@ -211,35 +254,50 @@ driver_functions! {
         width: usize,
         height: usize,
         element: u32,
-    ) {
+    ) asks(Kind::Sync, pitched(width, height), 0) {
         let device = context::current()?;
         ensure(matches!(element, 4 | 8 | 16), INVALID_VALUE, "element_size")?;
         let row = width.next_multiple_of(SMALL_ALIGNMENT as usize);
         let bytes = row.checked_mul(height).ok_or(fault(INVALID_VALUE, "size"))?;
         address.set(reserve(context::card()?, device, bytes, Kind::Sync)?)?;
         pitch.set(row)
+    } forward(real) {
+        let ask = Ask { kind: Kind::Sync, bytes: pitched(width, height) as u64, on: 0 };
+        let given = || Some((address.written()?, pitch.written()? as u64 * height as u64));
+        forward_memory::allocate(ask, real, given)
     }
 
-    fn cuMemAllocAsync(address: Out<u64>, bytes: usize, on: u64) {
+    fn cuMemAllocAsync(address: Out<u64>, bytes: usize, on: u64) asks(Kind::Async, bytes, on) {
         let device = stream::device(on)?;
         address.set(reserve(context::card()?, device, bytes, Kind::Async)?)
+    } forward(real) {
+        let ask = Ask { kind: Kind::Async, bytes: bytes as u64, on };
+        forward_memory::allocate(ask, real, || Some((address.written()?, bytes as u64)))
     }
 
-    fn cuMemAllocFromPoolAsync(address: Out<u64>, bytes: usize, from: u64, on: u64) {
+    fn cuMemAllocFromPoolAsync(address: Out<u64>, bytes: usize, from: u64, on: u64)
+    asks(Kind::Async, bytes, on) {
         stream::device(on)?;
         let device = pool::device(from)?;
         address.set(reserve(context::card()?, device, bytes, Kind::Async)?)
+    } forward(real) {
+        let ask = Ask { kind: Kind::Async, bytes: bytes as u64, on: from };
+        forward_memory::allocate(ask, real, || Some((address.written()?, bytes as u64)))
     }
 
     fn cuMemFree_v2(address: u64) {
         context::current()?;
         // Freeing null does nothing, as on a card.
         if address == 0 { Ok(()) } else { release(address) }
+    } forward(real) {
+        forward_memory::free(address, real)
     }
 
     fn cuMemFreeAsync(address: u64, on: u64) {
         stream::device(on)?;
         release(address)
+    } forward(real) {
+        forward_memory::free(address, real)
     }
 
     fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
@@ -248,6 +306,8 @@ driver_functions! {
         free.set_if_wanted(card.available.saturating_sub(reserved(device)) as usize);
         total.set_if_wanted(card.total as usize);
         Ok(())
+    } forward(real) {
+        forward_memory::info(free, total, real)
     }
 
     fn cuMemGetAddressRange_v2(base: Out<u64>, bytes: Out<usize>, address: u64) {
@@ -270,6 +330,12 @@ driver_functions! {
         }
         Ok(())
     }
+}
+
+/// What a pitched allocation takes at least, before anybody knows its pitch.
+fn pitched(width: usize, height: usize) -> usize {
+    let row = width.next_multiple_of(SMALL_ALIGNMENT as usize);
+    row.saturating_mul(height)
 }
 
 /// What is known of a device address. Each attribute has its own size, so the answer is written

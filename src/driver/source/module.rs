@@ -1,7 +1,8 @@
 //! Modules and their functions: entries read from PTX text, with the limits that a launch needs.
 
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use crate::abi::{
     Answer, INVALID_HANDLE, INVALID_IMAGE, INVALID_PTX, INVALID_VALUE, In, NO_BINARY_FOR_GPU,
@@ -38,6 +39,9 @@ static FUNCTIONS: Handles<Function> = Handles::new(0x49);
 /// Every kernel name seen, once; a few hundred in a run, kept for the record.
 static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 
+/// The name of each function of a real driver, by its handle.
+static KERNELS: RwLock<BTreeMap<u64, Name>> = RwLock::new(BTreeMap::new());
+
 /// A kernel's name, as a number that an atomic can hold.
 #[derive(Clone, Copy)]
 pub(crate) struct Name(pub(crate) u32);
@@ -58,6 +62,21 @@ impl Name {
             .copied()
             .unwrap_or_default()
     }
+}
+
+/// The name of a real driver's function; `None` where it was not found by name.
+#[inline]
+pub(crate) fn kernel(handle: u64) -> Option<Name> {
+    let kernels = KERNELS.read().unwrap_or_else(PoisonError::into_inner);
+    kernels.get(&handle).copied()
+}
+
+/// Counts a module that a real driver loaded.
+fn loaded(image: Text) -> Answer {
+    let source = image.source().unwrap_or_default();
+    let entries = std::str::from_utf8(source).map_or(0, ptx::count_entries);
+    record::module_loaded(source.len(), entries);
+    Ok(())
 }
 
 #[inline]
@@ -192,6 +211,9 @@ fn attribute(handle: u64, attribute: c_uint) -> Answer<c_int> {
 driver_functions! {
     fn cuModuleLoadData(module: Out<u64>, image: Text) {
         load(module, image)
+    } forward(real) {
+        real()?;
+        loaded(image)
     }
 
     fn cuModuleLoadDataEx(
@@ -202,10 +224,16 @@ driver_functions! {
         _values: In<u64>,
     ) {
         load(module, image)
+    } forward(real) {
+        real()?;
+        loaded(image)
     }
 
     fn cuModuleLoadFatBinary(module: Out<u64>, image: Text) {
         load(module, image)
+    } forward(real) {
+        real()?;
+        loaded(image)
     }
 
     fn cuModuleUnload(module: u64) {
@@ -220,6 +248,14 @@ driver_functions! {
         let name = name.bytes()?;
         let named = |entry: &ptx::Entry| entry.name.as_bytes() == name;
         function.set(find(module, |module| module.entries.iter().position(named))?)
+    } forward(real) {
+        real()?;
+        if let (Some(handle), Ok(name)) = (function.written(), name.bytes()) {
+            let name = Name::of(&String::from_utf8_lossy(name));
+            let mut kernels = KERNELS.write().unwrap_or_else(PoisonError::into_inner);
+            kernels.insert(handle, name);
+        }
+        Ok(())
     }
 
     fn cuModuleGetFunctionCount(count: Out<c_uint>, module: u64) {

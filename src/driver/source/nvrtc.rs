@@ -5,10 +5,11 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::abi::{Answer, CUresult, Fault, In, Out, Text, fault};
+use crate::abi::{Answer, CUresult, Fault, In, Out, SUCCESS, Text, fault, recorded};
+use crate::call::{Call, Turn};
 use crate::handles::Handles;
 use crate::ptx::{self, Entry, Target, TargetKind};
-use crate::{context, source_scan};
+use crate::{context, record, source_scan};
 
 const INVALID_INPUT: CUresult = 3;
 const INVALID_PROGRAM: CUresult = 4;
@@ -154,6 +155,29 @@ fn compile(program: &mut Program, options: &[&str]) -> Answer {
     Ok(())
 }
 
+/// The most characters of a compiler's log that the record keeps.
+const LONGEST_LOG: usize = 300;
+
+/// Records a failure of the real compiler with what it said.
+#[cold]
+fn with_log(program: u64, fault: Fault) -> Fault {
+    let mut bytes = 0;
+    let size = ask!(nvrtcGetProgramLogSize(program => u64, Out::to(&mut bytes) => Out<usize>));
+    if size != Some(SUCCESS) || bytes <= 1 {
+        return fault;
+    }
+    let mut log = vec![0_u8; bytes];
+    let out = Out::to_all(&mut log);
+    if ask!(nvrtcGetProgramLog(program => u64, out => Out<u8>)) != Some(SUCCESS) {
+        return fault;
+    }
+    let log = String::from_utf8_lossy(&log);
+    let log = log.trim_end_matches('\0').trim();
+    let end = log.char_indices().nth(LONGEST_LOG).map_or(log.len(), |(end, _)| end);
+    record::error("nvrtcCompileProgram", fault.code, &log[..end]);
+    recorded(fault.code)
+}
+
 fn not_compiled() -> Fault {
     fault(INVALID_PROGRAM, "not_compiled")
 }
@@ -227,6 +251,8 @@ driver_functions! {
             texts.push(str::from_utf8(option).unwrap_or_default());
         }
         with(program, |program| compile(program, &texts))
+    } forward(real) {
+        real().map_err(|fault| with_log(program, fault))
     }
 
     fn nvrtcAddNameExpression(program: u64, name: Text) {
@@ -278,6 +304,14 @@ fn as_input(error: Fault) -> Fault {
 /// NVRTC's sentence for a code.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn nvrtcGetErrorString(code: CUresult) -> *const c_char {
+    static CALL: Call = Call::new("nvrtcGetErrorString\0");
+    if let Turn::Forward = CALL.enter()
+        && let Ok(address) = CALL.real()
+    {
+        // SAFETY: the real library's function of this name, whose signature is NVRTC's.
+        let real: extern "C" fn(CUresult) -> *const c_char = unsafe { std::mem::transmute(address) };
+        return real(code);
+    }
     let name = match code {
         0 => c"NVRTC_SUCCESS",
         1 => c"NVRTC_ERROR_OUT_OF_MEMORY",

@@ -10,9 +10,9 @@ use crate::abi::{
 };
 use crate::handles::lock;
 use crate::record::Line;
-use crate::{context, libc};
+use crate::{context, forward_memory, libc};
 
-struct Pinned {
+pub(crate) struct Pinned {
     /// Address and bytes of each mapping.
     live: BTreeMap<u64, usize>,
     registered: BTreeMap<u64, usize>,
@@ -20,12 +20,36 @@ struct Pinned {
     peak: u64,
 }
 
-static PINNED: Mutex<Pinned> = Mutex::new(Pinned {
+pub(crate) static PINNED: Mutex<Pinned> = Mutex::new(Pinned {
     live: BTreeMap::new(),
     registered: BTreeMap::new(),
     total: 0,
     peak: 0,
 });
+
+impl Pinned {
+    /// Counts what was just handed out.
+    pub(crate) fn add(&mut self, address: u64, bytes: usize) {
+        self.live.insert(address, bytes);
+        self.total += bytes as u64;
+        self.peak = self.peak.max(self.total);
+        Line::new("pinned")
+            .with("bytes", bytes)
+            .with("total", self.total)
+            .write();
+    }
+
+    /// The bytes of what is no longer held; `None` where it never was.
+    pub(crate) fn remove(&mut self, address: u64) -> Option<usize> {
+        let bytes = self.live.remove(&address)?;
+        self.total -= bytes as u64;
+        Line::new("unpinned")
+            .with("bytes", bytes)
+            .with("total", self.total)
+            .write();
+        Some(bytes)
+    }
+}
 
 pub(crate) fn peak() -> u64 {
     lock(&PINNED).peak
@@ -45,26 +69,13 @@ fn allocate(bytes: usize) -> Answer<u64> {
         )
     };
     ensure(address != libc::MAP_FAILED, OUT_OF_MEMORY, "host_memory")?;
-    let mut pinned = lock(&PINNED);
-    pinned.live.insert(address.addr() as u64, bytes);
-    pinned.total += bytes as u64;
-    pinned.peak = pinned.peak.max(pinned.total);
-    Line::new("pinned")
-        .with("bytes", bytes)
-        .with("total", pinned.total)
-        .write();
+    lock(&PINNED).add(address.addr() as u64, bytes);
     Ok(address.expose_provenance() as u64)
 }
 
 fn free(address: u64) -> Answer {
-    let mut pinned = lock(&PINNED);
-    let bytes = pinned.live.remove(&address);
+    let bytes = lock(&PINNED).remove(address);
     let bytes = bytes.ok_or(fault(INVALID_VALUE, "not_pinned_memory"))?;
-    pinned.total -= bytes as u64;
-    Line::new("unpinned")
-        .with("bytes", bytes)
-        .with("total", pinned.total)
-        .write();
     // SAFETY: the mapping is ours, was live until now, and its owner gave it back.
     unsafe {
         libc::munmap(
@@ -89,17 +100,23 @@ driver_functions! {
     fn cuMemAllocHost_v2(address: Out<u64>, bytes: usize) {
         context::current()?;
         address.set(allocate(bytes)?)
+    } forward(real) {
+        forward_memory::pin(address, bytes, real)
     }
 
     fn cuMemHostAlloc(address: Out<u64>, bytes: usize, flags: c_uint) {
         context::current()?;
         ensure(flags < 8, INVALID_VALUE, "flags")?;
         address.set(allocate(bytes)?)
+    } forward(real) {
+        forward_memory::pin(address, bytes, real)
     }
 
     fn cuMemFreeHost(address: u64) {
         context::current()?;
         free(address)
+    } forward(real) {
+        forward_memory::unpin(address, real)
     }
 
     fn cuMemHostRegister_v2(address: u64, bytes: usize, _flags: c_uint) {

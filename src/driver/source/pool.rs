@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use crate::abi::{Answer, INVALID_VALUE, In, Out, ensure, fault};
 use crate::config::MAX_DEVICES;
 use crate::handles::Handles;
-use crate::{context, memory};
+use crate::{context, forward, memory};
 
 struct Pool {
     device: usize,
@@ -34,10 +34,18 @@ pub(crate) fn device(pool: u64) -> Answer<usize> {
 driver_functions! {
     fn cuDeviceGetDefaultMemPool(pool: Out<u64>, ordinal: c_int) {
         pool.set(default_of(context::device(ordinal)?))
+    } forward(real) {
+        real()?;
+        forward::own(pool.written(), forward::index(ordinal).unwrap_or(0));
+        Ok(())
     }
 
     fn cuDeviceGetMemPool(pool: Out<u64>, ordinal: c_int) {
         pool.set(default_of(context::device(ordinal)?))
+    } forward(real) {
+        real()?;
+        forward::own(pool.written(), forward::index(ordinal).unwrap_or(0));
+        Ok(())
     }
 
     fn cuDeviceSetMemPool(ordinal: c_int, pool: u64) {
@@ -48,10 +56,19 @@ driver_functions! {
         let properties = properties.get()?;
         let device = context::device(properties.location)?;
         pool.set(POOLS.insert(Pool { device, release_threshold: 0 }))
+    } forward(real) {
+        real()?;
+        let device = properties.get().ok().and_then(|properties| forward::index(properties.location));
+        forward::own(pool.written(), device.unwrap_or(0));
+        Ok(())
     }
 
     fn cuMemPoolDestroy(pool: u64) {
         POOLS.remove(pool).map(|_| ()).ok_or(fault(INVALID_VALUE, "no_such_pool"))
+    } forward(real) {
+        real()?;
+        forward::disown(pool);
+        Ok(())
     }
 
     fn cuMemPoolTrimTo(pool: u64, _bytes: usize) {

@@ -4,18 +4,18 @@ use std::fmt::{self, Write};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::{Answer, CUresult, NOT_READY, SUCCESS};
 use crate::config::Config;
-use crate::{clock, copy, launch, libc, memory, pinned};
+use crate::{call, clock, context, copy, launch, libc, memory, pinned};
 
 pub(crate) const VERSION: u32 = 1;
 const LONGEST_LINE: usize = 1024;
 const LONGEST_TEXT: usize = 512;
 
-static FILE: OnceLock<Option<File>> = OnceLock::new();
+static FILE: OnceLock<File> = OnceLock::new();
 static MODULES: AtomicU64 = AtomicU64::new(0);
 
 /// A line under construction, on the stack.
@@ -64,8 +64,13 @@ impl Line {
         self
     }
 
-    pub(crate) fn write(mut self) {
-        let Some(Some(file)) = FILE.get() else { return };
+    pub(crate) fn write(self) {
+        if let Some(file) = FILE.get() {
+            self.write_to(file);
+        }
+    }
+
+    fn write_to(mut self, file: &File) {
         self.length = self.length.min(LONGEST_LINE - 1);
         self.bytes[self.length] = b'\n';
         // SAFETY: the buffer is this line's own, and longer than the count.
@@ -93,20 +98,45 @@ impl fmt::Write for Line {
     }
 }
 
-/// Opens the record; called once, by the first `cuInit`.
-pub(crate) fn start(config: &Config) {
-    let open = |path: &Path| OpenOptions::new().append(true).create(true).open(path).ok();
-    FILE.get_or_init(|| open(&config.record));
-    Line::new("start")
+/// Opens the record and begins it, if that is still to be done: by the first `cuInit`, the first
+/// forwarded call or the first injected fault.
+pub(crate) fn start() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let open = |path: &Path| OpenOptions::new().append(true).create(true).open(path).ok();
+        let config = context::configured();
+        let file = config.and_then(|config| Some((config, open(&config.record)?)));
+        let Some((config, file)) = file else { return };
+        // Before any other thread can write: the line is the first.
+        first_line(config).write_to(&file);
+        let _ = FILE.set(file);
+        PROCESS.store(u64::from(std::process::id()), Ordering::Relaxed);
+        // SAFETY: the callback lives as long as this library, whose exit handlers run before it
+        // goes.
+        unsafe { libc::atexit(end) };
+    });
+}
+
+fn first_line(config: &Config) -> Line {
+    let line = Line::new("start")
         .with("pid", std::process::id())
-        .with("version", VERSION)
-        .text("name", &config.name)
-        .with("total", config.total)
-        .with("available", config.available)
-        .write();
-    PROCESS.store(u64::from(std::process::id()), Ordering::Relaxed);
-    // SAFETY: the callback lives as long as this library, whose exit handlers run before it goes.
-    unsafe { libc::atexit(end) };
+        .with("version", VERSION);
+    let Some(forward) = &config.forward else {
+        return line
+            .text("name", &config.name)
+            .with("total", config.total)
+            .with("available", config.available)
+            .with("mode", "virtual");
+    };
+    // What the real card is, its own line says; here is what it is made to seem.
+    let mut line = line.with("mode", "forward");
+    if let Some(total) = forward.total {
+        line = line.with("total", total);
+    }
+    if let Some(available) = forward.available {
+        line = line.with("available", available);
+    }
+    line
 }
 
 static PROCESS: AtomicU64 = AtomicU64::new(0);
@@ -115,6 +145,7 @@ extern "C" fn end() {
     // A forked child that exits is not the end of the process recorded here.
     if PROCESS.load(Ordering::Relaxed) == u64::from(std::process::id()) {
         totals();
+        call::write_counts();
         Line::new("end").write();
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use crate::abi::{Answer, INVALID_HANDLE, INVALID_VALUE, Out, ensure, fault};
 use crate::handles::Handles;
 use crate::record::Line;
-use crate::{context, event};
+use crate::{context, event, forward};
 
 #[derive(Clone, Copy)]
 struct Stream {
@@ -68,15 +68,27 @@ type StreamCallback = Option<extern "C" fn(u64, u32, *mut c_void)>;
 driver_functions! {
     fn cuStreamCreate(stream: Out<u64>, flags: c_uint) {
         create(stream, flags, 0)
+    } forward(real) {
+        real()?;
+        forward::stream_created(stream.written());
+        Ok(())
     }
 
     fn cuStreamCreateWithPriority(stream: Out<u64>, flags: c_uint, priority: c_int) {
         create(stream, flags, priority)
+    } forward(real) {
+        real()?;
+        forward::stream_created(stream.written());
+        Ok(())
     }
 
     fn cuStreamDestroy_v2(stream: u64) {
         context::current()?;
         STREAMS.remove(stream).map(|_| ()).ok_or(fault(INVALID_HANDLE, "no_such_stream"))
+    } forward(real) {
+        real()?;
+        forward::disown(stream);
+        Ok(())
     }
 
     fn cuStreamSynchronize(stream: u64) {

@@ -1,42 +1,61 @@
-//! What Burn's CUDA bindings can ask for and this driver has not: each call is recorded, and makes
-//! a run unusable.
+//! What Burn's CUDA bindings can ask for and the virtual driver has not: each call is recorded, and
+//! makes a run unusable. Forwarded, they reach the real function, unless it would hand out memory
+//! that nobody counts: then the figures would be wrong, and they stay unsupported.
 
-use crate::abi::{CUresult, NOT_SUPPORTED};
-use crate::record::Line;
-
-/// `NVRTC_ERROR_INTERNAL_ERROR`: the one code of NVRTC's that fits.
-const INTERNAL_ERROR: CUresult = 11;
-
-#[cold]
-fn unsupported(function: &str, code: CUresult) -> CUresult {
-    Line::new("unsupported").with("function", function).write();
-    code
-}
+use crate::trampoline::Stub;
 
 /// Functions without parameters: a C caller may pass any, and none is looked at.
 macro_rules! stubs {
-    ($code:ident: $($name:ident)*) => { $(
-        #[unsafe(no_mangle)]
-        pub(crate) extern "C" fn $name() -> CUresult {
-            unsupported(stringify!($name), $code)
-        }
+    ($passes:literal: $($name:ident)*) => { $(
+        const _: () = {
+            static STUB: Stub = Stub::new(concat!(stringify!($name), "\0"), $passes);
+
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            pub(crate) extern "C" fn $name() {
+                trampoline!(STUB)
+            }
+        };
     )* };
 }
 
-stubs! { INTERNAL_ERROR:
+/// The same, never passed on: they make device memory, a context that holds some, or, while a
+/// stream is captured, nothing where a call says that it did.
+macro_rules! uncounted {
+    ($($name:ident)*) => {
+        pub(crate) const UNCOUNTED: &[&str] = &[$(stringify!($name)),*];
+        stubs! { false: $($name)* }
+    };
+}
+
+uncounted! {
+    cuArray3DCreate_v2 cuArrayCreate_v2 cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4
+    cuCtxFromGreenCtx cuExternalMemoryGetMappedBuffer cuExternalMemoryGetMappedMipmappedArray
+    cuGraphAddMemAllocNode cuGraphAddNode cuGraphAddNode_v2 cuGraphAddNode_v3
+    cuGraphicsMapResources cuGraphicsResourceGetMappedMipmappedArray
+    cuGraphicsResourceGetMappedPointer_v2 cuGraphicsSubResourceGetMappedArray cuGreenCtxCreate
+    cuImportExternalMemory cuIpcOpenMemHandle_v2 cuLogicalEndpointBindAddr
+    cuLogicalEndpointBindMem cuLogicalEndpointCreate cuLogicalEndpointImport cuMemAddressReserve
+    cuMemAllocManaged cuMemCreate cuMemImportFromShareableHandle cuMemMap cuMemMapArrayAsync
+    cuMemPoolImportFromShareableHandle cuMemPoolImportPointer cuMipmappedArrayCreate
+    cuMulticastBindAddr cuMulticastBindAddr_v2 cuMulticastBindMem cuMulticastBindMem_v2
+    cuMulticastCreate cuStreamBeginCaptureToCig cuStreamBeginCaptureToGraph
+    cuStreamBeginCapture_v2 cuStreamBeginRecaptureToGraph
+}
+
+stubs! { true:
     nvrtcGetBundledHeadersInfo nvrtcGetLTOIR nvrtcGetLTOIRSize nvrtcGetOptiXIR
     nvrtcGetOptiXIRSize nvrtcGetTileIR nvrtcGetTileIRSize nvrtcInstallBundledHeaders
     nvrtcRemoveBundledHeaders
 }
 
-stubs! { NOT_SUPPORTED:
-    cuArray3DCreate_v2 cuArray3DGetDescriptor_v2 cuArrayCreate_v2 cuArrayDestroy
-    cuArrayGetDescriptor_v2 cuArrayGetMemoryRequirements cuArrayGetPlane
-    cuArrayGetSparseProperties cuCoredumpDeregisterCompleteCallback
-    cuCoredumpDeregisterStartCallback cuCoredumpGetAttribute cuCoredumpGetAttributeGlobal
-    cuCoredumpRegisterCompleteCallback cuCoredumpRegisterStartCallback cuCoredumpSetAttribute
-    cuCoredumpSetAttributeGlobal cuCtxAttach cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4
-    cuCtxDestroy_v2 cuCtxDetach cuCtxDisablePeerAccess cuCtxEnablePeerAccess cuCtxFromGreenCtx
+stubs! { true:
+    cuArray3DGetDescriptor_v2 cuArrayDestroy cuArrayGetDescriptor_v2
+    cuArrayGetMemoryRequirements cuArrayGetPlane cuArrayGetSparseProperties
+    cuCoredumpDeregisterCompleteCallback cuCoredumpDeregisterStartCallback
+    cuCoredumpGetAttribute cuCoredumpGetAttributeGlobal cuCoredumpRegisterCompleteCallback
+    cuCoredumpRegisterStartCallback cuCoredumpSetAttribute cuCoredumpSetAttributeGlobal
+    cuCtxAttach cuCtxDestroy_v2 cuCtxDetach cuCtxDisablePeerAccess cuCtxEnablePeerAccess
     cuCtxGetDevResource cuCtxGetExecAffinity cuCtxGetSharedMemConfig cuCtxRecordEvent
     cuCtxResetPersistingL2Cache cuCtxSetSharedMemConfig cuCtxWaitEvent cuDestroyExternalMemory
     cuDestroyExternalSemaphore cuDevResourceGenerateDesc cuDevSmResourceSplit
@@ -45,15 +64,13 @@ stubs! { NOT_SUPPORTED:
     cuDeviceGetGraphMemAttribute cuDeviceGetHostAtomicCapabilities cuDeviceGetLuid
     cuDeviceGetP2PAtomicCapabilities cuDeviceGetTexture1DLinearMaxWidth cuDeviceGraphMemTrim
     cuDeviceRegisterAsyncNotification cuDeviceSetGraphMemAttribute
-    cuDeviceUnregisterAsyncNotification cuExternalMemoryGetMappedBuffer
-    cuExternalMemoryGetMappedMipmappedArray cuFlushGPUDirectRDMAWrites cuFuncGetParamCount
+    cuDeviceUnregisterAsyncNotification cuFlushGPUDirectRDMAWrites cuFuncGetParamCount
     cuFuncGetParamInfo cuFuncSetBlockShape cuFuncSetSharedSize cuGetExportTable
     cuGraphAddBatchMemOpNode cuGraphAddChildGraphNode cuGraphAddDependencies
     cuGraphAddDependencies_v2 cuGraphAddEmptyNode cuGraphAddEventRecordNode
     cuGraphAddEventWaitNode cuGraphAddExternalSemaphoresSignalNode
     cuGraphAddExternalSemaphoresWaitNode cuGraphAddHostNode cuGraphAddKernelNode
-    cuGraphAddKernelNode_v2 cuGraphAddMemAllocNode cuGraphAddMemFreeNode cuGraphAddMemcpyNode
-    cuGraphAddMemsetNode cuGraphAddNode cuGraphAddNode_v2 cuGraphAddNode_v3
+    cuGraphAddKernelNode_v2 cuGraphAddMemFreeNode cuGraphAddMemcpyNode cuGraphAddMemsetNode
     cuGraphBatchMemOpNodeGetParams cuGraphBatchMemOpNodeSetParams cuGraphChildGraphNodeGetGraph
     cuGraphClone cuGraphConditionalHandleCreate cuGraphCreate cuGraphDebugDotPrint
     cuGraphDestroy cuGraphDestroyNode cuGraphEventRecordNodeGetEvent
@@ -80,66 +97,56 @@ stubs! { NOT_SUPPORTED:
     cuGraphNodeGetLocalId cuGraphNodeGetParams cuGraphNodeGetToolsId cuGraphNodeGetType
     cuGraphNodeSetEnabled cuGraphNodeSetParams cuGraphNodeSetParams_v2 cuGraphReleaseUserObject
     cuGraphRemoveDependencies cuGraphRemoveDependencies_v2 cuGraphRetainUserObject cuGraphUpload
-    cuGraphicsMapResources cuGraphicsResourceGetMappedMipmappedArray
-    cuGraphicsResourceGetMappedPointer_v2 cuGraphicsResourceSetMapFlags_v2
-    cuGraphicsSubResourceGetMappedArray cuGraphicsUnmapResources cuGraphicsUnregisterResource
-    cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxGetDevResource cuGreenCtxGetId
-    cuGreenCtxRecordEvent cuGreenCtxStreamCreate cuGreenCtxWaitEvent cuImportExternalMemory
-    cuImportExternalSemaphore cuIpcCloseMemHandle cuIpcGetEventHandle cuIpcGetMemHandle
-    cuIpcOpenEventHandle cuIpcOpenMemHandle_v2 cuKernelGetAttribute cuKernelGetFunction
-    cuKernelGetLibrary cuKernelGetName cuKernelGetParamCount cuKernelGetParamInfo
-    cuKernelSetAttribute cuKernelSetCacheConfig cuLaunch cuLaunchCooperativeKernelMultiDevice
-    cuLaunchGrid cuLaunchGridAsync cuLibraryEnumerateKernels cuLibraryGetGlobal
-    cuLibraryGetKernel cuLibraryGetKernelCount cuLibraryGetManaged cuLibraryGetModule
-    cuLibraryGetUnifiedFunction cuLibraryLoadData cuLibraryLoadFromFile cuLibraryUnload
-    cuLinkAddData_v2 cuLinkAddFile_v2 cuLinkComplete cuLinkCreate_v2 cuLinkDestroy
-    cuLogicalEndpointAddDevice cuLogicalEndpointBindAddr cuLogicalEndpointBindMem
-    cuLogicalEndpointCreate cuLogicalEndpointDestroy cuLogicalEndpointExport
-    cuLogicalEndpointGetLimits cuLogicalEndpointIdRelease cuLogicalEndpointIdReserve
-    cuLogicalEndpointImport cuLogicalEndpointQuery cuLogicalEndpointUnbind cuLogsCurrent
+    cuGraphicsResourceSetMapFlags_v2 cuGraphicsUnmapResources cuGraphicsUnregisterResource
+    cuGreenCtxDestroy cuGreenCtxGetDevResource cuGreenCtxGetId cuGreenCtxRecordEvent
+    cuGreenCtxStreamCreate cuGreenCtxWaitEvent cuImportExternalSemaphore cuIpcCloseMemHandle
+    cuIpcGetEventHandle cuIpcGetMemHandle cuIpcOpenEventHandle cuKernelGetAttribute
+    cuKernelGetFunction cuKernelGetLibrary cuKernelGetName cuKernelGetParamCount
+    cuKernelGetParamInfo cuKernelSetAttribute cuKernelSetCacheConfig cuLaunch
+    cuLaunchCooperativeKernelMultiDevice cuLaunchGrid cuLaunchGridAsync
+    cuLibraryEnumerateKernels cuLibraryGetGlobal cuLibraryGetKernel cuLibraryGetKernelCount
+    cuLibraryGetManaged cuLibraryGetModule cuLibraryGetUnifiedFunction cuLibraryLoadData
+    cuLibraryLoadFromFile cuLibraryUnload cuLinkAddData_v2 cuLinkAddFile_v2 cuLinkComplete
+    cuLinkCreate_v2 cuLinkDestroy cuLogicalEndpointAddDevice cuLogicalEndpointDestroy
+    cuLogicalEndpointExport cuLogicalEndpointGetLimits cuLogicalEndpointIdRelease
+    cuLogicalEndpointIdReserve cuLogicalEndpointQuery cuLogicalEndpointUnbind cuLogsCurrent
     cuLogsDumpToFile cuLogsDumpToMemory cuLogsRegisterCallback cuLogsUnregisterCallback
-    cuMemAddressFree cuMemAddressReserve cuMemAdvise cuMemAdvise_v2 cuMemAllocManaged
-    cuMemBatchDecompressAsync cuMemCreate cuMemDiscardAndPrefetchBatchAsync
-    cuMemDiscardBatchAsync cuMemExportToShareableHandle cuMemGetAccess
-    cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle cuMemGetDefaultMemPool
-    cuMemGetHandleForAddressRange cuMemGetLocationInfo cuMemGetMemPool
-    cuMemImportFromShareableHandle cuMemMap cuMemMapArrayAsync cuMemPoolExportPointer
-    cuMemPoolExportToShareableHandle cuMemPoolGetAccess cuMemPoolImportFromShareableHandle
-    cuMemPoolImportPointer cuMemPoolSetAccess cuMemPrefetchAsync cuMemPrefetchAsync_v2
-    cuMemPrefetchBatchAsync cuMemRangeGetAttribute cuMemRangeGetAttributes cuMemRelease
-    cuMemRetainAllocationHandle cuMemSetAccess cuMemSetMemPool cuMemUnmap cuMemcpy3DAsync_v2
-    cuMemcpy3DBatchAsync cuMemcpy3DBatchAsync_v2 cuMemcpy3DPeer cuMemcpy3DPeerAsync
-    cuMemcpy3DWithAttributesAsync cuMemcpy3D_v2 cuMemcpyAtoA_v2 cuMemcpyAtoD_v2
-    cuMemcpyAtoHAsync_v2 cuMemcpyAtoH_v2 cuMemcpyBatchAsync cuMemcpyBatchAsync_v2
-    cuMemcpyDtoA_v2 cuMemcpyHtoAAsync_v2 cuMemcpyHtoA_v2 cuMemcpyWithAttributesAsync
-    cuMipmappedArrayCreate cuMipmappedArrayDestroy cuMipmappedArrayGetLevel
+    cuMemAddressFree cuMemAdvise cuMemAdvise_v2 cuMemBatchDecompressAsync
+    cuMemDiscardAndPrefetchBatchAsync cuMemDiscardBatchAsync cuMemExportToShareableHandle
+    cuMemGetAccess cuMemGetAllocationGranularity cuMemGetAllocationPropertiesFromHandle
+    cuMemGetDefaultMemPool cuMemGetHandleForAddressRange cuMemGetLocationInfo cuMemGetMemPool
+    cuMemPoolExportPointer cuMemPoolExportToShareableHandle cuMemPoolGetAccess
+    cuMemPoolSetAccess cuMemPrefetchAsync cuMemPrefetchAsync_v2 cuMemPrefetchBatchAsync
+    cuMemRangeGetAttribute cuMemRangeGetAttributes cuMemRelease cuMemRetainAllocationHandle
+    cuMemSetAccess cuMemSetMemPool cuMemUnmap cuMemcpy3DAsync_v2 cuMemcpy3DBatchAsync
+    cuMemcpy3DBatchAsync_v2 cuMemcpy3DPeer cuMemcpy3DPeerAsync cuMemcpy3DWithAttributesAsync
+    cuMemcpy3D_v2 cuMemcpyAtoA_v2 cuMemcpyAtoD_v2 cuMemcpyAtoHAsync_v2 cuMemcpyAtoH_v2
+    cuMemcpyBatchAsync cuMemcpyBatchAsync_v2 cuMemcpyDtoA_v2 cuMemcpyHtoAAsync_v2
+    cuMemcpyHtoA_v2 cuMemcpyWithAttributesAsync cuMipmappedArrayDestroy cuMipmappedArrayGetLevel
     cuMipmappedArrayGetMemoryRequirements cuMipmappedArrayGetSparseProperties cuModuleGetSurfRef
-    cuModuleGetTexRef cuModuleLoad cuMulticastAddDevice cuMulticastBindAddr
-    cuMulticastBindAddr_v2 cuMulticastBindMem cuMulticastBindMem_v2 cuMulticastCreate
-    cuMulticastGetGranularity cuMulticastUnbind cuOccupancyAvailableDynamicSMemPerBlock
+    cuModuleGetTexRef cuModuleLoad cuMulticastAddDevice cuMulticastGetGranularity
+    cuMulticastUnbind cuOccupancyAvailableDynamicSMemPerBlock
     cuOccupancyMaxActiveBlocksPerMultiprocessor
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags cuOccupancyMaxActiveClusters
     cuOccupancyMaxPotentialBlockSize cuOccupancyMaxPotentialBlockSizeWithFlags
     cuOccupancyMaxPotentialClusterSize cuParamSetSize cuParamSetTexRef cuParamSetf cuParamSeti
     cuParamSetv cuPointerSetAttribute cuProfilerInitialize cuSignalExternalSemaphoresAsync
-    cuStreamAttachMemAsync cuStreamBatchMemOp cuStreamBatchMemOp_v2 cuStreamBeginCaptureToCig
-    cuStreamBeginCaptureToGraph cuStreamBeginCapture_v2 cuStreamBeginRecaptureToGraph
-    cuStreamCopyAttributes cuStreamEndCapture cuStreamEndCaptureToCig cuStreamGetAttribute
-    cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v2 cuStreamGetCaptureInfo_v3 cuStreamGetCtx_v2
-    cuStreamGetDevResource cuStreamGetGreenCtx cuStreamSetAttribute
-    cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2 cuStreamWaitValue32
-    cuStreamWaitValue32_v2 cuStreamWaitValue64 cuStreamWaitValue64_v2 cuStreamWriteValue32
-    cuStreamWriteValue32_v2 cuStreamWriteValue64 cuStreamWriteValue64_v2 cuSurfObjectCreate
-    cuSurfObjectDestroy cuSurfObjectGetResourceDesc cuSurfRefGetArray cuSurfRefSetArray
-    cuTexObjectCreate cuTexObjectDestroy cuTexObjectGetResourceDesc
-    cuTexObjectGetResourceViewDesc cuTexObjectGetTextureDesc cuTexRefCreate cuTexRefDestroy
-    cuTexRefGetAddressMode cuTexRefGetAddress_v2 cuTexRefGetArray cuTexRefGetBorderColor
-    cuTexRefGetFilterMode cuTexRefGetFlags cuTexRefGetFormat cuTexRefGetMaxAnisotropy
-    cuTexRefGetMipmapFilterMode cuTexRefGetMipmapLevelBias cuTexRefGetMipmapLevelClamp
-    cuTexRefGetMipmappedArray cuTexRefSetAddress2D_v3 cuTexRefSetAddressMode
-    cuTexRefSetAddress_v2 cuTexRefSetArray cuTexRefSetBorderColor cuTexRefSetFilterMode
-    cuTexRefSetFlags cuTexRefSetFormat cuTexRefSetMaxAnisotropy cuTexRefSetMipmapFilterMode
-    cuTexRefSetMipmapLevelBias cuTexRefSetMipmapLevelClamp cuTexRefSetMipmappedArray
-    cuThreadExchangeStreamCaptureMode cuUserObjectCreate cuUserObjectRelease cuUserObjectRetain
-    cuWaitExternalSemaphoresAsync
+    cuStreamAttachMemAsync cuStreamBatchMemOp cuStreamBatchMemOp_v2 cuStreamCopyAttributes
+    cuStreamEndCapture cuStreamEndCaptureToCig cuStreamGetAttribute cuStreamGetCaptureInfo
+    cuStreamGetCaptureInfo_v2 cuStreamGetCaptureInfo_v3 cuStreamGetCtx_v2 cuStreamGetDevResource
+    cuStreamGetGreenCtx cuStreamSetAttribute cuStreamUpdateCaptureDependencies
+    cuStreamUpdateCaptureDependencies_v2 cuStreamWaitValue32 cuStreamWaitValue32_v2
+    cuStreamWaitValue64 cuStreamWaitValue64_v2 cuStreamWriteValue32 cuStreamWriteValue32_v2
+    cuStreamWriteValue64 cuStreamWriteValue64_v2 cuSurfObjectCreate cuSurfObjectDestroy
+    cuSurfObjectGetResourceDesc cuSurfRefGetArray cuSurfRefSetArray cuTexObjectCreate
+    cuTexObjectDestroy cuTexObjectGetResourceDesc cuTexObjectGetResourceViewDesc
+    cuTexObjectGetTextureDesc cuTexRefCreate cuTexRefDestroy cuTexRefGetAddressMode
+    cuTexRefGetAddress_v2 cuTexRefGetArray cuTexRefGetBorderColor cuTexRefGetFilterMode
+    cuTexRefGetFlags cuTexRefGetFormat cuTexRefGetMaxAnisotropy cuTexRefGetMipmapFilterMode
+    cuTexRefGetMipmapLevelBias cuTexRefGetMipmapLevelClamp cuTexRefGetMipmappedArray
+    cuTexRefSetAddress2D_v3 cuTexRefSetAddressMode cuTexRefSetAddress_v2 cuTexRefSetArray
+    cuTexRefSetBorderColor cuTexRefSetFilterMode cuTexRefSetFlags cuTexRefSetFormat
+    cuTexRefSetMaxAnisotropy cuTexRefSetMipmapFilterMode cuTexRefSetMipmapLevelBias
+    cuTexRefSetMipmapLevelClamp cuTexRefSetMipmappedArray cuThreadExchangeStreamCaptureMode
+    cuUserObjectCreate cuUserObjectRelease cuUserObjectRetain cuWaitExternalSemaphoresAsync
 }
