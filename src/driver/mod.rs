@@ -129,6 +129,3 @@ mod tests {
         assert_eq!(embedded, there);
     }
 }
-/// stand-in until the driver branch lands
-#[must_use]
-pub fn error_name(_code: i64) -> Option<&'static str> { None }
