@@ -103,18 +103,18 @@ impl Runner<'_> {
         }
         // Each pass gets a plan of its own: a key that the plan lacks is written down where it was met.
         let (warm_plan, traced_plan) = (self.folder.join("warm-autotune"), self.folder.join("traced-autotune"));
-        let autotune = plan::write(&choices, &warm_plan).and_then(|_| plan::write(&choices, &traced_plan));
+        let autotune = plan::write(&choices, &warm_plan, None).and_then(|_| plan::write(&choices, &traced_plan, None));
         let autotune: Autotune = match autotune {
             Ok(autotune) => autotune,
             Err(error) => return Collected::first_only(Err(error)),
         };
+        let planned = plan::count(&warm_plan);
         let (warm, traced) = std::thread::scope(|scope| {
             let warm = scope.spawn(|| self.pass(Pass::Warm, &warm_plan, self.slots.take()));
             let traced = self.pass(Pass::Traced, &traced_plan, self.slots.take());
             let warm = warm.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             (warm, traced)
         });
-        let planned = plan::count(&choices);
         let unplanned = [&warm_plan, &traced_plan].map(|folder| plan::count(folder).saturating_sub(planned));
         Collected {
             passes: Passes {
