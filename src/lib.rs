@@ -13,6 +13,8 @@ pub mod gpu;
 pub mod probe;
 pub mod protocol;
 #[cfg(feature = "cli")]
+pub mod recording;
+#[cfg(feature = "cli")]
 pub mod report;
 #[cfg(all(feature = "cli", unix))]
 pub mod run;

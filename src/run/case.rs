@@ -9,12 +9,14 @@ use super::child::Limits;
 use super::collect::{Collected, Passes};
 use super::list::Listed;
 use super::card::{Card, Hardware};
+use super::plan::Known;
 use super::process::{self, Left};
 use super::{collect, measured, plan};
 use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
 use crate::gpu::Profile;
 use crate::protocol::{Action, RunJob};
+use crate::recording::{Recordings, RunIdentity};
 use crate::report::{Autotune, Pass, Run, Tuning};
 
 /// What is run.
@@ -43,6 +45,8 @@ pub struct Settings {
     pub repeat: u32,
     /// A fault that the driver is to answer in one of the passes.
     pub fault: Option<Fault>,
+    /// What autotune chose on real cards.
+    pub recordings: Recordings,
     /// Autotune's choices to replay: there is no cold pass then, and no figure of one.
     pub plan: Option<PathBuf>,
     /// Steps a pass.
@@ -156,26 +160,37 @@ impl Runner<'_> {
 
     /// The passes that replay choices.
     fn planned(&self, cold: Option<std::io::Result<Left>>, choices: &Path) -> Collected {
+        let identity = RunIdentity {
+            package: self.case.model.built.target.package.clone(),
+            model: self.case.model.name.clone(),
+            inputs: cold
+                .as_ref()
+                .and_then(|left| collect::inputs(left.as_ref().ok()?))
+                .unwrap_or_else(|| self.case.inputs.clone()),
+        };
+        let known = self.known(&identity);
         // Each pass gets a plan of its own: a key that the plan lacks is written down where it was met.
         let (warm_plan, traced_plan) = (self.folder.join("warm-autotune"), self.folder.join("traced-autotune"));
-        let autotune = plan::write(choices, &warm_plan).and_then(|_| plan::write(choices, &traced_plan));
+        let autotune =
+            plan::write(choices, &warm_plan, known).and_then(|_| plan::write(choices, &traced_plan, known));
         let autotune: Autotune = match autotune {
             Ok(autotune) => autotune,
             Err(error) => return Collected::first_only(Err(error)),
         };
+        let planned = plan::count(&warm_plan);
         let warm = || self.pass(Pass::Warm, &warm_plan, self.slots.take());
         let traced = || self.pass(Pass::Traced, &traced_plan, self.slots.take());
         // Each virtual card is a process's own; a real one is there once.
-        let (warm, traced) = match self.settings.hardware {
+        let (warm, traced, autotune) = match self.settings.hardware {
             Hardware::Virtual => std::thread::scope(|scope| {
                 let warm = scope.spawn(warm);
                 let traced = traced();
                 let warm = warm.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                (warm, traced)
+                (warm, traced, autotune)
             }),
-            Hardware::Real(_) => (warm(), traced()),
+            Hardware::Real(_) if known.is_none() => (warm(), traced(), tuned_here(autotune)),
+            Hardware::Real(_) => (warm(), traced(), autotune),
         };
-        let planned = plan::count(choices);
         let unplanned = [&warm_plan, &traced_plan].map(|folder| plan::count(folder).saturating_sub(planned));
         Collected {
             passes: Passes {
@@ -185,8 +200,15 @@ impl Runner<'_> {
             },
             autotune,
             unplanned: unplanned.into_iter().max().unwrap_or(0),
-            tuning: Tuning::Free,
+            tuning: if known.is_some() { Tuning::Replayed } else { Tuning::Free },
         }
+    }
+
+    /// What is known of the card. A real one needs no choices of other models: it makes its own.
+    fn known<'a>(&'a self, run: &'a RunIdentity) -> Option<Known<'a>> {
+        let recording = self.settings.recordings.for_gpu(&self.case.profile.id)?;
+        let own = recording.holds(run) || matches!(self.settings.hardware, Hardware::Virtual);
+        own.then_some(Known { recording, run })
     }
 
     fn pass(&self, pass: Pass, autotune: &Path, slot: Slot<'_>) -> std::io::Result<Left> {
@@ -226,6 +248,15 @@ impl Runner<'_> {
         );
         drop(slot);
         left
+    }
+}
+
+/// Choices that a real card made itself are not assumed.
+fn tuned_here(autotune: Autotune) -> Autotune {
+    Autotune {
+        recorded: autotune.recorded + autotune.nearest + autotune.assumed,
+        nearest: 0,
+        assumed: 0,
     }
 }
 

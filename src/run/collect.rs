@@ -203,7 +203,8 @@ fn device_reads(left: &Left) -> u64 {
     done(left).map_or(0, |done| left.record.reads.saturating_sub(done.own_reads))
 }
 
-fn inputs(left: &Left) -> Option<std::collections::BTreeMap<String, u64>> {
+/// The inputs that the model asked for.
+pub(super) fn inputs(left: &Left) -> Option<std::collections::BTreeMap<String, u64>> {
     left.events.iter().find_map(|event| match event {
         Event::Inputs { values } | Event::UnknownInput { known: values, .. } => Some(values.clone()),
         _ => None,
