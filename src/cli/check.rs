@@ -7,7 +7,7 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::exit::{Exit, exit_codes};
-use super::options::{Loudness, Output, Packages, Running};
+use super::options::{Archive, Loudness, Output, Packages, Running};
 use super::{Stopped, cases, pipeline, terminal};
 use crate::budget::{self, DeclaredModel};
 use crate::report::Run;
@@ -24,6 +24,7 @@ Examples:
   cargo vram check -m resnet18             one model
   cargo vram check --partition hash:1/4    a quarter of the models, for a matrix of jobs
   cargo vram check --message-format json -o report.json
+  cargo vram check --archive-file zoo-vram.tar.zst   without Rust and without the source
 
 ", exit_codes!()))]
 pub(super) struct Check {
@@ -43,6 +44,8 @@ pub(super) struct Check {
     /// A budget is for its own inputs: `cargo vram estimate` has this flag
     #[arg(long = "set", hide = true)]
     set: Vec<String>,
+    #[command(flatten)]
+    archive: Archive,
     #[command(flatten)]
     packages: Packages,
 }
@@ -77,14 +80,14 @@ impl Check {
             ));
             return Ok(Exit::Incomplete);
         }
-        let prepared = pipeline::prepare(&self.packages, self.running.budgets.as_deref())?;
+        let prepared = pipeline::prepare(&self.packages, self.archive.file(), self.running.budgets.as_deref())?;
         let Some(budgets) = &prepared.budgets else {
-            return Err(pipeline::Asked::NoBudgets(prepared.workspace.root().join(&prepared.budgets_name)).into());
+            return Err(prepared.source.no_budgets().into());
         };
-        let folder = pipeline::scratch(&prepared.workspace)?;
+        let folder = prepared.source.scratch()?;
         let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
         // Where a target could not be built or asked, a budget's model may well be in it.
-        let whole = prepared.workspace.is_whole() && models.problems.is_empty() && self.running.model.is_empty();
+        let whole = prepared.source.is_whole() && models.problems.is_empty() && self.running.model.is_empty();
         let declared: Vec<_> = models.declared.iter().map(|model| declared(model, None)).collect();
         budgets.check_models(&declared, whole)?;
         let cases = cases::cases(&prepared, &models, &self.running, &std::collections::BTreeMap::new())?;

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::exit::Exit;
-use super::options::{Inputs, Loudness, Output, Packages, Running};
+use super::options::{Archive, Inputs, Loudness, Output, Packages, Running};
 use super::{Stopped, cases, pipeline};
 
 /// Estimate what models need, on a virtual GPU
@@ -14,7 +14,8 @@ use super::{Stopped, cases, pipeline};
 Examples:
   cargo vram estimate                               every model, on the card of budgets.yaml
   cargo vram estimate -m resnet18 --gpu a100-80gb   one model, another card
-  cargo vram estimate --set batch_size=64 --message-format json -o report.json")]
+  cargo vram estimate --set batch_size=64 --message-format json -o report.json
+  cargo vram estimate --archive-file zoo-vram.tar.zst --gpu h200")]
 pub(super) struct Estimate {
     #[command(flatten)]
     running: Running,
@@ -23,13 +24,15 @@ pub(super) struct Estimate {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
+    archive: Archive,
+    #[command(flatten)]
     packages: Packages,
 }
 
 impl Estimate {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
-        let prepared = pipeline::prepare(&self.packages, self.running.budgets.as_deref())?;
-        let folder = pipeline::scratch(&prepared.workspace)?;
+        let prepared = pipeline::prepare(&self.packages, self.archive.file(), self.running.budgets.as_deref())?;
+        let folder = prepared.source.scratch()?;
         let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
         let cases = cases::cases(&prepared, &models, &self.running, &self.inputs.values())?;
         let runs = pipeline::estimate(&prepared, &cases, &self.running, loudness, folder.path())?;

@@ -1,5 +1,6 @@
 //! The command line: one file a command, each of which parses, calls, renders, and tells how it ended.
 
+mod archive;
 mod cases;
 mod check;
 mod doctor;
@@ -11,12 +12,14 @@ mod list;
 mod options;
 mod pipeline;
 mod schema;
+mod source;
 mod terminal;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::archive::ArchiveError;
 use exit::Exit;
 use options::Loudness;
 
@@ -58,6 +61,7 @@ enum Command {
     List(list::List),
     Estimate(estimate::Estimate),
     Check(check::Check),
+    Archive(archive::Archive),
     Doctor(doctor::Doctor),
     Gpus(gpus::Gpus),
     Schema(schema::Schema),
@@ -70,6 +74,10 @@ type Stopped = miette::Report;
 /// asked for, and sometimes the machine.
 fn exit_of(stopped: &Stopped) -> Exit {
     let by_the_machine = matches!(stopped.downcast_ref(), Some(pipeline::Asked::File { .. }))
+        || matches!(
+            stopped.downcast_ref(),
+            Some(ArchiveError::Io { .. } | ArchiveError::InUse(_))
+        )
         || matches!(
             stopped.downcast_ref(),
             Some(crate::workspace::WorkspaceError::Cargo { .. })
@@ -120,6 +128,7 @@ pub fn main() -> ExitCode {
         Command::List(list) => list.run(loudness),
         Command::Estimate(estimate) => estimate.run(loudness),
         Command::Check(check) => check.run(loudness),
+        Command::Archive(archive) => archive.run(loudness),
         Command::Doctor(doctor) => doctor.run(loudness),
         Command::Gpus(gpus) => gpus.run(),
         Command::Schema(schema) => schema.run(),

@@ -120,6 +120,24 @@ impl Packages {
     }
 }
 
+/// Models that were built elsewhere.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Archive {
+    /// Run the models of this file, which `cargo vram archive` wrote: nothing is built, and the workspace is not looked
+    /// at
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "manifest_path", "workspace", "all", "exclude", "features", "all_features", "no_default_features", "target",
+        "locked", "offline", "config", "release", "cargo_profile",
+    ])]
+    archive_file: Option<Utf8PathBuf>,
+}
+
+impl Archive {
+    pub(crate) fn file(&self) -> Option<&camino::Utf8Path> {
+        self.archive_file.as_deref()
+    }
+}
+
 /// Which models, on which card, and how they are run.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Running {
