@@ -1,5 +1,7 @@
 //! Budgets for the GPU memory of Burn models.
 
+#[cfg(all(feature = "cli", unix))]
+pub mod archive;
 #[cfg(feature = "cli")]
 pub mod budget;
 pub mod bytes;

@@ -7,7 +7,7 @@ use super::source::{Position, Span, Spanned};
 use super::types::{Budgets, Limit, Limits, ModelBudget};
 use crate::bytes::Bytes;
 use crate::report::{Metric, Oom, Pass, Peak, Rule, Run, Status, Verdict};
-use words::{advice, assumed, ended_early, metric_name, pass_name, place, qualifier};
+use words::{advice, ended_early, metric_name, pass_name, place, qualifier};
 
 const METRICS: [Metric; 3] = [Metric::Live, Metric::Reserved, Metric::Process];
 
@@ -155,8 +155,8 @@ impl Judge<'_> {
         };
         let by = actual.saturating_sub(limit.value);
         let message = format!("{figure} {actual} is over its {kind} of {} by {by}", limit.value);
-        match assumed(self.run).filter(|_| metric == Metric::Process && status == Status::Fail) {
-            Some(assumed) => (Status::Warn, format!("{message}; {}", advice(self.run, assumed))),
+        match advice(self.run).filter(|_| metric == Metric::Process && status == Status::Fail) {
+            Some(advice) => (Status::Warn, format!("{message}; {advice}")),
             None => (status, message),
         }
     }

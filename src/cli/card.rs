@@ -1,5 +1,6 @@
 //! The real card that models are measured on: found, shown to be one, and taken for this measurement alone.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
@@ -10,8 +11,9 @@ use super::options::Loudness;
 use super::{Stopped, terminal};
 use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
-use crate::gpu::{self, DeviceError, DeviceLock, Libraries, Nvml, Profile, Profiles, SurveyError};
-use crate::report::{OtherProcess, Proof};
+use crate::gpu::{self, Device, DeviceError, DeviceLock, Libraries, Nvml, Profile, Profiles, SurveyError};
+use crate::recording::CardFacts;
+use crate::report::{Library, OtherProcess};
 use crate::run::Real;
 
 /// Which card is measured, and how.
@@ -44,17 +46,6 @@ pub(super) enum CardError {
         help("install the CUDA toolkit's NVRTC (package cuda-nvrtc), or put the folder of libnvrtc.so on LD_LIBRARY_PATH")
     )]
     NoNvrtc,
-    /// What poses as a card does not compute.
-    #[error("{0} is no real GPU: a kernel was to compute {1} and gave {2}")]
-    #[diagnostic(
-        code(card::not_real),
-        help("see which libcuda.so the loader finds (`cargo vram doctor`); `--estimate` does without a GPU")
-    )]
-    NotReal(String, u64, u64),
-    /// The proof could not be made.
-    #[error("nothing shows that {0} runs kernels: its driver answered no proof")]
-    #[diagnostic(code(card::no_proof), help("`cargo vram doctor` tells what is wrong with the driver or with NVRTC"))]
-    NoProof(String),
     /// Others use the card.
     #[error("the card {uuid} is in use by {}", list(others))]
     #[diagnostic(
@@ -101,11 +92,19 @@ fn list(others: &[OtherProcess]) -> String {
     others.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// What the driver says of the card, and of itself.
+struct Facts {
+    device: Device,
+    libcuda: Library,
+    libnvrtc: Option<Library>,
+}
+
 /// A real card, taken.
 pub(super) struct Taken {
     pub(super) real: Real,
     /// What it looks like, by its own driver's account.
     pub(super) profile: Profile,
+    facts: Facts,
     _lock: DeviceLock,
 }
 
@@ -118,6 +117,29 @@ impl Taken {
             "measured on {} ({}{limited}), {uuid}, driver {driver}",
             self.profile.name, self.profile.total.value
         )
+    }
+
+    /// What a recording says of the card.
+    pub(super) fn facts(&self) -> CardFacts {
+        let Facts {
+            device,
+            libcuda,
+            libnvrtc,
+        } = &self.facts;
+        let reported = self.profile.driver_config().into_iter();
+        let mut said: BTreeMap<String, String> = reported.map(|(key, value)| (key.to_owned(), value)).collect();
+        // What this program made of it is not what the driver said.
+        said.remove("available");
+        said.extend([("uuid".to_owned(), device.uuid.clone())]);
+        CardFacts {
+            gpu: self.profile.id.clone(),
+            driver: self.real.driver.clone(),
+            device: said,
+            libcuda: libcuda.clone(),
+            libnvrtc: libnvrtc.clone().unwrap_or_else(|| libcuda.clone()),
+            context: None,
+            modules: None,
+        }
     }
 }
 
@@ -155,11 +177,10 @@ fn taken(
         source,
     })?;
     let proven = gpu::survey(&driver.survey, &libraries, Some(seed()), Some(&device.uuid))?;
-    let proof = proven.proof.ok_or_else(|| CardError::NoProof(device.name.clone()))?;
-    let Proof { expected, computed, .. } = proof;
-    if computed != expected {
-        return Err(CardError::NotReal(device.name.clone(), expected, computed));
-    }
+    let proof = proven.proof.ok_or(SurveyError::NotReal {
+        expected: 0,
+        computed: None,
+    })?;
     let mut profile = profiles.of_device(&device);
     if let Some(limit) = limit {
         if limit > profile.total.value {
@@ -170,6 +191,11 @@ fn taken(
         }
         profile.total.value = limit;
     }
+    let facts = Facts {
+        device: device.clone(),
+        libcuda: proven.libcuda,
+        libnvrtc: proven.libnvrtc,
+    };
     let real = Real {
         driver: driver_version(libraries.libnvml.as_deref(), all.driver_version),
         uuid: device.uuid,
@@ -190,6 +216,7 @@ fn taken(
     Ok(Taken {
         real,
         profile,
+        facts,
         _lock: lock,
     })
 }
@@ -200,11 +227,10 @@ fn seed() -> u64 {
     now.map_or(1, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// As people know it, `580.82.07 (CUDA 13.0)`.
+/// As people know it, `580.82.07`; where nothing tells, the version of CUDA that it is for.
 fn driver_version(libnvml: Option<&Path>, cuda: (u32, u32)) -> String {
-    let cuda = format!("CUDA {}.{}", cuda.0, cuda.1);
     let known = Nvml::open(libnvml).ok().and_then(|nvml| nvml.driver_version());
-    known.map_or(cuda.clone(), |driver| format!("{driver} ({cuda})"))
+    known.unwrap_or_else(|| format!("{}.{}", cuda.0, cuda.1))
 }
 
 fn others(real: &Real) -> Vec<OtherProcess> {

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::card::{self, Measuring};
 use super::exit::{Exit, exit_codes};
-use super::options::{Loudness, Output, Packages, Running};
+use super::options::{Archive, Loudness, Output, Packages, Running};
 use super::{Stopped, cases, pipeline};
 use crate::budget::{self, DeclaredModel};
 use crate::gpu::{self, Profile};
@@ -28,6 +28,7 @@ Examples:
   cargo vram check --partition hash:1/4    a quarter of the models, for a matrix of jobs
   cargo vram check --message-format json -o report.json
   cargo vram check --measure               on a GPU, or not at all
+  cargo vram check --archive-file zoo-vram.tar.zst   without Rust and without the source
 
 ", exit_codes!()))]
 pub(super) struct Check {
@@ -50,6 +51,8 @@ pub(super) struct Check {
     #[arg(long = "set", hide = true)]
     set: Vec<String>,
     #[command(flatten)]
+    archive: Archive,
+    #[command(flatten)]
     packages: Packages,
 }
 
@@ -70,20 +73,21 @@ impl Check {
         }
         // A card that is there and cannot be used must never turn into a silent estimate.
         let measures = self.measure || (!self.estimate && gpu::device_node().is_some());
-        let prepared = pipeline::prepare(&self.packages, self.running.budgets.as_deref())?;
+        let prepared = pipeline::prepare(&self.packages, self.archive.file(), self.running.budgets.as_deref())?;
         let Some(budgets) = &prepared.budgets else {
-            return Err(pipeline::Asked::NoBudgets(prepared.workspace.root().join(&prepared.budgets_name)).into());
+            return Err(prepared.source.no_budgets().into());
         };
-        let driver = pipeline::driver(&prepared)?;
+        let driver = prepared.source.driver()?;
         let taken = measures
             .then(|| card::take(&self.measuring, None, &driver, &prepared.profiles, loudness))
             .transpose()?;
-        let folder = pipeline::scratch(&prepared.workspace, self.running.keep.as_deref())?;
+        let folder = prepared.source.scratch(self.running.keep.as_deref())?;
         let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
         // Where a target could not be built or asked, a budget's model may well be in it.
-        let whole = prepared.workspace.is_whole() && models.problems.is_empty() && self.running.model.is_empty();
+        let whole = prepared.source.is_whole() && models.problems.is_empty() && self.running.model.is_empty();
         let declared: Vec<_> = models.declared.iter().map(|model| declared(model, None)).collect();
         budgets.check_models(&declared, whole)?;
+        let recordings = pipeline::recordings(&self.running)?;
         let declared_card = cases::declared_card(&prepared, &self.running)?;
         let of = |card: &Profile| cases::cases(&prepared, &models, &self.running, &BTreeMap::new(), card);
         let mut estimated = of(declared_card)?;
@@ -99,10 +103,12 @@ impl Check {
             if taken.profile.id != declared_card.id {
                 estimated.extend(of(prepared.profiles.find(&taken.profile.id).unwrap_or(&taken.profile))?);
             }
+            // With the same choices of autotune, what is left between the two is a mistake of one.
             let on = pipeline::On {
                 driver: &driver,
                 hardware: Hardware::Real(taken.real),
                 repeat: 1,
+                recordings: recordings.clone(),
                 folder: folder.path().join("measure"),
             };
             runs.extend(pipeline::run(&measured, &self.running, on, loudness).0);
@@ -113,6 +119,7 @@ impl Check {
             driver: &driver,
             hardware: Hardware::Virtual,
             repeat: 1,
+            recordings: recordings.clone(),
             folder: folder.path().join("estimate"),
         };
         runs.extend(pipeline::run(&estimated, &self.running, on, loudness).0);

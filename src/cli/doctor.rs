@@ -8,7 +8,6 @@ use clap::Args;
 use super::exit::Exit;
 use super::options::{Loudness, Packages};
 use super::{Stopped, pipeline, terminal};
-use crate::driver;
 use crate::workspace;
 
 /// Tell what is here, and what to do about what is missing
@@ -29,9 +28,9 @@ use Finding::{Fail, Pass, Warn};
 impl Doctor {
     pub(super) fn run(&self, _: Loudness) -> Result<Exit, Stopped> {
         let mut findings = vec![host(), program("rustc", "RUSTC"), program("cargo", "CARGO"), gpu()];
-        match pipeline::prepare(&self.packages, None) {
+        match pipeline::prepare(&self.packages, None, None) {
             Ok(prepared) => {
-                findings.push(Pass(format!("workspace: {}", prepared.workspace.root())));
+                findings.push(Pass(format!("workspace: {}", prepared.source.root())));
                 findings.push(match &prepared.budgets {
                     Some(budgets) => Pass(format!("{}: {} budgets", prepared.budgets_name, budgets.models.len())),
                     None => Warn(
@@ -39,7 +38,8 @@ impl Doctor {
                         "`cargo vram init` writes a first one".to_owned(),
                     ),
                 });
-                let (targets, problems) = workspace::declared_targets(&prepared.workspace);
+                let workspace = prepared.source.workspace();
+                let (targets, problems) = workspace.map(workspace::declared_targets).unwrap_or_default();
                 for target in &targets {
                     findings.push(Pass(format!(
                         "{}: target `{}`, Burn {}",
@@ -55,11 +55,9 @@ impl Doctor {
                 for problem in problems {
                     findings.push(Fail(problem.message, problem.help.unwrap_or_default()));
                 }
-                let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-                let folder = prepared.workspace.target_directory().as_std_path();
-                findings.push(match driver::build(Path::new(&rustc), None, folder) {
+                findings.push(match prepared.source.driver() {
                     Ok(driver) => Pass(format!("virtual driver: {}", driver.library.display())),
-                    Err(error) => Fail(format!("virtual driver: {error}"), help(&error)),
+                    Err(error) => Fail(format!("virtual driver: {error}"), help(&*error)),
                 });
             }
             Err(error) => findings.push(Fail(error.to_string(), help(&*error))),

@@ -1,5 +1,6 @@
 //! The command line: one file a command, each of which parses, calls, renders, and tells how it ended.
 
+mod archive;
 mod card;
 mod cases;
 mod check;
@@ -13,12 +14,14 @@ mod measure;
 mod options;
 mod pipeline;
 mod schema;
+mod source;
 mod terminal;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::archive::ArchiveError;
 use exit::Exit;
 use options::Loudness;
 
@@ -62,6 +65,7 @@ enum Command {
     Estimate(estimate::Estimate),
     Measure(measure::Measure),
     Check(check::Check),
+    Archive(archive::Archive),
     Doctor(doctor::Doctor),
     Gpus(gpus::Gpus),
     Schema(schema::Schema),
@@ -74,6 +78,10 @@ type Stopped = miette::Report;
 /// asked for, and sometimes the machine.
 fn exit_of(stopped: &Stopped) -> Exit {
     let by_the_machine = matches!(stopped.downcast_ref(), Some(pipeline::Asked::File { .. }))
+        || matches!(
+            stopped.downcast_ref(),
+            Some(ArchiveError::Io { .. } | ArchiveError::InUse(_))
+        )
         || matches!(
             stopped.downcast_ref(),
             Some(crate::workspace::WorkspaceError::Cargo { .. })
@@ -126,6 +134,7 @@ pub fn main() -> ExitCode {
         Command::Estimate(estimate) => estimate.run(loudness),
         Command::Measure(measure) => measure.run(loudness),
         Command::Check(check) => check.run(loudness),
+        Command::Archive(archive) => archive.run(loudness),
         Command::Doctor(doctor) => doctor.run(loudness),
         Command::Gpus(gpus) => gpus.run(),
         Command::Schema(schema) => schema.run(),

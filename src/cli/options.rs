@@ -122,6 +122,24 @@ impl Packages {
     }
 }
 
+/// Models that were built elsewhere.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Archive {
+    /// Run the models of this file, which `cargo vram archive` wrote: nothing is built, and the workspace is not looked
+    /// at
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "manifest_path", "workspace", "all", "exclude", "features", "all_features", "no_default_features", "target",
+        "locked", "offline", "config", "release", "cargo_profile",
+    ])]
+    archive_file: Option<Utf8PathBuf>,
+}
+
+impl Archive {
+    pub(crate) fn file(&self) -> Option<&camino::Utf8Path> {
+        self.archive_file.as_deref()
+    }
+}
+
 /// Which models, on which card, and how they are run.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Running {
@@ -156,6 +174,10 @@ pub(crate) struct Running {
     /// Replay the choices of autotune in this folder, and leave the cold pass out
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub(crate) plan: Option<std::path::PathBuf>,
+    /// Replay what autotune chose on real cards, from the recordings in this folder; those that come with this program
+    /// are known anyway
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) recordings: Option<Utf8PathBuf>,
     /// Keep each process's files in this folder: what it was told, what it said, and the driver's record of every
     /// allocation; for a bug report
     #[arg(long, value_name = "FOLDER")]

@@ -50,7 +50,7 @@ pub(super) fn ended_early(run: &Run) -> Option<String> {
 }
 
 /// The part of an estimated process figure that nobody has measured or stated; nothing in a measurement.
-pub(super) fn assumed(run: &Run) -> Option<&'static str> {
+fn assumed(run: &Run) -> Option<&'static str> {
     if run.mode == Mode::Measure {
         return None;
     }
@@ -95,13 +95,12 @@ pub(super) fn qualifier(run: &Run, metric: Metric) -> String {
     })
 }
 
-/// What makes a judgement possible that only warns.
-pub(super) fn advice(run: &Run, assumed: &str) -> String {
+/// What makes a judgement possible that only warns: absent where the context is known. Loaded kernels are assumed on every
+/// card, and take little beside it.
+pub(super) fn advice(run: &Run) -> Option<String> {
+    assumed(run).filter(|assumed| assumed.starts_with("context"))?;
     let gpu = &run.gpu.id;
-    let state = match assumed {
-        "context" => ", or state its `context:` in gpu_profiles",
-        "context and modules" => " (a `context:` in gpu_profiles would leave the modules assumed)",
-        _ => "",
-    };
-    format!("only a warning, because nobody has measured its {assumed} on `{gpu}`: measure there{state}")
+    Some(format!(
+        "only a warning, because nobody has measured its context on `{gpu}`: measure there, or state its `context:` in gpu_profiles"
+    ))
 }
