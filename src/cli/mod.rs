@@ -11,6 +11,7 @@ mod list;
 mod options;
 mod pipeline;
 mod schema;
+mod survey;
 mod terminal;
 
 use std::process::ExitCode;
