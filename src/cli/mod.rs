@@ -15,6 +15,7 @@ mod options;
 mod pipeline;
 mod schema;
 mod source;
+mod survey;
 mod terminal;
 
 use std::process::ExitCode;

@@ -2,18 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
 
-use miette::IntoDiagnostic;
 use serde::Serialize;
 
 use super::{Card, card};
 use crate::bytes::Bytes;
 use crate::cli::exit::Exit;
 use crate::cli::options::{Format, Output};
-use crate::cli::{Stopped, pipeline, terminal};
-use crate::driver;
-use crate::gpu::{Device, Libraries, Limits, Profile, Profiles, Survey, survey};
+use crate::cli::{Stopped, pipeline, survey, terminal};
+use crate::gpu::{self, Device, Libraries, Limits, Profile, Profiles, Survey};
 use crate::report::Library;
 use crate::workspace::{Selection, Workspace};
 
@@ -64,8 +61,12 @@ struct Described<'a> {
 
 /// Lists the cards. Where there is none that can be used, says why and what to do.
 pub(super) fn run(profiles: &Profiles, output: &Output) -> Result<Exit, Stopped> {
-    let (program, _folder) = survey_program()?;
-    let survey = match survey(&program, &Libraries::find(), None, None) {
+    let workspace = Workspace::load(&Selection::default()).ok();
+    let target_folder = workspace
+        .as_ref()
+        .map(|workspace| workspace.target_directory().as_std_path());
+    let built = survey::built(target_folder)?;
+    let survey = match gpu::survey(&built.library.survey, &Libraries::find(), None, None) {
         Ok(survey) => survey,
         Err(error) => {
             terminal::complain(&error.into());
@@ -79,20 +80,6 @@ pub(super) fn run(profiles: &Profiles, output: &Output) -> Result<Exit, Stopped>
     };
     pipeline::put(&text, output.output.as_deref())?;
     Ok(Exit::Success)
-}
-
-/// The program that asks the driver, built in the workspace's target folder or, outside of a workspace, in a folder that
-/// goes when it is dropped.
-fn survey_program() -> Result<(PathBuf, Option<tempfile::TempDir>), Stopped> {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let build = |folder: &Path| driver::build(Path::new(&rustc), None, folder).map(|built| built.survey);
-    match Workspace::load(&Selection::default()) {
-        Ok(workspace) => Ok((build(workspace.target_directory().as_std_path())?, None)),
-        Err(_) => {
-            let folder = tempfile::tempdir().into_diagnostic()?;
-            Ok((build(folder.path())?, Some(folder)))
-        }
-    }
 }
 
 fn describe<'a>(profiles: &Profiles, survey: &'a Survey) -> Vec<Described<'a>> {
