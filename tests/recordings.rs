@@ -48,7 +48,6 @@ fn estimate(measured: &Run) -> Run {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that compared nothing must say so")]
 fn every_recording_agrees_with_todays_estimate() {
     let recordings = Recordings::load(&recordings_folder()).unwrap();
     let mut compared = 0;
@@ -336,8 +335,7 @@ fn every_model_of_the_zoo_is_recorded() {
 }
 
 #[test]
-fn the_table_of_a_recording_needs_no_more_than_the_report_has() {
-    // The names that the script asks for are those of the report.
+fn the_names_that_the_recording_script_asks_for_are_those_of_the_report() {
     let run = serde_json::to_value(by_hand(Mode::Measure, 1, 2, 3)).unwrap();
     for path in [
         "/gpu/id",
