@@ -67,6 +67,13 @@ impl Entry {
         }
     }
 
+    /// The name of the candidate that was chosen.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        // One that ran, which is checked wherever an entry comes from.
+        self.tuned.name_of(self.tuned.fastest).unwrap_or_default()
+    }
+
     fn order(&self) -> (&str, &str, &str, &RunIdentity) {
         (&self.module, &self.text, &self.tuned.checksum, &self.run)
     }

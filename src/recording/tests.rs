@@ -298,7 +298,8 @@ fn a_damaged_file_is_an_error_with_its_line() {
         let kept = text.lines().enumerate().filter(|(at, _)| keep(at + 1));
         kept.map(|(_, line)| format!("{line}\n")).collect()
     };
-    let cases: [(&str, &dyn Fn(&str) -> String, &str); 14] = [
+    type Change<'a> = &'a dyn Fn(&str) -> String;
+    let cases: [(&str, Change<'_>, &str); 14] = [
         (
             "autotune.jsonl",
             &replace("{\"version\":1}", "{\"version\":2}"),

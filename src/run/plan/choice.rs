@@ -42,36 +42,34 @@ pub(super) fn choose(module: &str, here: &Tuned, known: Option<Known<'_>>) -> Ch
         .iter()
         .filter(|entry| entry.tuned.checksum == here.checksum)
         .collect();
-    let same: Vec<&Entry> = entries.iter().copied().filter(|entry| entry.text == text).collect();
     let votes = Votes::of(&entries);
-    let mut nearest: Vec<_> = entries
-        .iter()
+    let (mut same, others): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| entry.text == text);
+    same.sort_by_key(|entry| votes.rank(entry, known));
+    // What ran on the card for this very key needs no proof here, where Burn may not have come as far as to try it.
+    let not_failed_here = |entry: &&&Entry| !here.failed(entry.tuned.fastest, entry.name());
+    if let Some(entry) = same.iter().find(not_failed_here) {
+        return Choice {
+            index: entry.tuned.fastest,
+            basis: Basis::Recorded,
+        };
+    }
+    let mut nearest: Vec<_> = others
+        .into_iter()
         .filter_map(|entry| {
             let far = distance(&entry.tuned.key, &here.key)?;
-            Some(((far, entry.text.as_str(), votes.rank(entry, known)), *entry))
+            Some(((far, entry.text.as_str(), votes.rank(entry, known)), entry))
         })
         .collect();
     nearest.sort_by_key(|(order, _)| *order);
-    for (_, entry) in nearest {
+    let usable = |entry: &Entry| {
         let index = entry.tuned.fastest;
-        let Some(name) = entry.tuned.name_of(index) else {
-            continue;
+        here.name_of(index).is_some() && !failed_on_card(&same, index, entry.name())
+    };
+    if let Some((_, entry)) = nearest.into_iter().find(|(_, entry)| usable(entry)) {
+        return Choice {
+            index: entry.tuned.fastest,
+            basis: Basis::Nearest,
         };
-        let ran_here = here.name_of(index).is_some();
-        if entry.text == text {
-            // What ran on the card for this very key needs no proof here, where Burn may not have come as far as to try it.
-            if ran_here || here.skipped(name) {
-                return Choice {
-                    index,
-                    basis: Basis::Recorded,
-                };
-            }
-        } else if ran_here && !failed_on_card(&same, index, name) {
-            return Choice {
-                index,
-                basis: Basis::Nearest,
-            };
-        }
     }
     let assumed = here
         .succeeded()
@@ -110,18 +108,21 @@ fn failed_on_card(same: &[&Entry], index: usize, name: &str) -> bool {
         && same.iter().all(|entry| entry.tuned.name_of(index).is_none())
 }
 
-/// One choice for each recorded key: module, and the entry that goes first. Keys that were recorded with several sets of
-/// candidates are left out, since which set is met is not known.
-pub(super) fn all(known: Known<'_>) -> Vec<(&str, &Tuned)> {
+/// For each recorded key the entry that goes first. Keys that were recorded with several sets of candidates are left out,
+/// since which set is met is not known.
+pub(super) fn all(known: Known<'_>) -> Vec<&Entry> {
     let entries = known.recording.entries();
     entries
         .chunk_by(|one, other| (&one.module, &one.text) == (&other.module, &other.text))
         .filter_map(|same| {
             let same: Vec<&Entry> = same.iter().collect();
             let votes = Votes::of(&same);
-            let first = same.iter().min_by_key(|entry| votes.rank(entry, Some(known)))?;
+            let first = same
+                .iter()
+                .copied()
+                .min_by_key(|entry| votes.rank(entry, Some(known)))?;
             let one_set = same.iter().all(|entry| entry.tuned.checksum == first.tuned.checksum);
-            one_set.then_some((first.module.as_str(), &first.tuned))
+            one_set.then_some(first)
         })
         .collect()
 }

@@ -51,12 +51,12 @@ pub fn write(from: &Path, to: &Path, known: Option<Known<'_>>) -> std::io::Resul
         }
     }
     let folders: BTreeSet<&PathBuf> = met.keys().map(|(folder, _)| folder).collect();
-    for (module, tuned) in known.into_iter().flat_map(choice::all) {
+    for entry in known.into_iter().flat_map(choice::all) {
         for folder in &folders {
-            let keys = met.get(&((*folder).clone(), module.to_owned()));
-            if !keys.is_some_and(|keys| keys.contains(&canonical(&tuned.key))) {
-                let lines = plan.entry(TuneFile::path_in(folder, module)).or_default();
-                push(lines, &tuned.planned(tuned.fastest));
+            let keys = met.get(&((*folder).clone(), entry.module.clone()));
+            if !keys.is_some_and(|keys| keys.contains(&entry.text)) {
+                let lines = plan.entry(TuneFile::path_in(folder, &entry.module)).or_default();
+                push(lines, &entry.tuned.planned(entry.tuned.fastest));
             }
         }
     }

@@ -10,8 +10,11 @@ use crate::report::Run;
 
 const DEVICE: &str = "autotune/0.10.0/device-0-0-cuda";
 
+/// The files that the cold pass of a run left behind.
+type Files<'a> = &'a [(&'a str, &'a [Tuned])];
+
 /// A recording in which each run chose as told.
-fn recording(runs: &[(Run, &[(&str, &[Tuned])])]) -> Recording {
+fn recording(runs: &[(Run, Files<'_>)]) -> Recording {
     let dir = tempfile::tempdir().unwrap();
     for (run, files) in runs {
         let cold = tempfile::tempdir().unwrap();
