@@ -8,9 +8,9 @@ mod common;
 use std::process::Output;
 
 use cargo_vram::bytes::Bytes;
-use cargo_vram::gpu::Profiles;
+use cargo_vram::driver;
 use cargo_vram::report::{Metric, Mode, Obtained, ProcessOf, Report, Rule, Run, Status, Tuning};
-use common::card::{CardFolder, card_folder};
+use common::card::{CardFolder, builtin, card_folder, show};
 use common::run;
 
 /// What a context of the posing card takes, and each of its modules.
@@ -19,13 +19,8 @@ const MODULE: u64 = 65_536;
 
 /// A card that looks like a built-in one, with more to say of it.
 fn card(id: &str, more: &str) -> CardFolder {
-    let profiles = Profiles::builtin().unwrap();
-    let profile = profiles.get(id).unwrap();
-    let mut config = format!("context={CONTEXT}\nmodule_each={MODULE}\n");
-    for (key, value) in profile.driver_config() {
-        config.push_str(&format!("{key}={value}\n"));
-    }
-    card_folder(&(config + more))
+    let context = format!("context={CONTEXT}\nmodule_each={MODULE}\n");
+    card_folder(&(builtin(id) + &context + more))
 }
 
 /// Runs the tool with that card in the machine.
@@ -61,7 +56,7 @@ fn a_measurement_says_what_it_was_made_with_and_proves_it() {
         let measurement = run.measurement.as_ref().unwrap();
         assert!(measurement.uuid.starts_with("GPU-"), "{measurement:?}");
         assert_eq!(measurement.proof.computed, measurement.proof.expected);
-        let folder = card.path().canonicalize().unwrap();
+        let folder = card.path.canonicalize().unwrap();
         assert!(measurement.libcuda.path.starts_with(folder.to_str().unwrap()), "{measurement:?}");
         assert!(measurement.libnvrtc.path.starts_with(folder.to_str().unwrap()), "{measurement:?}");
         assert_eq!(measurement.libcuda.version, "13.0");
@@ -141,7 +136,7 @@ fn where_nvml_shows_no_processes_the_device_is_looked_at() {
 #[test]
 fn without_nvml_process_is_not_measured_and_nothing_is_made_up() {
     let card = card("l4", "");
-    std::fs::remove_file(card.path().join("libnvidia-ml.so.1")).unwrap();
+    std::fs::remove_file(card.path.join("libnvidia-ml.so.1")).unwrap();
     let (report, _) = measured(&card, &["-m", "transformer_inference"]);
     let run = &report.runs[0];
     assert_eq!(run.peaks.warm.process, None);
@@ -224,10 +219,20 @@ fn a_card_is_chosen_by_number_or_by_uuid() {
 #[test]
 fn what_runs_no_kernels_is_no_card() {
     // The driver as it is shipped, which does not pose.
-    let card = common::card::unposing_folder();
-    let refused = output(&card, &["measure", "-p", "zoo"]);
+    let folder = tempfile::tempdir().unwrap();
+    let driver = driver::build(std::path::Path::new("rustc"), None, &common::target_folder()).unwrap();
+    for name in ["libcuda.so.1", "libnvrtc.so.13"] {
+        std::fs::copy(&driver.library, folder.path().join(name)).unwrap();
+    }
+    let config = folder.path().join("driver.conf");
+    let record = folder.path().join("driver.log");
+    std::fs::write(&config, format!("mode=virtual\nrecord={}\n{}", record.display(), builtin("l4"))).unwrap();
+    let mut command = common::vram(&["measure", "-p", "zoo"]);
+    show(&mut command, folder.path());
+    command.env(driver::CONFIG_VARIABLE, &config);
+    let refused = command.output().unwrap();
     assert_eq!(refused.status.code(), Some(101), "{}", text(&refused));
-    assert!(text(&refused).contains("is no real GPU"), "{}", text(&refused));
+    assert!(text(&refused).contains("no GPU that runs kernels"), "{}", text(&refused));
 }
 
 #[test]
