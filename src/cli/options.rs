@@ -127,8 +127,9 @@ impl Packages {
 pub(crate) struct Archive {
     /// Run the models of this file, which `cargo vram archive` wrote: nothing is built, and the workspace is not looked
     /// at
+    // `PATH` is what clap-cargo calls --manifest-path.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "manifest_path", "workspace", "all", "exclude", "features", "all_features", "no_default_features", "target",
+        "PATH", "workspace", "all", "exclude", "features", "all_features", "no_default_features", "target",
         "locked", "offline", "config", "release", "cargo_profile",
     ])]
     archive_file: Option<Utf8PathBuf>,
