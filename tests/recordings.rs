@@ -1,5 +1,5 @@
 //! Estimates agree with what was recorded on real cards; and the means to record and to compare do what they say.
-#![cfg(feature = "cli")]
+#![cfg(all(feature = "cli", unix))]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
