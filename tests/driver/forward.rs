@@ -279,6 +279,15 @@ fn a_function_of_no_known_address_is_replaced_where_it_must_be() {
 }
 
 #[test]
+fn memory_that_came_from_nowhere_is_told_when_it_goes() {
+    let ran = forwarded_to_echo().passes("unknown-address");
+    let error = ran.only("error");
+    assert_eq!((error.text("function"), error.number("code")), ("cuMemFree_v2", 0));
+    assert_eq!(error.text("detail"), "unknown_address");
+    assert_eq!(ran.all("free").count(), 0);
+}
+
+#[test]
 fn nothing_behind_a_binary_image_is_read() {
     let ran = forwarded_to_echo().passes("binary-image");
     let module = ran.only("module");
