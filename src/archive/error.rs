@@ -44,16 +44,13 @@ pub enum ArchiveError {
     NoModels,
     /// An executable that does not run where models do.
     #[error("{} is no program for Linux with glibc on x86-64 or aarch64", .0.display())]
-    #[diagnostic(
-        code(archive::not_a_program),
-        help("models run there alone: build them for such a target (--target)")
-    )]
+    #[diagnostic(code(archive::not_a_program), help("models run there alone: build them there"))]
     NotAProgram(PathBuf),
     /// Programs for two kinds of machine.
     #[error("{} is built for {other}, and the rest for {target}", path.display())]
     #[diagnostic(
         code(archive::two_targets),
-        help("an archive is for one kind of machine: pass --target to have all built for it")
+        help("an archive is for one kind of machine: build all of it for one target")
     )]
     TwoTargets {
         /// The program.
@@ -204,7 +201,7 @@ pub enum Refusal {
     #[error("it was made for {}, and this machine is {here}", target.escape_debug())]
     #[diagnostic(
         code(archive::target),
-        help("make one for this machine: `cargo vram archive --target {here}`")
+        help("make one on a machine of this kind: `cargo vram archive` runs what it packs, to ask for its models")
     )]
     Target {
         /// What it is for.

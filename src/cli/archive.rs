@@ -22,7 +22,7 @@ use crate::report::human;
 Examples:
   cargo vram archive                                  ./FOLDER-vram.tar.zst, by the name of the workspace's folder
   cargo vram archive --release -o models.tar.zst
-  cargo vram archive -p my-models --target aarch64-unknown-linux-gnu
+  cargo vram archive -p my-models --budgets ci/budgets.yaml
 and then, elsewhere:
   cargo vram check --archive-file models.tar.zst --partition hash:1/4")]
 pub(super) struct Archive {

@@ -1,4 +1,5 @@
 //! Small archives of fake models, and the same with something wrong in them.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,24 +41,37 @@ fn main() {
 }
 "##;
 
-/// A small program, compiled once a run of the tests.
+/// A small program, compiled unless it is there already.
 fn program(slot: &'static OnceLock<PathBuf>, name: &str, source: &str, options: &[&str]) -> &'static Path {
     slot.get_or_init(|| {
-        // Of this process alone: another one may be running a file of that name.
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("archive-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let (file, program) = (folder.join(format!("{name}.rs")), folder.join(name));
-        std::fs::write(&file, source).unwrap();
-        let rustc = Command::new("rustc")
-            .args(["--edition", "2024"])
-            .args(options)
-            .arg("-o")
-            .args([&program, &file])
-            .status()
-            .unwrap();
-        assert!(rustc.success());
+        let hash = hash(format!("{source} {options:?}").as_bytes());
+        let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let folder = parent.join(format!("archive-{}", &hash[..16]));
+        let program = folder.join(name);
+        if !program.exists() {
+            // Several tests may make it at once; each moves a whole one there.
+            let scratch = tempfile::tempdir_in(parent).unwrap();
+            let file = scratch.path().join(format!("{name}.rs"));
+            std::fs::write(&file, source).unwrap();
+            let rustc = Command::new("rustc")
+                .args(["--edition", "2024"])
+                .args(options)
+                .arg("-o")
+                .args([&scratch.path().join(name), &file])
+                .status()
+                .unwrap();
+            assert!(rustc.success());
+            let moved = std::fs::rename(scratch.path(), &folder);
+            assert!(moved.is_ok() || program.exists(), "{moved:?}");
+        }
         program
     })
+}
+
+fn hash(bytes: &[u8]) -> String {
+    use sha2::{Digest, Sha256};
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(crate) fn tiny() -> &'static Path {
@@ -248,8 +262,7 @@ impl Entries {
 
     /// Adds a file that the manifest names, too.
     pub(crate) fn add(&mut self, path: &str, data: &[u8]) {
-        use sha2::{Digest, Sha256};
-        let hash: String = Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = hash(data);
         self.manifest(|manifest| {
             let file = serde_json::json!({ "path": path, "bytes": data.len(), "sha256": hash });
             manifest["files"].as_array_mut().unwrap().push(file);
