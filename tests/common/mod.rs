@@ -1,6 +1,9 @@
 //! What the end-to-end tests have in common: the binary, its target folder, and its report.
 #![allow(dead_code, reason = "each test uses a part")]
 
+#[cfg(target_os = "linux")]
+pub(crate) mod card;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -34,7 +34,10 @@ fn main() {
         exit(USAGE);
     };
     let code = match survey(&asked, &mut facts) {
-        Ok(()) => 0,
+        Ok(()) => {
+            facts.write("end");
+            0
+        }
         Err(failure) => {
             facts.failure(&failure);
             1

@@ -1,0 +1,174 @@
+//! A card without a card: a folder with a virtual driver that poses as the real libcuda and libnvrtc (the driver's own
+//! source, compiled with `--cfg posing`) and a virtual NVML, for a process that looks for the real ones.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use cargo_vram::bytes::Bytes;
+use cargo_vram::gpu::{DEV_VARIABLE, Profiles};
+use sha2::{Digest, Sha256};
+
+/// A card in a folder, as long as this is held.
+pub(crate) struct CardFolder {
+    /// The folder, to be put first on `LD_LIBRARY_PATH`.
+    pub(crate) path: PathBuf,
+    /// The configuration of driver and NVML, which is read anew by each process.
+    pub(crate) config: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+/// A card that is as `config` says, in lines of `key=value`: the keys of the virtual driver, and those of the virtual NVML.
+/// The record of each process is in `{pid}.log` beside the configuration.
+pub(crate) fn card_folder(config: &str) -> CardFolder {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    let built = libraries();
+    // By the unversioned names too: a program asks for those first, wherever they are.
+    for (library, names) in [
+        (
+            "cuda",
+            &["libcuda.so", "libcuda.so.1", "libnvrtc.so", "libnvrtc.so.13"][..],
+        ),
+        ("nvml", &["libnvidia-ml.so.1"]),
+    ] {
+        for name in names {
+            std::os::unix::fs::symlink(built.join(library), path.join(name)).unwrap();
+        }
+    }
+    for file in [
+        "dev/nvidiactl",
+        "toolkit/include/cuda_runtime.h",
+        "toolkit/include/cuda_fp16.h",
+    ] {
+        std::fs::create_dir_all(path.join(file).parent().unwrap()).unwrap();
+        std::fs::write(path.join(file), "").unwrap();
+    }
+    let card = CardFolder {
+        config: path.join("card.conf"),
+        path,
+        folder,
+    };
+    card.configure(config);
+    card
+}
+
+/// The configuration of a built-in card: driver and NVML show it as the profile says.
+pub(crate) fn builtin(id: &str) -> String {
+    let profiles = Profiles::builtin().unwrap();
+    let profile = profiles.get(id).unwrap();
+    let lines = profile
+        .driver_config()
+        .into_iter()
+        .map(|(key, value)| format!("{key}={value}\n"));
+    let Bytes(context) = profile.context.value;
+    lines.chain([format!("context={context}\n")]).collect()
+}
+
+impl CardFolder {
+    /// What is true of the card from now on.
+    pub(crate) fn configure(&self, config: &str) {
+        let record = self.path.join("{pid}.log");
+        // As the virtual NVML has them.
+        let uuids: Vec<_> = (0..16).map(uuid).collect();
+        let always = format!("mode=virtual\nrecord={}\nuuid={}\n", record.display(), uuids.join(","));
+        let new = self.path.join("card.conf.new");
+        std::fs::write(&new, always + config).unwrap();
+        std::fs::rename(new, &self.config).unwrap();
+    }
+
+    /// Makes a command see this card, and no other.
+    pub(crate) fn apply(&self, command: &mut Command) {
+        assert!(self.folder.path().exists());
+        show(command, &self.path);
+        command.env("CARGO_VRAM_POSING_CONFIG", &self.config);
+    }
+}
+
+/// The id of a card of the folder.
+pub(crate) fn uuid(ordinal: usize) -> String {
+    format!("GPU-7672616d-0000-0001-0000-{ordinal:012x}")
+}
+
+/// Makes a command look for CUDA in a folder first, and take it for granted that there is a card.
+pub(crate) fn show(command: &mut Command, folder: &Path) {
+    let mut path = folder.as_os_str().to_owned();
+    if let Some(rest) = std::env::var_os("LD_LIBRARY_PATH").filter(|rest| !rest.is_empty()) {
+        path.push(":");
+        path.push(rest);
+    }
+    command
+        .env("LD_LIBRARY_PATH", path)
+        .env(DEV_VARIABLE, folder.join("dev"))
+        .env("CUDA_PATH", folder.join("toolkit"))
+        .env_remove("CUDA_VISIBLE_DEVICES");
+}
+
+/// Makes a command see no card, on a machine that may have one.
+pub(crate) fn hide(command: &mut Command) {
+    command.env(DEV_VARIABLE, "/nonexistent");
+}
+
+/// The folder with both libraries, compiled once for all test programs.
+fn libraries() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let sources = ["src/driver/source", "fixtures/virtual-nvml/src"].map(|folder| super::root().join(folder));
+        let mut hash = Sha256::new();
+        for source in &sources {
+            let mut files: Vec<_> = std::fs::read_dir(source)
+                .unwrap()
+                .map(|file| file.unwrap().path())
+                .collect();
+            files.sort();
+            for file in files {
+                hash.update(std::fs::read(file).unwrap());
+            }
+        }
+        hash.update(Command::new(rustc()).arg("-vV").output().unwrap().stdout);
+        let key: String = hash
+            .finalize()
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let parent = super::target_folder().join("vram/card");
+        std::fs::create_dir_all(&parent).unwrap();
+        let lock = File::create(parent.join("lock")).unwrap();
+        lock.lock().unwrap();
+        let folder = parent.join(key);
+        if !folder.exists() {
+            let scratch = tempfile::tempdir_in(&parent).unwrap();
+            let [driver, nvml] = sources.map(|source| source.join("lib.rs"));
+            let posing = ["--cfg", "posing", "-C", "panic=abort", "-C", "link-arg=-Wl,-Bsymbolic"];
+            compile(&driver, &scratch.path().join("cuda"), &posing);
+            compile(&nvml, &scratch.path().join("nvml"), &[]);
+            std::fs::rename(scratch.keep(), &folder).unwrap();
+        }
+        folder
+    })
+}
+
+/// Compiles a shared library with nothing but the compiler.
+pub(crate) fn compile(source: &Path, library: &Path, options: &[&str]) {
+    let output = Command::new(rustc())
+        .args([
+            "--crate-type",
+            "cdylib",
+            "--edition",
+            "2024",
+            "-O",
+            "--cap-lints",
+            "allow",
+        ])
+        .args(options)
+        .args([Path::new("-o"), library, source])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn rustc() -> std::ffi::OsString {
+    std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())
+}
