@@ -39,7 +39,11 @@ fn read_configuration() -> u8 {
     let mut ways = READ;
     if let Some(config) = context::configured() {
         ways |= if config.forward.is_some() { FORWARD } else { 0 };
-        ways |= if config.injection.is_some() { INJECT } else { 0 };
+        ways |= if config.injection.is_some() {
+            INJECT
+        } else {
+            0
+        };
     }
     WAYS.store(ways, Ordering::Relaxed);
     ways

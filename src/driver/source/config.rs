@@ -112,7 +112,11 @@ impl Config {
             forward,
             injection,
             #[cfg(posing)]
-            uuids: values.text("uuid", "").split(',').map(str::to_owned).collect(),
+            uuids: values
+                .text("uuid", "")
+                .split(',')
+                .map(str::to_owned)
+                .collect(),
             name: values.text("name", "Virtual GPU").to_owned(),
             devices: values.number("devices", 1).clamp(0, MAX_DEVICES),
             total,

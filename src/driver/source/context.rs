@@ -55,7 +55,9 @@ impl Stack {
 /// The card, once `cuInit` was called.
 #[inline]
 pub(crate) fn card() -> Answer<&'static Config> {
-    CARD.get().copied().ok_or(fault(NOT_INITIALIZED, "not_initialized"))
+    CARD.get()
+        .copied()
+        .ok_or(fault(NOT_INITIALIZED, "not_initialized"))
 }
 
 /// The configuration without `cuInit`: NVRTC needs no driver.

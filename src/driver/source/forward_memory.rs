@@ -42,7 +42,10 @@ pub(crate) fn allocate(
             }
             Ok(())
         }
-        Err(Fault { code: OUT_OF_MEMORY, .. }) => Err(refused(&memory, device, &ask)),
+        Err(Fault {
+            code: OUT_OF_MEMORY,
+            ..
+        }) => Err(refused(&memory, device, &ask)),
         Err(fault) => Err(fault),
     }
 }
@@ -82,26 +85,15 @@ pub(crate) fn info(free: Out<usize>, total: Out<usize>, real: impl FnOnce() -> A
     let Some(limits) = limits() else {
         return Ok(());
     };
-    if limits.total.is_none() && limits.available.is_none() {
-        return Ok(());
-    }
-    let (mut free_now, mut total_now) = (0, 0);
-    let code = ask!(cuMemGetInfo_v2(
-        Out::to(&mut free_now) => Out<usize>,
-        Out::to(&mut total_now) => Out<usize>,
-    ));
-    if code != Some(SUCCESS) {
-        return Ok(());
-    }
-    let (mut left, whole) = (free_now as u64, total_now as u64);
     if let Some(seeming) = limits.total {
-        left = left.min(seeming.saturating_sub(whole.saturating_sub(left)));
         total.set_if_wanted(seeming as usize);
     }
     if let (Some(available), Some(device)) = (limits.available, current_device()) {
-        left = left.min(available.saturating_sub(lock(&MEMORY).reserved(device)));
+        let left = available.saturating_sub(lock(&MEMORY).reserved(device));
+        // Less, where others use the card as well.
+        let left = free.written().map(|really| left.min(really as u64));
+        free.set_if_wanted(left.unwrap_or(0) as usize);
     }
-    free.set_if_wanted(left as usize);
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::abi::{CUresult, NVRTC_INTERNAL_ERROR, UNKNOWN};
 use crate::real::Library;
-use crate::{context, record};
+use crate::{context, proc_address, record};
 
 /// `FUNCTION:N:CODE`, or with `:sticky` behind it.
 pub(crate) struct Injection {
@@ -22,7 +22,11 @@ static STUCK: AtomicBool = AtomicBool::new(false);
 impl Injection {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(':');
-        let function = parts.next().filter(|name| !name.is_empty())?.to_owned();
+        // One that this library has not is never called, so never fails.
+        let function = parts
+            .next()
+            .filter(|name| proc_address::symbol(name).is_some())?;
+        let function = function.to_owned();
         let number = parts.next()?.parse().ok().filter(|number| *number > 0)?;
         let code = parts.next()?.parse().ok()?;
         let sticky = match parts.next() {

@@ -173,7 +173,10 @@ fn with_log(program: u64, fault: Fault) -> Fault {
     }
     let log = String::from_utf8_lossy(&log);
     let log = log.trim_end_matches('\0').trim();
-    let end = log.char_indices().nth(LONGEST_LOG).map_or(log.len(), |(end, _)| end);
+    let end = log
+        .char_indices()
+        .nth(LONGEST_LOG)
+        .map_or(log.len(), |(end, _)| end);
     record::error("nvrtcCompileProgram", fault.code, &log[..end]);
     recorded(fault.code)
 }
@@ -309,7 +312,8 @@ pub(crate) extern "C" fn nvrtcGetErrorString(code: CUresult) -> *const c_char {
         && let Ok(address) = CALL.real()
     {
         // SAFETY: the real library's function of this name, whose signature is NVRTC's.
-        let real: extern "C" fn(CUresult) -> *const c_char = unsafe { std::mem::transmute(address) };
+        let real: extern "C" fn(CUresult) -> *const c_char =
+            unsafe { std::mem::transmute(address) };
         return real(code);
     }
     let name = match code {

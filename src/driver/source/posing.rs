@@ -58,9 +58,12 @@ pub(crate) fn uuid(device: usize) -> Option<[u8; 16]> {
         return Some(uuid);
     }
     // FNV-1a over the name, then a round of SplitMix64 for each half.
-    let mut state = card.name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let mut state = card
+        .name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     state = state.wrapping_add(device as u64);
     let mut half = || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -50,7 +50,7 @@ pub(crate) fn this_library() -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(*handle)
 }
 
-fn symbol(name: &str) -> Option<*mut c_void> {
+pub(crate) fn symbol(name: &str) -> Option<*mut c_void> {
     let name = CString::new(name).ok()?;
     let library = this_library();
     if library.is_null() {
@@ -80,7 +80,9 @@ fn ours(name: Text, found: *mut c_void, flags: u64) -> Option<*mut c_void> {
     let mut candidates = vec![name.to_owned()];
     candidates.extend(SUFFIXES.iter().map(|suffix| format!("{name}{suffix}")));
     // Which version of a function it is, its address tells.
-    let same = candidates.iter().find(|name| real::cuda_symbol(name) == found);
+    let same = candidates
+        .iter()
+        .find(|name| real::cuda_symbol(name) == found);
     if let Some(same) = same {
         return symbol(same);
     }

@@ -99,7 +99,12 @@ pub(crate) fn write(version: (u32, u32), target: &str, entries: &[Entry], binary
 /// How many kernels a text has; asks nothing else of it.
 pub(crate) fn count_entries(text: &str) -> usize {
     text.lines()
-        .filter(|line| line.split("//").next().unwrap_or_default().contains(".entry"))
+        .filter(|line| {
+            line.split("//")
+                .next()
+                .unwrap_or_default()
+                .contains(".entry")
+        })
         .count()
 }
 

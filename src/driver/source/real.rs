@@ -107,7 +107,9 @@ fn loader_error() -> String {
         return "not_loaded".to_owned();
     }
     // SAFETY: not null, so NUL-terminated, and copied before the next call of the loader.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn look_up(handle: usize, name: &CStr) -> *mut c_void {
@@ -118,7 +120,10 @@ fn look_up(handle: usize, name: &CStr) -> *mut c_void {
 /// Links followed: the name says the driver's version.
 fn real_path(path: &Path) -> String {
     let real = std::fs::canonicalize(path);
-    real.as_deref().unwrap_or(path).to_string_lossy().into_owned()
+    real.as_deref()
+        .unwrap_or(path)
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn with_version(line: Line, key: &str, version: Option<impl std::fmt::Display>) -> Line {

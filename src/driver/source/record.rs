@@ -4,8 +4,8 @@ use std::fmt::{self, Write};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::{Once, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Once, OnceLock};
 
 use crate::abi::{Answer, CUresult, NOT_READY, SUCCESS};
 use crate::config::Config;

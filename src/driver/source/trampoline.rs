@@ -10,10 +10,10 @@ use std::cell::Cell;
 use std::ffi::c_void;
 
 use crate::abi::CUresult;
-use crate::call::{Call, Turn};
-use crate::inject;
+use crate::call::{self, Call, Turn};
 use crate::real::Library;
 use crate::record::Line;
+use crate::{inject, record};
 
 /// A function without a virtual implementation.
 pub(crate) struct Stub {
@@ -33,6 +33,9 @@ impl Stub {
     #[cold]
     fn unsupported(&self) -> CUresult {
         let name = self.call.name();
+        if call::forwards() {
+            record::start();
+        }
         Line::new("unsupported").with("function", name).write();
         Library::of(name).not_supported()
     }
