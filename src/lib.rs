@@ -1,5 +1,7 @@
 //! Budgets for the GPU memory of Burn models.
 
+#[cfg(all(feature = "cli", unix))]
+pub mod archive;
 #[cfg(feature = "cli")]
 pub mod budget;
 pub mod bytes;
@@ -12,6 +14,8 @@ pub mod gpu;
 #[cfg(feature = "burn-0_21")]
 pub mod probe;
 pub mod protocol;
+#[cfg(feature = "cli")]
+pub mod recording;
 #[cfg(feature = "cli")]
 pub mod report;
 #[cfg(all(feature = "cli", unix))]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. A model that speaks another one is not run.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The environment variable that holds the path of the job file. Without it, a model's binary does nothing.
 pub const JOB_VARIABLE: &str = "CARGO_VRAM_JOB";
@@ -51,6 +51,8 @@ pub struct RunJob {
     pub traced: bool,
     /// Whether Burn's threads take turns, launch by launch, so that two runs agree in every byte.
     pub lockstep: bool,
+    /// Milliseconds to wait between making the context and the model, so that the context can be looked at alone.
+    pub settle_ms: u64,
 }
 
 /// What a model does in its step.
@@ -145,10 +147,6 @@ pub enum Event {
         live_peak: u64,
         /// Live bytes at its end.
         live_end: u64,
-        /// Highest reserved bytes, as Burn's allocator counts them.
-        reserved_peak: u64,
-        /// Reserved bytes at its end.
-        reserved_end: u64,
     },
     /// Something panicked.
     Panic {

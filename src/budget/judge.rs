@@ -1,22 +1,35 @@
 //! Holds budgets against runs.
 
+mod drift;
+mod words;
+
 use super::source::{Position, Span, Spanned};
 use super::types::{Budgets, Limit, Limits, ModelBudget};
 use crate::bytes::Bytes;
-use crate::report::{Metric, Mode, Oom, Pass, Peak, Phase, Rule, Run, Status, Verdict};
+use crate::report::{Metric, Oom, Pass, Peak, Rule, Run, Status, Verdict};
+use words::{advice, ended_early, metric_name, pass_name, place, qualifier};
 
 const METRICS: [Metric; 3] = [Metric::Live, Metric::Reserved, Metric::Process];
 
-/// What the budgets say about each run: one verdict a limit, one an out of memory, one a run without limits.
+/// What the budgets say about each run: one verdict a limit, one an out of memory, one a run without limits; and of a
+/// measurement, how far its estimate is from it.
 ///
 /// `file` is the budget file, relative to the workspace root. Over means more than the limit.
 ///
 /// A run that died proves by its figures that a limit was exceeded, and never that one was kept: such a verdict is
 /// [`Status::Error`]. Of the pass that ran out of memory there is that verdict alone, next to limits it had exceeded.
+///
+/// A measurement is judged by the limits of its card, as an estimate is. An estimated process figure that rests on what
+/// nobody has measured or stated never fails: it warns.
 #[must_use]
 pub fn judge(runs: &[Run], budgets: &Budgets, file: &str) -> Vec<Verdict> {
     runs.iter()
-        .flat_map(|run| Judge { run, budgets, file }.verdicts())
+        .flat_map(|run| {
+            let judge = Judge { run, budgets, file };
+            let mut verdicts = judge.verdicts();
+            verdicts.extend(judge.drift(runs));
+            verdicts
+        })
         .collect()
 }
 
@@ -77,7 +90,12 @@ impl Judge<'_> {
         let limit = limits.get(metric)?;
         // The one that is reported while neither is exceeded.
         let last = limit.fail.or(limit.warn)?;
-        let figure = format!("{} {}", pass_name(pass), metric_name(metric));
+        let figure = format!(
+            "{} {}{}",
+            pass_name(pass),
+            metric_name(metric),
+            qualifier(self.run, metric)
+        );
         let actual = match metric {
             Metric::Live => peak.live,
             Metric::Reserved => peak.reserved,
@@ -85,7 +103,10 @@ impl Judge<'_> {
         };
         let (status, decided, message) = match actual {
             Some(actual) => match over(limit, actual) {
-                Some((status, decided)) => (status, decided, self.exceeded(metric, &figure, actual, status, decided)),
+                Some((status, decided)) => {
+                    let (status, message) = self.exceeded(metric, &figure, actual, status, decided);
+                    (status, decided, message)
+                }
                 None if self.ended_in(pass) => return None,
                 None => match self.unfinished() {
                     Some(why) => (
@@ -96,11 +117,7 @@ impl Judge<'_> {
                     None => (
                         Status::Pass,
                         last,
-                        format!(
-                            "{figure}{} {actual} is within its limit of {}",
-                            self.assumed(metric),
-                            last.value
-                        ),
+                        format!("{figure} {actual} is within its limit of {}", last.value),
                     ),
                 },
             },
@@ -122,30 +139,26 @@ impl Judge<'_> {
         Some(self.written_at(decided.span, verdict))
     }
 
-    fn exceeded(&self, metric: Metric, figure: &str, actual: Bytes, status: Status, limit: Spanned<Bytes>) -> String {
+    /// A limit that is exceeded fails, unless it is only known to be on an assumption.
+    fn exceeded(
+        &self,
+        metric: Metric,
+        figure: &str,
+        actual: Bytes,
+        status: Status,
+        limit: Spanned<Bytes>,
+    ) -> (Status, String) {
         let kind = if status == Status::Warn {
             "warning limit"
         } else {
             "limit"
         };
         let by = actual.saturating_sub(limit.value);
-        format!(
-            "{figure}{} {actual} is over its {kind} of {} by {by}",
-            self.assumed(metric),
-            limit.value
-        )
-    }
-
-    /// A process figure of an estimate rests on a context that nobody measured.
-    fn assumed(&self, metric: Metric) -> &'static str {
-        let run = self.run;
-        let assumed = metric == Metric::Process
-            && run.mode == Mode::Estimate
-            && run
-                .assumptions
-                .iter()
-                .any(|sentence| sentence.to_lowercase().contains("context"));
-        if assumed { " (context assumed)" } else { "" }
+        let message = format!("{figure} {actual} is over its {kind} of {} by {by}", limit.value);
+        match advice(self.run).filter(|_| metric == Metric::Process && status == Status::Fail) {
+            Some(advice) => (Status::Warn, format!("{message}; {advice}")),
+            None => (status, message),
+        }
     }
 
     fn ended_in(&self, pass: Pass) -> bool {
@@ -153,18 +166,10 @@ impl Judge<'_> {
     }
 
     fn unfinished(&self) -> Option<String> {
-        self.run
-            .error
-            .as_ref()
-            .map(|error| format!("the run ended early (`{}`)", error.code))
+        ended_early(self.run).map(|why| format!("the {why}"))
     }
 
     fn out_of_memory(&self, oom: &Oom) -> Verdict {
-        let step = oom.step.map(|step| format!(" of step {step}")).unwrap_or_default();
-        let phase = oom
-            .phase
-            .map(|phase| format!(", {}", phase_name(phase)))
-            .unwrap_or_default();
         let Oom {
             requested,
             reserved,
@@ -172,9 +177,9 @@ impl Judge<'_> {
             ..
         } = oom;
         let message = format!(
-            "out of memory on `{}` in the {} pass{step}{phase}: {requested} were asked for, {reserved} were reserved and {available} left",
+            "out of memory on `{}` {}: {requested} were asked for, {reserved} were reserved and {available} left",
             self.run.gpu.id,
-            pass_name(oom.pass),
+            place(oom),
         );
         Verdict {
             pass: Some(oom.pass),
@@ -221,33 +226,6 @@ fn over(limit: &Limit<Bytes>, actual: Bytes) -> Option<(Status, Spanned<Bytes>)>
     exceeded(limit.fail)
         .map(|fail| (Status::Fail, fail))
         .or_else(|| exceeded(limit.warn).map(|warn| (Status::Warn, warn)))
-}
-
-const fn pass_name(pass: Pass) -> &'static str {
-    match pass {
-        Pass::Cold => "cold",
-        Pass::Warm => "warm",
-        Pass::Traced => "traced",
-    }
-}
-
-const fn metric_name(metric: Metric) -> &'static str {
-    match metric {
-        Metric::Live => "live",
-        Metric::Reserved => "reserved",
-        Metric::Process => "process",
-    }
-}
-
-const fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Context => "before the model",
-        Phase::Model => "making the model",
-        Phase::Batch => "batch",
-        Phase::Forward => "forward",
-        Phase::Backward => "backward",
-        Phase::Optimizer => "optimizer",
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::Stopped;
 use super::options::Running;
 use super::pipeline::{Asked, Models, Prepared};
 use crate::budget::Budgets;
+use crate::gpu::Profile;
 use crate::run::{Case, Listed};
 
 /// How long a pass may take where nobody said.
@@ -58,20 +59,25 @@ pub(super) fn identity(model: &Listed) -> String {
     format!("{}/{}", model.built.target.package, model.name)
 }
 
-/// The cases of the selected models: one a budget, or one with the model's own inputs where there is no budget.
-pub(super) fn cases(
-    prepared: &Prepared,
-    models: &Models,
-    running: &Running,
-    inputs: &BTreeMap<String, u64>,
-) -> Result<Vec<Case>, Stopped> {
+/// The card that was asked for, or that budgets are written for.
+pub(super) fn declared_card<'a>(prepared: &'a Prepared, running: &Running) -> Result<&'a Profile, Stopped> {
     let declared = prepared.budgets.as_ref().and_then(|budgets| budgets.gpu.as_ref());
     let gpu = running
         .gpu
         .as_deref()
         .or(declared.map(|gpu| gpu.value.as_str()))
         .ok_or(Asked::NoGpu)?;
-    let profile = prepared.profiles.get(gpu)?;
+    Ok(prepared.profiles.get(gpu)?)
+}
+
+/// The cases of the selected models on a card: one a budget, or one with the model's own inputs where there is no budget.
+pub(super) fn cases(
+    prepared: &Prepared,
+    models: &Models,
+    running: &Running,
+    inputs: &BTreeMap<String, u64>,
+    profile: &Profile,
+) -> Result<Vec<Case>, Stopped> {
     let globs = globs(running).into_diagnostic()?;
     let mut cases = Vec::new();
     for model in &models.selected {

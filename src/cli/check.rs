@@ -1,22 +1,25 @@
 //! `cargo vram check`: the gate.
 
-use std::path::Path;
+use std::collections::BTreeMap;
 
 use clap::Args;
 use miette::Diagnostic;
 use thiserror::Error;
 
+use super::card::{self, Measuring};
 use super::exit::{Exit, exit_codes};
-use super::options::{Loudness, Output, Packages, Running};
-use super::{Stopped, cases, pipeline, terminal};
+use super::options::{Archive, Loudness, Output, Packages, Running};
+use super::{Stopped, cases, pipeline};
 use crate::budget::{self, DeclaredModel};
-use crate::report::Run;
-use crate::run::{Listed, code};
+use crate::gpu::{self, Profile};
+use crate::report::{Mode, Rule, Run};
+use crate::run::{Hardware, Listed, code};
 
 /// Judge models against budgets.yaml
 ///
 /// Estimates every model with the inputs of its budget on the card that the budgets are written for, and fails where
-/// a limit is exceeded or the card's memory does not suffice.
+/// a limit is exceeded or the card's memory does not suffice. Where there is a GPU, the models are measured on it, too,
+/// and estimated for it, so that the two can be compared.
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
 Examples:
@@ -24,6 +27,8 @@ Examples:
   cargo vram check -m resnet18             one model
   cargo vram check --partition hash:1/4    a quarter of the models, for a matrix of jobs
   cargo vram check --message-format json -o report.json
+  cargo vram check --measure               on a GPU, or not at all
+  cargo vram check --archive-file zoo-vram.tar.zst   without Rust and without the source
 
 ", exit_codes!()))]
 pub(super) struct Check {
@@ -35,14 +40,18 @@ pub(super) struct Check {
     #[arg(long)]
     deny_warnings: bool,
     /// Estimate, even where there is a GPU
-    #[arg(long, conflicts_with = "measure")]
+    #[arg(long, conflicts_with_all = ["measure", "device", "exclusive"])]
     estimate: bool,
-    /// Measure on a GPU; not in this version yet
+    /// Measure, and fail where that cannot be done
     #[arg(long)]
     measure: bool,
+    #[command(flatten)]
+    measuring: Measuring,
     /// A budget is for its own inputs: `cargo vram estimate` has this flag
     #[arg(long = "set", hide = true)]
     set: Vec<String>,
+    #[command(flatten)]
+    archive: Archive,
     #[command(flatten)]
     packages: Packages,
 }
@@ -57,51 +66,69 @@ enum Refused {
     Set,
 }
 
-/// The node by which the NVIDIA driver offers its first card.
-const DEVICE_NODES: [&str; 2] = ["/dev/nvidia0", "/dev/nvidiactl"];
-
 impl Check {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
         if !self.set.is_empty() {
             return Err(Refused::Set.into());
         }
         // A card that is there and cannot be used must never turn into a silent estimate.
-        let node = DEVICE_NODES.iter().find(|node| Path::new(node).exists());
-        if self.measure || (node.is_some() && !self.estimate) {
-            let why = node.map_or_else(
-                || "--measure was given".to_owned(),
-                |node| format!("there is a GPU ({node})"),
-            );
-            terminal::remark(&format!(
-                "error: {why}, and this version of cargo-vram cannot measure yet\n  help: pass --estimate to judge an estimate"
-            ));
-            return Ok(Exit::Incomplete);
-        }
-        let prepared = pipeline::prepare(&self.packages, self.running.budgets.as_deref())?;
+        let measures = self.measure || (!self.estimate && gpu::device_node().is_some());
+        let prepared = pipeline::prepare(&self.packages, self.archive.file(), self.running.budgets.as_deref())?;
         let Some(budgets) = &prepared.budgets else {
-            return Err(pipeline::Asked::NoBudgets(prepared.workspace.root().join(&prepared.budgets_name)).into());
+            return Err(prepared.source.no_budgets().into());
         };
-        let folder = pipeline::scratch(&prepared.workspace)?;
+        let driver = prepared.source.driver()?;
+        let taken = measures
+            .then(|| card::take(&self.measuring, None, &driver, &prepared.profiles, loudness))
+            .transpose()?;
+        let folder = prepared.source.scratch(self.running.keep.as_deref())?;
         let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
         // Where a target could not be built or asked, a budget's model may well be in it.
-        let whole = prepared.workspace.is_whole() && models.problems.is_empty() && self.running.model.is_empty();
+        let whole = prepared.source.is_whole() && models.problems.is_empty() && self.running.model.is_empty();
         let declared: Vec<_> = models.declared.iter().map(|model| declared(model, None)).collect();
         budgets.check_models(&declared, whole)?;
-        let cases = cases::cases(&prepared, &models, &self.running, &std::collections::BTreeMap::new())?;
-        let runs = pipeline::estimate(&prepared, &cases, &self.running, loudness, folder.path())?;
+        let recordings = pipeline::recordings(&self.running)?;
+        let declared_card = cases::declared_card(&prepared, &self.running)?;
+        let of = |card: &Profile| cases::cases(&prepared, &models, &self.running, &BTreeMap::new(), card);
+        let mut estimated = of(declared_card)?;
+        let mut headline = format!(
+            "estimated on a virtual {} ({}), judged by {}",
+            declared_card.name, declared_card.total.value, prepared.budgets_name
+        );
+        let mut runs = Vec::new();
+        if let Some(taken) = taken {
+            headline = format!("{}; {headline}", taken.headline());
+            let measured = of(&taken.profile)?;
+            // What is measured is estimated, too: by the profile that estimates for this card use elsewhere.
+            if taken.profile.id != declared_card.id {
+                estimated.extend(of(prepared.profiles.find(&taken.profile.id).unwrap_or(&taken.profile))?);
+            }
+            // With the same choices of autotune, what is left between the two is a mistake of one.
+            let on = pipeline::On {
+                driver: &driver,
+                hardware: Hardware::Real(taken.real),
+                repeat: 1,
+                recordings: recordings.clone(),
+                folder: folder.path().join("measure"),
+            };
+            runs.extend(pipeline::run(&measured, &self.running, on, loudness).0);
+        } else if !self.estimate {
+            headline = format!("no GPU here: {headline}");
+        }
+        let on = pipeline::On {
+            driver: &driver,
+            hardware: Hardware::Virtual,
+            repeat: 1,
+            recordings: recordings.clone(),
+            folder: folder.path().join("estimate"),
+        };
+        runs.extend(pipeline::run(&estimated, &self.running, on, loudness).0);
         let mut report = pipeline::report(&prepared, &models, &self.running, runs);
         report.verdicts = budget::judge(&report.runs, budgets, &prepared.budgets_name);
-        let headline = cases.first().map_or_else(String::new, |case| {
-            format!(
-                "no GPU here: estimated on a virtual {} ({}), judged by {}",
-                case.profile.name, case.profile.total.value, prepared.budgets_name
-            )
+        // An estimate that was made only to be compared with a measurement has its limits judged there.
+        report.verdicts.retain(|verdict| {
+            verdict.mode == Mode::Measure || verdict.gpu == declared_card.id || verdict.rule == Rule::Oom
         });
-        let headline = if self.estimate {
-            headline.replacen("no GPU here: e", "e", 1)
-        } else {
-            headline
-        };
         pipeline::write(&mut report, &self.output, loudness, &headline, true)?;
         // An input that a model turned out not to have is a mistake of the file: point at it there.
         let known: Vec<_> = models

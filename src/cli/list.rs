@@ -34,8 +34,8 @@ struct Model<'a> {
 
 impl List {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
-        let prepared = pipeline::prepare(&self.packages, None)?;
-        let folder = pipeline::scratch(&prepared.workspace)?;
+        let prepared = pipeline::prepare(&self.packages, None, None)?;
+        let folder = prepared.source.scratch(None)?;
         let found = pipeline::models(&prepared, &self.packages, None, loudness, folder.path())?;
         let models: Vec<_> = found
             .declared

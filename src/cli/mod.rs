@@ -1,5 +1,7 @@
 //! The command line: one file a command, each of which parses, calls, renders, and tells how it ended.
 
+mod archive;
+mod card;
 mod cases;
 mod check;
 mod doctor;
@@ -8,9 +10,11 @@ mod exit;
 mod gpus;
 mod init;
 mod list;
+mod measure;
 mod options;
 mod pipeline;
 mod schema;
+mod source;
 mod survey;
 mod terminal;
 
@@ -18,10 +22,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::archive::ArchiveError;
 use exit::Exit;
 use options::Loudness;
 
-/// Budgets for the GPU memory of Burn models: estimated without a GPU, and a gate for CI.
+/// Budgets for the GPU memory of Burn models: estimated without a GPU, measured with one, and a gate for CI.
 #[derive(Debug, Parser)]
 #[command(name = "cargo", bin_name = "cargo", disable_help_subcommand = true)]
 struct Cargo {
@@ -34,7 +39,7 @@ enum CargoCommand {
     Vram(Vram),
 }
 
-/// Budgets for the GPU memory of Burn models: estimated without a GPU, and a gate for CI
+/// Budgets for the GPU memory of Burn models: estimated without a GPU, measured with one, and a gate for CI
 ///
 /// Builds the Burn models that a workspace declares, runs their real training step on the CUDA backend over a
 /// virtual GPU, and compares what it holds with the limits in budgets.yaml.
@@ -44,6 +49,7 @@ Examples:
   cargo vram init                      write a benchmark, its Cargo.toml entries and a first budgets.yaml
   cargo vram check                     judge every model against budgets.yaml
   cargo vram estimate --gpu h200       what the models need, on another card
+  cargo vram measure                   what they hold, on the GPU of this machine
   cargo vram estimate -m 'resnet*' --set batch_size=128 --gpu l4
 "))]
 struct Vram {
@@ -58,7 +64,9 @@ enum Command {
     Init(init::Init),
     List(list::List),
     Estimate(estimate::Estimate),
+    Measure(measure::Measure),
     Check(check::Check),
+    Archive(archive::Archive),
     Doctor(doctor::Doctor),
     Gpus(gpus::Gpus),
     Schema(schema::Schema),
@@ -73,6 +81,10 @@ fn exit_of(stopped: &Stopped) -> Exit {
     let by_the_machine = matches!(stopped.downcast_ref(), Some(pipeline::Asked::File { .. }))
         || matches!(
             stopped.downcast_ref(),
+            Some(ArchiveError::Io { .. } | ArchiveError::InUse(_))
+        )
+        || matches!(
+            stopped.downcast_ref(),
             Some(crate::workspace::WorkspaceError::Cargo { .. })
         )
         || matches!(
@@ -82,7 +94,8 @@ fn exit_of(stopped: &Stopped) -> Exit {
                     | crate::driver::DriverError::Compile { .. }
                     | crate::driver::DriverError::Io { .. }
             )
-        );
+        )
+        || stopped.downcast_ref::<card::CardError>().is_some_and(card::CardError::is_by_the_machine);
     if by_the_machine {
         Exit::Incomplete
     } else {
@@ -120,7 +133,9 @@ pub fn main() -> ExitCode {
         Command::Init(init) => init.run(loudness),
         Command::List(list) => list.run(loudness),
         Command::Estimate(estimate) => estimate.run(loudness),
+        Command::Measure(measure) => measure.run(loudness),
         Command::Check(check) => check.run(loudness),
+        Command::Archive(archive) => archive.run(loudness),
         Command::Doctor(doctor) => doctor.run(loudness),
         Command::Gpus(gpus) => gpus.run(),
         Command::Schema(schema) => schema.run(),

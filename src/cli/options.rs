@@ -6,6 +6,8 @@ use std::time::Duration;
 use camino::Utf8PathBuf;
 use clap::{Args, ValueEnum};
 
+use crate::report::Pass;
+use crate::run::Fault;
 use crate::workspace::{BuildOptions, Selection};
 
 /// How loud a command is.
@@ -120,6 +122,25 @@ impl Packages {
     }
 }
 
+/// Models that were built elsewhere.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Archive {
+    /// Run the models of this file, which `cargo vram archive` wrote: nothing is built, and the workspace is not looked
+    /// at
+    // `PATH` is what clap-cargo calls --manifest-path.
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "PATH", "workspace", "all", "exclude", "features", "all_features", "no_default_features", "target",
+        "locked", "offline", "config", "release", "cargo_profile",
+    ])]
+    archive_file: Option<Utf8PathBuf>,
+}
+
+impl Archive {
+    pub(crate) fn file(&self) -> Option<&camino::Utf8Path> {
+        self.archive_file.as_deref()
+    }
+}
+
 /// Which models, on which card, and how they are run.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Running {
@@ -147,6 +168,21 @@ pub(crate) struct Running {
     /// Only one part of the models, such as `hash:1/4`: each model is always in the same part
     #[arg(long, value_name = "hash:K/N", value_parser = partition)]
     pub(crate) partition: Option<Partition>,
+    /// Let a call of the CUDA driver fail, to see what becomes of it: `warm:cuLaunchKernel:17:719`, and `:sticky`
+    /// where everything fails from then on
+    #[arg(long, value_name = "PASS:FUNCTION:CALL:CODE", value_parser = fault, hide = true)]
+    pub(crate) fault: Option<Fault>,
+    /// Replay the choices of autotune in this folder, and leave the cold pass out
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    pub(crate) plan: Option<std::path::PathBuf>,
+    /// Replay what autotune chose on real cards, from the recordings in this folder; those that come with this program
+    /// are known anyway
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) recordings: Option<Utf8PathBuf>,
+    /// Keep each process's files in this folder: what it was told, what it said, and the driver's record of every
+    /// allocation; for a bug report
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) keep: Option<Utf8PathBuf>,
 }
 
 /// One part of all models.
@@ -225,8 +261,24 @@ fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a time with its unit, such as 90s, 10min or 1h".to_owned())
 }
 
-fn size(text: &str) -> Result<crate::bytes::Bytes, String> {
+pub(super) fn size(text: &str) -> Result<crate::bytes::Bytes, String> {
     crate::budget::parse_size(text).ok_or_else(|| "expected a size with its unit, such as 8GiB".to_owned())
+}
+
+fn fault(text: &str) -> Result<Fault, String> {
+    let (pass, call) = text
+        .split_once(':')
+        .ok_or("expected PASS:FUNCTION:CALL:CODE, such as warm:cuLaunchKernel:17:719")?;
+    let pass = match pass {
+        "cold" => Pass::Cold,
+        "warm" => Pass::Warm,
+        "traced" => Pass::Traced,
+        _ => return Err(format!("`{pass}` is no pass: expected cold, warm or traced")),
+    };
+    Ok(Fault {
+        pass,
+        call: call.to_owned(),
+    })
 }
 
 fn partition(text: &str) -> Result<Partition, String> {

@@ -1,23 +1,21 @@
 //! What estimating and checking have in common: find, build and list the models, run them, and write the report.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use miette::{Diagnostic, IntoDiagnostic};
 use thiserror::Error;
 
 use super::options::{Format, Loudness, Output, Packages, Running};
+use super::source::Source;
 use super::terminal::{self, Progress};
 use super::{Stopped, cases};
 use crate::budget::Budgets;
-use crate::driver;
+use crate::driver::{self, DriverLibrary};
 use crate::gpu::{Overrides, Profiles};
+use crate::recording::Recordings;
 use crate::report::{Problem, REPORT_VERSION, Report, Run, Status, Tool, human};
-use crate::run::{self, Case, Listed, Settings};
-use crate::workspace::{self, Selection, Workspace, WorkspaceError};
-
-/// The file of budgets, where no other is named.
-const BUDGETS: &str = "budgets.yaml";
+use crate::run::{self, Case, Hardware, Listed, Settings};
 
 /// What is wrong with what was asked for.
 #[derive(Debug, Error, Diagnostic)]
@@ -47,6 +45,13 @@ pub(super) enum Asked {
         help("`cargo vram init` writes a first one; --budgets names another file")
     )]
     NoBudgets(Utf8PathBuf),
+    /// There is no file of budgets in an archive.
+    #[error("{0} has no budgets")]
+    #[diagnostic(
+        code(cli::no_budgets),
+        help("write budgets.yaml before `cargo vram archive`, or name a file here with --budgets")
+    )]
+    NoBudgetsInArchive(Utf8PathBuf),
     /// A file or folder cannot be used.
     #[error("{path}: {source}")]
     #[diagnostic(code(cli::file))]
@@ -58,26 +63,35 @@ pub(super) enum Asked {
     },
 }
 
-/// A workspace with its cards and, where there are any, its budgets.
+/// Where models come from, with the cards and, where there are any, the budgets.
 pub(super) struct Prepared {
-    pub(super) selection: Selection,
-    pub(super) workspace: Workspace,
+    pub(super) source: Source,
     pub(super) profiles: Profiles,
     pub(super) budgets: Option<Budgets>,
+    /// The file of budgets.
+    pub(super) budgets_path: Utf8PathBuf,
     /// The file of budgets as people are shown it.
     pub(super) budgets_name: String,
 }
 
-/// Reads the workspace and its budgets.
-pub(super) fn prepare(packages: &Packages, budgets_file: Option<&Utf8Path>) -> Result<Prepared, Stopped> {
-    let selection = packages.selection().into_diagnostic()?;
-    let workspace = Workspace::load(&selection)?;
+/// Reads the workspace, or the archive where one is named, and the budgets.
+pub(super) fn prepare(
+    packages: &Packages,
+    archive_file: Option<&Utf8Path>,
+    budgets_file: Option<&Utf8Path>,
+) -> Result<Prepared, Stopped> {
+    let source = Source::open(packages, archive_file)?;
     let mut profiles = Profiles::builtin()?;
-    let path = budgets_file.map_or_else(|| workspace.root().join(BUDGETS), Utf8Path::to_owned);
-    let budgets_name = path.strip_prefix(workspace.root()).unwrap_or(&path).to_string();
-    let budgets = if budgets_file.is_some() || path.exists() {
+    let (budgets_path, budgets_name) = match budgets_file {
+        Some(path) => {
+            let name = path.strip_prefix(source.root()).unwrap_or(path);
+            (path.to_owned(), name.to_string())
+        }
+        None => source.budgets(),
+    };
+    let budgets = if budgets_file.is_some() || budgets_path.exists() {
         let known: Vec<_> = profiles.ids().collect();
-        Some(Budgets::load(&path, &budgets_name, &known)?)
+        Some(Budgets::load(&budgets_path, &budgets_name, &known)?)
     } else {
         None
     };
@@ -85,10 +99,10 @@ pub(super) fn prepare(packages: &Packages, budgets_file: Option<&Utf8Path>) -> R
         add_profiles(&mut profiles, budgets)?;
     }
     Ok(Prepared {
-        selection,
-        workspace,
+        source,
         profiles,
         budgets,
+        budgets_path,
         budgets_name,
     })
 }
@@ -130,34 +144,8 @@ pub(super) fn models(
     loudness: Loudness,
     folder: &Path,
 ) -> Result<Models, Stopped> {
-    let (targets, mut problems) = workspace::declared_targets(&prepared.workspace);
-    if targets.is_empty() && problems.is_empty() {
-        let names: Vec<_> = prepared
-            .workspace
-            .packages()
-            .map(|package| package.name.to_string())
-            .collect();
-        let which = match names.as_slice() {
-            [one] => format!("the package {one}"),
-            _ => "the selected packages".to_owned(),
-        };
-        return Err(WorkspaceError::NoModels(which).into());
-    }
-    let progress = Progress::spinner(loudness, "building models");
-    let mut compiled = 0;
-    let (built, failed) = workspace::build(
-        &prepared.workspace,
-        &prepared.selection,
-        &packages.build(loudness.quiet),
-        &targets,
-        |name| {
-            compiled += 1;
-            progress.say(&format!("building models: {name} ({compiled} crates)"));
-        },
-    )?;
-    drop(progress);
-    problems.extend(failed);
-    let (declared, unlisted) = run::list(&built, folder);
+    let (built, mut problems) = prepared.source.built(packages, loudness)?;
+    let (declared, unlisted) = prepared.source.list(&built, folder)?;
     problems.extend(unlisted);
     let mut selected = match running {
         Some(running) => cases::select(&declared, running, prepared.budgets.as_ref())?,
@@ -175,46 +163,57 @@ pub(super) fn models(
     })
 }
 
-/// Runs the cases on their virtual cards.
-pub(super) fn estimate(
-    prepared: &Prepared,
-    cases: &[Case],
-    running: &Running,
-    loudness: Loudness,
-    folder: &Path,
-) -> Result<Vec<Run>, Stopped> {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let driver = driver::build(
-        Path::new(&rustc),
-        prepared.selection.target.as_deref(),
-        prepared.workspace.target_directory().as_std_path(),
-    )?;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let settings = Settings {
-        driver,
-        steps: running.steps,
-        jobs: running.jobs.map_or(cores, |jobs| jobs as usize),
-        host_memory: running.host_memory,
-        folder: folder.to_owned(),
-    };
-    let progress = Progress::bar(loudness, cases.len(), "estimating");
-    Ok(run::run_all(cases, &settings, |run| {
-        progress.step(run.budget.as_ref().unwrap_or(&run.model))
-    }))
+/// What is known of real cards: what was named, and where that knows nothing of a card, what comes with this program.
+pub(super) fn recordings(running: &Running) -> Result<Recordings, Stopped> {
+    let builtin = Recordings::builtin()?;
+    Ok(match own_recordings(running)? {
+        Some(own) => own.or(builtin),
+        None => builtin,
+    })
 }
 
-/// A folder for the processes' files, in the target folder, that goes when it is dropped.
-pub(super) fn scratch(workspace: &Workspace) -> Result<tempfile::TempDir, Asked> {
-    let parent = workspace.target_directory().join("vram/run");
-    let failed = |source| Asked::File {
-        path: parent.clone(),
-        source,
+/// What was named of what is known of real cards.
+pub(super) fn own_recordings(running: &Running) -> Result<Option<Recordings>, Stopped> {
+    let named = running.recordings.as_deref();
+    Ok(named.map(|folder| Recordings::load(folder.as_std_path())).transpose()?)
+}
+
+/// What one set of cases is run on.
+pub(super) struct On<'a> {
+    pub(super) driver: &'a DriverLibrary,
+    pub(super) hardware: Hardware,
+    pub(super) repeat: u32,
+    /// What autotune chose on real cards.
+    pub(super) recordings: Recordings,
+    /// For the processes' files; of this set of cases alone.
+    pub(super) folder: PathBuf,
+}
+
+/// Runs the cases. Also gives where each left the choices of its cold pass.
+pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudness) -> (Vec<Run>, Vec<PathBuf>) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (jobs, doing) = match on.hardware {
+        Hardware::Virtual => (running.jobs.map_or(cores, |jobs| jobs as usize), "estimating"),
+        Hardware::Real(_) => (1, "measuring"),
     };
-    std::fs::create_dir_all(&parent).map_err(failed)?;
-    tempfile::Builder::new()
-        .prefix("run-")
-        .tempdir_in(&parent)
-        .map_err(failed)
+    let settings = Settings {
+        driver: on.driver.clone(),
+        hardware: on.hardware,
+        repeat: on.repeat,
+        fault: running.fault.clone(),
+        recordings: on.recordings,
+        plan: running.plan.clone(),
+        steps: running.steps,
+        jobs,
+        host_memory: running.host_memory,
+        folder: on.folder,
+    };
+    let progress = Progress::bar(loudness, cases.len(), doing);
+    let runs = run::run_all(cases, &settings, |run| {
+        progress.step(run.budget.as_ref().unwrap_or(&run.model));
+    });
+    let choices = (0..cases.len()).map(|number| settings.choices(number)).collect();
+    (runs, choices)
 }
 
 /// Puts the report together; it is judged afterwards.
@@ -226,7 +225,7 @@ pub(super) fn report(prepared: &Prepared, models: &Models, running: &Running, ru
             version: env!("CARGO_PKG_VERSION").into(),
             fingerprint: fingerprint(),
         },
-        commit: commit(prepared.workspace.root()),
+        commit: prepared.source.commit(),
         partition: running.partition.map(|partition| partition.to_string()),
         expected: models.expected.clone(),
         status: Status::Pass,
@@ -244,6 +243,7 @@ fn fingerprint() -> String {
         env!("CARGO_PKG_VERSION"),
         &driver::fingerprint(),
         &crate::gpu::fingerprint(),
+        &crate::recording::fingerprint(),
     ]
     .join(" ");
     Sha256::digest(all)
@@ -251,16 +251,6 @@ fn fingerprint() -> String {
         .take(8)
         .map(|byte| format!("{byte:02x}"))
         .collect()
-}
-
-fn commit(root: &Utf8Path) -> Option<String> {
-    let output = std::process::Command::new("git")
-        .args(["rev-parse", "HEAD"])
-        .current_dir(root)
-        .output()
-        .ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| text.trim().to_owned())
 }
 
 /// Settles the report's status and writes it as it was asked for.

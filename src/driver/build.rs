@@ -8,7 +8,7 @@ use std::process::Command;
 
 use sha2::{Digest, Sha256};
 
-use super::{DriverError, DriverLibrary, LIBRARY, LINKS, SOURCES, SURVEY, SURVEY_SOURCES, fingerprint, hex};
+use super::{DriverError, DriverLibrary, LIBRARY, SOURCES, SURVEY, SURVEY_SOURCES, fingerprint, hex};
 
 /// Hexadecimal digits of a hash in a folder's name.
 const SHORT: usize = 16;
@@ -116,22 +116,7 @@ fn compile(rustc: &Path, target: Option<&str>, scratch: &Path) -> Result<(), Dri
             .arg(source.join(root));
         run(rustc, &mut command, target)?;
     }
-    for link in LINKS {
-        let path = lib.join(link);
-        link_to(LIBRARY, &path).map_err(io("create", &path))?;
-    }
-    Ok(())
-}
-
-#[cfg(unix)]
-fn link_to(file: &str, link: &Path) -> std::io::Result<()> {
-    std::os::unix::fs::symlink(file, link)
-}
-
-#[cfg(not(unix))]
-fn link_to(_file: &str, _link: &Path) -> std::io::Result<()> {
-    // No such target passes `is_supported`; the host of a cross compilation may be one.
-    Err(Error::from(ErrorKind::Unsupported))
+    DriverLibrary::link(&lib).map_err(io("make links in", &lib))
 }
 
 /// Runs the compiler for a target, with the linker that Cargo would use for it.

@@ -26,6 +26,9 @@ pub(crate) const LIBRARY: &str = "libcargo_vram_driver.so";
 /// The file name of the program that tells what CUDA says of itself and of its cards.
 pub(crate) const SURVEY: &str = "vram-survey";
 
+/// The files of the driver's folder; all else in it are the [`LINKS`].
+pub(crate) const FILES: [&str; 2] = [LIBRARY, SURVEY];
+
 /// The names under which programs look for CUDA's driver and NVRTC.
 const LINKS: [&str; 6] = [
     "libcuda.so",
@@ -77,6 +80,25 @@ impl DriverLibrary {
             survey,
         })
     }
+
+    /// Makes the names under which programs look for CUDA lead to the library, in a folder that has the library.
+    ///
+    /// # Errors
+    /// Where a link cannot be made.
+    pub fn link(folder: &Path) -> std::io::Result<()> {
+        LINKS.iter().try_for_each(|link| link_to(LIBRARY, &folder.join(link)))
+    }
+}
+
+#[cfg(unix)]
+fn link_to(file: &str, link: &Path) -> std::io::Result<()> {
+    std::os::unix::fs::symlink(file, link)
+}
+
+#[cfg(not(unix))]
+fn link_to(_file: &str, _link: &Path) -> std::io::Result<()> {
+    // Models do not run on such a machine; it may be the host of a cross compilation.
+    Err(std::io::ErrorKind::Unsupported.into())
 }
 
 /// What the driver's source is, as a hash: figures of two drivers are not compared.

@@ -13,17 +13,11 @@ pub(super) struct Moment {
     pub(super) phase: Phase,
 }
 
-/// Live and reserved bytes at one moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Sample {
-    pub(super) live: u64,
-    pub(super) reserved: u64,
-}
-
+/// Live bytes within a moment.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
-    peak: Sample,
-    end: Sample,
+    peak: u64,
+    end: u64,
 }
 
 struct Timeline {
@@ -80,27 +74,25 @@ pub(super) fn launching(kernel: String) {
 }
 
 /// Memory was looked at.
-pub(super) fn sample(sample: Sample, streams: u32) {
+pub(super) fn sample(live: u64, streams: u32) {
     with(|timeline| {
         timeline.streams = timeline.streams.max(streams);
         let now = timeline.now;
         let seen = timeline.seen.entry(now).or_insert(Seen {
-            peak: sample,
-            end: sample,
+            peak: live,
+            end: live,
         });
-        seen.peak.live = seen.peak.live.max(sample.live);
-        seen.peak.reserved = seen.peak.reserved.max(sample.reserved);
-        seen.end = sample;
+        seen.peak = seen.peak.max(live);
+        seen.end = live;
     });
 }
 
 /// Memory was higher for an instant, by an allocation that ended within the launch.
-pub(super) fn spike(sample: Sample) {
+pub(super) fn spike(live: u64) {
     with(|timeline| {
         let now = timeline.now;
         if let Some(seen) = timeline.seen.get_mut(&now) {
-            seen.peak.live = seen.peak.live.max(sample.live);
-            seen.peak.reserved = seen.peak.reserved.max(sample.reserved);
+            seen.peak = seen.peak.max(live);
         }
     });
 }
@@ -125,10 +117,8 @@ pub(super) fn flush() {
             events::send(&Event::Seen {
                 step: moment.step,
                 phase: moment.phase,
-                live_peak: seen.peak.live,
-                live_end: seen.end.live,
-                reserved_peak: seen.peak.reserved,
-                reserved_end: seen.end.reserved,
+                live_peak: seen.peak,
+                live_end: seen.end,
             });
         }
     });

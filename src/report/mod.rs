@@ -1,6 +1,9 @@
 //! The versioned report: one JSON document that every output is drawn from.
 
 pub mod human;
+#[cfg(test)]
+pub(crate) mod sample;
 mod types;
+pub(crate) mod words;
 
 pub use types::*;

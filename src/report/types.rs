@@ -1,6 +1,7 @@
 //! The report's types. Their names are the format: renaming one is a new version.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -267,6 +268,17 @@ pub struct OtherProcess {
     pub bytes: Option<Bytes>,
 }
 
+impl fmt::Display for OtherProcess {
+    /// `python (pid 4711, 2 GiB)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name.as_deref().unwrap_or("a process");
+        match self.bytes {
+            Some(bytes) => write!(f, "{name} (pid {}, {bytes})", self.pid),
+            None => write!(f, "{name} (pid {})", self.pid),
+        }
+    }
+}
+
 /// Where the choices of autotune are from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -442,11 +454,11 @@ pub struct Verdict {
     pub metric: Option<Metric>,
     /// Which rule.
     pub rule: Rule,
-    /// The limit that decided, in bytes.
+    /// The limit that decided, in bytes; of drift, how many bytes of difference it allows.
     pub limit: Option<Bytes>,
-    /// The figure, in bytes.
+    /// The figure, in bytes; of drift, the measured one.
     pub actual: Option<Bytes>,
-    /// The baseline's figure, in bytes.
+    /// The figure it is compared with, in bytes: the baseline's or, of drift, the estimated one.
     pub baseline: Option<Bytes>,
     /// Pass, warn or fail.
     pub status: Status,

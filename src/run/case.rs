@@ -8,13 +8,16 @@ use std::time::{Duration, Instant};
 use super::child::Limits;
 use super::collect::{Collected, Passes};
 use super::list::Listed;
-use super::process::{self, Card, Left};
-use super::{collect, plan};
+use super::card::{Card, Hardware};
+use super::plan::Known;
+use super::process::{self, Left};
+use super::{collect, measured, plan};
 use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
 use crate::gpu::Profile;
 use crate::protocol::{Action, RunJob};
-use crate::report::{Autotune, Pass, Run};
+use crate::recording::{Recordings, RunIdentity};
+use crate::report::{Autotune, Pass, Run, Tuning};
 
 /// What is run.
 #[derive(Debug, Clone)]
@@ -34,8 +37,18 @@ pub struct Case {
 /// What all cases share.
 #[derive(Debug)]
 pub struct Settings {
-    /// The virtual driver.
+    /// The driver: the virtual one, or the one that counts and passes on.
     pub driver: DriverLibrary,
+    /// What the models run on.
+    pub hardware: Hardware,
+    /// How often each case is run; more than once only on real hardware, where figures vary.
+    pub repeat: u32,
+    /// A fault that the driver is to answer in one of the passes.
+    pub fault: Option<Fault>,
+    /// What autotune chose on real cards.
+    pub recordings: Recordings,
+    /// Autotune's choices to replay: there is no cold pass then, and no figure of one.
+    pub plan: Option<PathBuf>,
     /// Steps a pass.
     pub steps: u32,
     /// Processes at once.
@@ -44,6 +57,34 @@ pub struct Settings {
     pub host_memory: Bytes,
     /// Where the processes' files go.
     pub folder: PathBuf,
+}
+
+/// A fault for the driver to answer, to see what becomes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// In which pass.
+    pub pass: Pass,
+    /// `FUNCTION:CALL:CODE`, and `:sticky` where everything fails from then on.
+    pub call: String,
+}
+
+impl Settings {
+    /// Where the choices that autotune made in the cold pass of a case are, as long as the folder is.
+    #[must_use]
+    pub fn choices(&self, case: usize) -> PathBuf {
+        repetition(&case_folder(&self.folder, case), 0).join(CHOICES)
+    }
+}
+
+/// The folder of autotune's choices in a case's own.
+const CHOICES: &str = "cold-autotune";
+
+fn case_folder(folder: &Path, number: usize) -> PathBuf {
+    folder.join(format!("case-{number}"))
+}
+
+fn repetition(folder: &Path, number: u32) -> PathBuf {
+    folder.join(number.to_string())
 }
 
 /// Runs every case; `progress` is told of each that is done. The order of the runs is that of the cases.
@@ -56,7 +97,7 @@ pub fn run_all(cases: &[Case], settings: &Settings, progress: impl Fn(&Run) + Sy
             .map(|(number, case)| {
                 let (slots, progress) = (&slots, &progress);
                 scope.spawn(move || {
-                    let run = run(case, settings, slots, &settings.folder.join(format!("case-{number}")));
+                    let run = run(case, settings, slots, &case_folder(&settings.folder, number));
                     progress(&run);
                     run
                 })
@@ -70,16 +111,24 @@ pub fn run_all(cases: &[Case], settings: &Settings, progress: impl Fn(&Run) + Sy
 }
 
 fn run(case: &Case, settings: &Settings, slots: &Slots, folder: &Path) -> Run {
-    let passes = Runner {
-        case,
-        settings,
-        slots,
-        folder,
+    let one = |number| {
+        let folder = repetition(folder, number);
+        // Of an earlier run, where files are kept.
+        let _ = std::fs::remove_dir_all(&folder);
+        let passes = Runner {
+            case,
+            settings,
+            slots,
+            folder: &folder,
+        };
+        let first = slots.take();
+        let started = Instant::now();
+        let collected = passes.all(first);
+        collect::run(case, &settings.hardware, &collected, started.elapsed())
     };
-    let first = slots.take();
-    let started = Instant::now();
-    let collected = passes.all(first);
-    collect::run(case, &collected, started.elapsed())
+    let first = one(0);
+    let further: Vec<Run> = (1..settings.repeat).map(one).collect();
+    if further.is_empty() { first } else { measured::repeated(first, further) }
 }
 
 struct Runner<'a> {
@@ -91,40 +140,75 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     fn all(&self, first: Slot<'_>) -> Collected {
-        let choices = self.folder.join("cold-autotune");
-        let cold = self.pass(Pass::Cold, &choices, first);
-        // Nothing can come of the other passes where the first one says that this is no model to run.
-        let hopeless = match &cold {
-            Ok(left) => collect::is_hopeless(self.case, left),
-            Err(_) => true,
+        let Some(plan) = &self.settings.plan else {
+            let choices = self.folder.join(CHOICES);
+            let cold = self.pass(Pass::Cold, &choices, first);
+            // Nothing can come of the other passes where the first one says that this is no model to run.
+            let hopeless = match &cold {
+                Ok(left) => collect::is_hopeless(self.case, &self.settings.hardware, left),
+                Err(_) => true,
+            };
+            return if hopeless {
+                Collected::first_only(cold)
+            } else {
+                self.planned(Some(cold), &choices)
+            };
         };
-        if hopeless {
-            return Collected::first_only(cold);
-        }
+        drop(first);
+        self.planned(None, plan)
+    }
+
+    /// The passes that replay choices.
+    fn planned(&self, cold: Option<std::io::Result<Left>>, choices: &Path) -> Collected {
+        let identity = RunIdentity {
+            package: self.case.model.built.target.package.clone(),
+            model: self.case.model.name.clone(),
+            inputs: cold
+                .as_ref()
+                .and_then(|left| collect::inputs(left.as_ref().ok()?))
+                .unwrap_or_else(|| self.case.inputs.clone()),
+        };
+        let known = self.known(&identity);
         // Each pass gets a plan of its own: a key that the plan lacks is written down where it was met.
         let (warm_plan, traced_plan) = (self.folder.join("warm-autotune"), self.folder.join("traced-autotune"));
-        let autotune = plan::write(&choices, &warm_plan).and_then(|_| plan::write(&choices, &traced_plan));
+        let autotune =
+            plan::write(choices, &warm_plan, known).and_then(|_| plan::write(choices, &traced_plan, known));
         let autotune: Autotune = match autotune {
             Ok(autotune) => autotune,
             Err(error) => return Collected::first_only(Err(error)),
         };
-        let (warm, traced) = std::thread::scope(|scope| {
-            let warm = scope.spawn(|| self.pass(Pass::Warm, &warm_plan, self.slots.take()));
-            let traced = self.pass(Pass::Traced, &traced_plan, self.slots.take());
-            let warm = warm.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            (warm, traced)
-        });
-        let planned = plan::count(&choices);
+        let planned = plan::count(&warm_plan);
+        let warm = || self.pass(Pass::Warm, &warm_plan, self.slots.take());
+        let traced = || self.pass(Pass::Traced, &traced_plan, self.slots.take());
+        // Each virtual card is a process's own; a real one is there once.
+        let (warm, traced, autotune) = match self.settings.hardware {
+            Hardware::Virtual => std::thread::scope(|scope| {
+                let warm = scope.spawn(warm);
+                let traced = traced();
+                let warm = warm.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                (warm, traced, autotune)
+            }),
+            Hardware::Real(_) if known.is_none() => (warm(), traced(), tuned_here(autotune)),
+            Hardware::Real(_) => (warm(), traced(), autotune),
+        };
         let unplanned = [&warm_plan, &traced_plan].map(|folder| plan::count(folder).saturating_sub(planned));
         Collected {
             passes: Passes {
-                cold: Some(cold),
+                cold,
                 warm: Some(warm),
                 traced: Some(traced),
             },
             autotune,
             unplanned: unplanned.into_iter().max().unwrap_or(0),
+            tuning: if known.is_some() { Tuning::Replayed } else { Tuning::Free },
         }
+    }
+
+    /// What is known of the card. A real one needs no choices of other models: it makes its own.
+    fn known<'a>(&'a self, run: &'a RunIdentity) -> Option<Known<'a>> {
+        let recording = self.settings.recordings.for_gpu(&self.case.profile.id)?;
+        let own = recording.holds(run) || matches!(self.settings.hardware, Hardware::Virtual);
+        own.then_some(Known { recording, run })
     }
 
     fn pass(&self, pass: Pass, autotune: &Path, slot: Slot<'_>) -> std::io::Result<Left> {
@@ -134,17 +218,21 @@ impl Runner<'_> {
             Pass::Traced => "traced",
         });
         let target = &self.case.model.built;
+        let fault = self.settings.fault.as_ref().filter(|fault| fault.pass == pass);
+        let card = Card {
+            driver: &self.settings.driver,
+            profile: &self.case.profile,
+            hardware: &self.settings.hardware,
+            fault: fault.map(|fault| fault.call.as_str()),
+        };
         let job = RunJob {
             model: self.case.model.name.clone(),
             steps: self.settings.steps,
             inputs: self.case.inputs.clone(),
             autotune: autotune.to_owned(),
             traced: pass == Pass::Traced,
-            lockstep: true,
-        };
-        let card = Card {
-            driver: &self.settings.driver,
-            profile: &self.case.profile,
+            lockstep: matches!(self.settings.hardware, Hardware::Virtual),
+            settle_ms: u64::try_from(card.settle().as_millis()).unwrap_or(u64::MAX),
         };
         let limits = Limits {
             timeout: self.case.timeout,
@@ -160,6 +248,15 @@ impl Runner<'_> {
         );
         drop(slot);
         left
+    }
+}
+
+/// Choices that a real card made itself are not assumed.
+fn tuned_here(autotune: Autotune) -> Autotune {
+    Autotune {
+        recorded: autotune.recorded + autotune.nearest + autotune.assumed,
+        nearest: 0,
+        assumed: 0,
     }
 }
 

@@ -50,29 +50,30 @@ pub struct Ended {
     pub took: Duration,
 }
 
-/// Runs a command to its end, in a process group of its own, which is ended with it.
+/// Runs a command to its end, in a process group of its own, which is ended with it. `started` is told its id.
 ///
 /// # Errors
 /// Where it cannot be started or watched.
-pub fn run(command: &mut Command, limits: Limits) -> std::io::Result<Ended> {
-    let started = Instant::now();
+pub fn run(command: &mut Command, limits: Limits, started: impl FnOnce(u32)) -> std::io::Result<Ended> {
+    let start = Instant::now();
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
         .spawn()?;
+    started(child.id());
     // Standard output belongs to the model; it is read, so that the model never waits, and let go.
     let _stdout = tail(child.stdout.take());
     let stderr = tail(child.stderr.take());
     let mut host_memory = Bytes(0);
-    let mut memory_looked = started;
+    let mut memory_looked = start;
     let end = loop {
         if let Some(status) = child.try_wait()? {
             break ended(status);
         }
         let now = Instant::now();
-        if now - started > limits.timeout {
+        if now - start > limits.timeout {
             kill(&mut child);
             break End::TimedOut;
         }
@@ -92,7 +93,7 @@ pub fn run(command: &mut Command, limits: Limits) -> std::io::Result<Ended> {
         end,
         stderr: stderr.join().unwrap_or_default(),
         host_memory,
-        took: started.elapsed(),
+        took: start.elapsed(),
     })
 }
 

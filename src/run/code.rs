@@ -36,8 +36,12 @@ pub const HOST_MEMORY: &str = "host-memory";
 pub const EVENTS_DAMAGED: &str = "events-damaged";
 /// The model called a function of the CUDA driver that the virtual one does not have.
 pub const UNSUPPORTED_FUNCTION: &str = "unsupported-function";
-/// The model ran without the virtual driver.
-pub const NO_DRIVER: &str = "no-virtual-driver";
+/// The model ran without the driver that counts.
+pub const NO_DRIVER: &str = "no-driver";
+/// The model ran on another card.
+pub const OTHER_CARD: &str = "other-card";
+/// Other processes are on a card that was to be used alone.
+pub const CARD_IN_USE: &str = "card-in-use";
 /// Lines of the driver's record are missing.
 pub const RECORD_DAMAGED: &str = "record-damaged";
 /// A call of the CUDA driver failed where none may.

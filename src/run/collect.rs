@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use super::card::Hardware;
 use super::case::Case;
 use super::code;
 use super::ending::{self, done};
+use super::measured::{self, Seen};
 use super::oom::oom;
 use super::process::Left;
 use crate::bytes::Bytes;
 use crate::protocol::{Event, Phase};
-use crate::report::{Autotune, Gpu, Mode, Parameters, Pass, Peak, Peaks, PhasePeaks, Run, RunError, Step};
+use crate::report::{Autotune, Gpu, Measurement, Mode, Parameters, Pass, Peak, Peaks, PhasePeaks, Run, RunError, Step, Tuning};
 
 /// What the passes of a case left behind; absent where a pass was not tried.
 #[derive(Debug, Default)]
@@ -20,12 +22,14 @@ pub(super) struct Passes {
 }
 
 /// The passes, and what the plan of the later two rests on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Collected {
     pub(super) passes: Passes,
     pub(super) autotune: Autotune,
     /// Choices that the warm or the traced pass had to make because the plan lacked them.
     pub(super) unplanned: usize,
+    /// Where the plan of a measurement is from.
+    pub(super) tuning: Tuning,
 }
 
 impl Collected {
@@ -37,17 +41,18 @@ impl Collected {
             },
             autotune: Autotune::default(),
             unplanned: 0,
+            tuning: Tuning::Free,
         }
     }
 }
 
 /// Whether a first pass shows that no other one is worth its time: it failed for another reason than memory.
-pub(super) fn is_hopeless(case: &Case, left: &Left) -> bool {
-    ending::error(left).is_some() && oom(Pass::Cold, left, case.profile.available()).is_none()
+pub(super) fn is_hopeless(case: &Case, hardware: &Hardware, left: &Left) -> bool {
+    ending::error(hardware, Pass::Cold, left).is_some() && oom(Pass::Cold, left, case.profile.available()).is_none()
 }
 
 /// Makes the run.
-pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
+pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took: Duration) -> Run {
     let passes = &collected.passes;
     let profile = &case.profile;
     let ran_out = |pass: Pass, left: &Left| oom(pass, left, profile.available());
@@ -73,27 +78,35 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
     // What a pass held that died on its way is no peak of the model's; what it held when the card was full is told.
     let out = oom.as_ref().map(|oom| oom.pass);
     let whole = |pass: Pass| {
-        left(pass).filter(|left| out == Some(pass) || (ran_out(pass, left).is_none() && ending::error(left).is_none()))
+        left(pass).filter(|left| {
+            out == Some(pass) || (ran_out(pass, left).is_none() && ending::error(hardware, pass, left).is_none())
+        })
     };
     let error = all.iter().find_map(|(pass, left)| match left {
         Err(error) => Some(RunError {
             code: code::NOT_STARTED.into(),
-            message: format!("the {} pass could not be run: {error}", name(*pass)),
+            message: format!("the {} pass could not be run: {error}", ending::pass_name(*pass)),
             help: Some("see whether the target folder is writable and the disk has room".into()),
         }),
         // An out of memory makes a program panic: that is a finding, not an error.
-        Ok(left) if ran_out(*pass, left).is_some() => ending::error(left).filter(|error| !is_by_memory(&error.code)),
-        Ok(left) => ending::error(left).or_else(|| driver_error(*pass, left)),
+        Ok(left) => {
+            let by_memory = ran_out(*pass, left).is_some();
+            ending::error(hardware, *pass, left).filter(|error| !(by_memory && is_by_memory(&error.code)))
+        }
     });
     let outside = profile.total.value.saturating_sub(profile.available());
     let reserved = |left: Option<&Left>| {
         left.filter(|left| left.record.started)
             .map(|left| left.record.reserved_peak)
     };
+    let process = |left: Option<&Left>| match hardware {
+        Hardware::Virtual => reserved(left).map(|bytes| Bytes(bytes.0.saturating_add(outside.0))),
+        Hardware::Real(_) => left.and_then(Seen::of).and_then(|seen| seen.peak()),
+    };
     let peak = |left: Option<&Left>, live: Option<Bytes>| Peak {
         live,
         reserved: reserved(left),
-        process: reserved(left).map(|bytes| Bytes(bytes.0.saturating_add(outside.0))),
+        process: process(left),
     };
     let steps = traced.map(steps).unwrap_or_default();
     let live = whole(Pass::Traced)
@@ -104,11 +117,32 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
         .map(|phase| phase.live_peak)
         .max();
     let some_pass = warm.or(traced).or(cold);
+    let (mode, driver, context, modules) = match hardware {
+        Hardware::Virtual => (
+            Mode::Estimate,
+            format!("virtual {}", env!("CARGO_PKG_VERSION")),
+            None,
+            None,
+        ),
+        Hardware::Real(real) => {
+            let (context, modules) = measured::outside(real, some_pass);
+            (Mode::Measure, real.driver.clone(), context, modules)
+        }
+    };
+    let measurement = match hardware {
+        Hardware::Virtual => None,
+        Hardware::Real(real) => {
+            let limit = real.limited.then_some(profile.total.value);
+            let passes: Vec<&Left> = [warm, traced, cold].into_iter().flatten().collect();
+            Some(measured::measurement(real, limit, collected.tuning, &passes))
+        }
+    };
+    let error = error.or_else(|| in_use(hardware, measurement.as_ref()?));
     Run {
         model: case.model.name.clone(),
         package: case.model.built.target.package.clone(),
         budget: case.budget.clone(),
-        mode: Mode::Estimate,
+        mode,
         task: Some(case.model.task),
         burn: case.model.built.target.burn.clone(),
         inputs: readable
@@ -120,11 +154,11 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
             name: profile.name.clone(),
             total_bytes: profile.total.value,
             available_bytes: profile.available(),
-            driver: format!("virtual {}", env!("CARGO_PKG_VERSION")),
-            context: Some(profile.context.outside()),
-            modules: Some(profile.modules.outside()),
+            driver,
+            context: context.or_else(|| Some(profile.context.outside())),
+            modules: modules.or_else(|| Some(profile.modules.outside())),
         },
-        measurement: None,
+        measurement,
         parameters: readable.iter().find_map(|(_, left)| parameters(left)),
         peaks: Peaks {
             warm: peak(whole(Pass::Warm), live),
@@ -135,10 +169,28 @@ pub(super) fn run(case: &Case, collected: &Collected, took: Duration) -> Run {
         autotune: collected.autotune,
         streams: traced.and_then(done).map_or(0, |done| done.streams),
         device_reads: some_pass.map_or(0, device_reads),
-        assumptions: assumptions(case, collected.unplanned, cold, whole(Pass::Warm), whole(Pass::Traced)),
+        assumptions: assumptions(
+            case,
+            hardware,
+            collected.unplanned,
+            cold,
+            whole(Pass::Warm),
+            whole(Pass::Traced),
+        ),
         error,
         seconds: (took.as_secs_f64() * 1000.0).round() / 1000.0,
     }
+}
+
+/// Others were on a card that was to be used alone.
+fn in_use(hardware: &Hardware, measurement: &Measurement) -> Option<RunError> {
+    let alone = matches!(hardware, Hardware::Real(real) if real.exclusive);
+    let other = measurement.others.first().filter(|_| alone)?;
+    Some(RunError {
+        code: code::CARD_IN_USE.into(),
+        message: format!("another process used the card: {other}"),
+        help: Some("end it, choose another card with --device, or measure without --exclusive".into()),
+    })
 }
 
 /// Whether an early end is what running out of memory leads to.
@@ -146,29 +198,13 @@ fn is_by_memory(code: &str) -> bool {
     [code::PANICKED, code::EXITED, code::ABORTED].contains(&code)
 }
 
-/// A call that failed where the plan is replayed: nothing is tried there, so a kernel was not launched, or worse.
-fn driver_error(pass: Pass, left: &Left) -> Option<RunError> {
-    let failed = left.record.errors.first().filter(|_| pass != Pass::Cold)?;
-    Some(RunError {
-        code: code::DRIVER_ERROR.into(),
-        message: format!("{} failed with error {} in the {} pass", failed.function, failed.code, name(pass)),
-        help: Some("a real card would refuse it too, or the virtual one is wrong: its figures would be those of another program, so there are none".into()),
-    })
-}
-
-fn name(pass: Pass) -> &'static str {
-    match pass {
-        Pass::Cold => "cold",
-        Pass::Warm => "warm",
-        Pass::Traced => "traced",
-    }
-}
 /// Values that the model read back itself. A pass that did not end has not told how many it read for it.
 fn device_reads(left: &Left) -> u64 {
     done(left).map_or(0, |done| left.record.reads.saturating_sub(done.own_reads))
 }
 
-fn inputs(left: &Left) -> Option<std::collections::BTreeMap<String, u64>> {
+/// The inputs that the model asked for.
+pub(super) fn inputs(left: &Left) -> Option<std::collections::BTreeMap<String, u64>> {
     left.events.iter().find_map(|event| match event {
         Event::Inputs { values } | Event::UnknownInput { known: values, .. } => Some(values.clone()),
         _ => None,
@@ -255,12 +291,16 @@ fn steps(left: &Left) -> Vec<Step> {
 /// What the figures rest on besides what was run.
 fn assumptions(
     case: &Case,
+    hardware: &Hardware,
     unplanned: usize,
     cold: Option<&Left>,
     warm: Option<&Left>,
     traced: Option<&Left>,
 ) -> Vec<String> {
-    let mut list = case.profile.assumptions();
+    let mut list = match hardware {
+        Hardware::Virtual => case.profile.assumptions(),
+        Hardware::Real(_) => Vec::new(),
+    };
     if unplanned > 0 {
         list.push(format!(
             "the cold pass ended before all autotune choices were made: {unplanned} were made in the later passes, whose figures include that"
@@ -283,7 +323,7 @@ fn assumptions(
         ));
     }
     let reads = warm.map_or(0, device_reads);
-    if reads > 0 {
+    if reads > 0 && matches!(hardware, Hardware::Virtual) {
         list.push(format!(
             "the model reads {reads} values back from the device, and a virtual one gives zeros: where its control flow depends on them, so do these figures"
         ));

@@ -1,10 +1,12 @@
 //! How a pass ended, and why, where it ended early.
 
+use super::card::Hardware;
 use super::child::End;
 use super::code;
 use super::process::Left;
+use super::record::CallError;
 use crate::protocol::Event;
-use crate::report::RunError;
+use crate::report::{Pass, RunError};
 
 /// No run is of fewer: an optimizer's state is made in the first step, so that the second one decides.
 const FEWEST_STEPS: u32 = 2;
@@ -41,7 +43,7 @@ pub(super) fn done(left: &Left) -> Option<Done> {
 }
 
 /// Why a pass is incomplete, out of memory apart.
-pub(super) fn error(left: &Left) -> Option<RunError> {
+pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunError> {
     let error = |code: &str, message: String, help: &str| {
         Some(RunError {
             code: code.into(),
@@ -61,8 +63,9 @@ pub(super) fn error(left: &Left) -> Option<RunError> {
             );
         }
     }
+    let failed = failed_call(pass, left);
     match left.ended.end {
-        End::TimedOut => {
+        End::TimedOut if failed.is_none() => {
             return error(
                 code::TIMED_OUT,
                 format!("the model did not end within {} s", left.ended.took.as_secs()),
@@ -103,11 +106,48 @@ pub(super) fn error(left: &Left) -> Option<RunError> {
         } => Some(format!("{message} ({location}, thread {thread})")),
         _ => None,
     });
+    if let Some(failed) = failed {
+        let then = match (done(left), &panic) {
+            (Some(_), _) => String::new(),
+            (None, Some(panic)) => format!("; the model panicked: {panic}"),
+            (None, None) if left.ended.end == End::TimedOut => {
+                format!("; the model then did not end within {} s", left.ended.took.as_secs())
+            }
+            (None, None) => "; the model then ended".to_owned(),
+        };
+        let why = if failed.detail.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", failed.detail)
+        };
+        return error(
+            code::DRIVER_ERROR,
+            format!("{failed} in the {} pass{why}{then}", pass_name(pass)),
+            match hardware {
+                Hardware::Virtual => {
+                    "a real card would refuse it too, or the virtual one is wrong: its figures would be those of another program, so there are none"
+                }
+                Hardware::Real(_) => {
+                    "`nvidia-smi -q` and the kernel's log (`dmesg`, lines with Xid) tell what happened to the card; `cargo vram doctor` tells whether it can be used"
+                }
+            },
+        );
+    }
+    let other_driver = match hardware {
+        Hardware::Virtual => !left.record.started || left.record.forwards,
+        Hardware::Real(_) => !left.record.forwards || left.record.libcuda.is_none(),
+    };
+    let other_card = other_card(hardware, left);
     match (done(left), panic) {
-        (Some(_), _) if !left.record.started => error(
+        (Some(_), _) if other_driver => error(
             code::NO_DRIVER,
-            "the model used another CUDA driver than the virtual one".into(),
+            "the model used another CUDA driver than the one that counts".into(),
             "see whether it is linked to libcuda by path (DT_RPATH), or whether the target folder's path has a `:` in it",
+        ),
+        (Some(_), _) if other_card.is_some() => error(
+            code::OTHER_CARD,
+            format!("the model ran on another card ({}) than the one that was looked at", other_card.unwrap_or_default()),
+            "models run on the first card that CUDA shows them: see whether the program sets CUDA_VISIBLE_DEVICES or CUDA_DEVICE_ORDER itself",
         ),
         (Some(_), _) if left.record.is_incomplete() => error(
             code::RECORD_DAMAGED,
@@ -126,6 +166,26 @@ pub(super) fn error(left: &Left) -> Option<RunError> {
             "look at the place it names; values read back from a virtual GPU are zeros, which the code there may not expect",
         ),
         (None, None) => died(left, error),
+    }
+}
+
+/// The first call that failed where none may. In a cold pass some may: candidates that the card cannot run.
+fn failed_call(pass: Pass, left: &Left) -> Option<&CallError> {
+    let candidate = |call: &CallError| pass == Pass::Cold && call.is_of_a_candidate();
+    left.record.errors.iter().find(|call| !candidate(call))
+}
+
+/// The card that a process ran on, where that was not the one it was to run on.
+fn other_card<'a>(hardware: &Hardware, left: &'a Left) -> Option<&'a str> {
+    let Hardware::Real(real) = hardware else { return None };
+    left.record.device.as_deref().filter(|device| *device != real.uuid)
+}
+
+pub(super) fn pass_name(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Cold => "cold",
+        Pass::Warm => "warm",
+        Pass::Traced => "traced",
     }
 }
 

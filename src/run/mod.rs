@@ -1,15 +1,18 @@
-//! One child process per pass: the virtual driver put before the model, the model run, what it left behind collected.
+//! One child process per pass: the driver put before the model, the model run, what it left behind collected.
 
+mod card;
 mod case;
 pub mod child;
 pub mod code;
 mod collect;
 mod ending;
 mod list;
+mod measured;
 mod oom;
 pub mod plan;
 mod process;
 pub mod record;
 
-pub use case::{Case, Settings, run_all};
+pub use card::{Hardware, INTERVAL, Real};
+pub use case::{Case, Fault, Settings, run_all};
 pub use list::{Listed, list};

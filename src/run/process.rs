@@ -1,14 +1,14 @@
 //! The process of one job: its folder, its environment, its files.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use camino::Utf8Path;
 
+use super::card::{Before, Card, Hardware, Watch};
 use super::child::{self, Ended, Limits};
 use super::record::Record;
-use crate::driver::{self, CONFIG_VARIABLE, DriverLibrary};
-use crate::gpu::Profile;
+use crate::gpu::Looks;
 use crate::protocol::{Action, Event, JOB_VARIABLE, Job, PROTOCOL};
 
 /// What a process left behind.
@@ -22,13 +22,10 @@ pub(super) struct Left {
     pub(super) damaged: bool,
     /// The driver's record.
     pub(super) record: Record,
-}
-
-/// The card a process sees, and the driver that shows it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Card<'a> {
-    pub(super) driver: &'a DriverLibrary,
-    pub(super) profile: &'a Profile,
+    /// What a real card held before.
+    pub(super) before: Before,
+    /// What was seen of the process's memory, on a real card.
+    pub(super) looks: Option<Looks>,
 }
 
 /// Runs one job in `folder`, which is made for it and holds all its files.
@@ -57,17 +54,19 @@ pub(super) fn run(
         .env("CARGO_MANIFEST_DIR", package_folder)
         .env(JOB_VARIABLE, &job_file);
     if let Some(card) = card {
-        let config = folder.join("driver.conf");
-        std::fs::write(&config, configuration(card.profile, &record))?;
-        command
-            .env(CONFIG_VARIABLE, &config)
-            // cudarc looks for the toolkit's folder, and looks no further than that it is one.
-            .env("CUDA_PATH", &card.driver.folder)
-            .env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &card.driver.folder))
-            // By its bare name: the loader would split a path at its spaces.
-            .env("LD_PRELOAD", before("LD_PRELOAD", Path::new(driver::LIBRARY)));
+        card.apply(&mut command, folder, &record)?;
     }
-    let ended = child::run(&mut command, limits)?;
+    let mut watch = card.and_then(|card| match card.hardware {
+        Hardware::Virtual => None,
+        Hardware::Real(real) => Some(Watch::new(real)),
+    });
+    let ended = child::run(&mut command, limits, |pid| {
+        if let Some(watch) = &mut watch {
+            watch.follow(pid);
+        }
+    });
+    let (before, looks) = watch.map(Watch::stop).unwrap_or_default();
+    let ended = ended?;
     let (events, damaged) = read_events(&events)?;
     let record = std::fs::read(&record).map(|bytes| Record::parse(&String::from_utf8_lossy(&bytes)));
     Ok(Left {
@@ -75,28 +74,9 @@ pub(super) fn run(
         events,
         damaged,
         record: record.unwrap_or_default(),
+        before,
+        looks,
     })
-}
-
-fn configuration(profile: &Profile, record: &Path) -> String {
-    let mut text = format!(
-        "record={}\nmode=virtual\nvirtual_clock=1\ndevices=1\n",
-        record.display()
-    );
-    for (key, value) in profile.driver_config() {
-        text.push_str(&format!("{key}={value}\n"));
-    }
-    text
-}
-
-/// A path list of the environment with one more path in front.
-fn before(variable: &str, path: &Path) -> PathBuf {
-    let mut list = path.as_os_str().to_owned();
-    if let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) {
-        list.push(":");
-        list.push(rest);
-    }
-    list.into()
 }
 
 /// Reads the events. A last line that was cut short is no damage: the process died while it wrote.

@@ -1,8 +1,11 @@
 //! The driver's record: what a run is judged by, whatever the program says of itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::bytes::Bytes;
+use crate::driver;
+use crate::report::Library;
 
 /// What the driver wrote down.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -23,6 +26,20 @@ pub struct Record {
     pub reads: u64,
     /// Whether the driver was loaded at all.
     pub started: bool,
+    /// Whether it passed every call on to another driver.
+    pub forwards: bool,
+    /// The driver that calls were passed on to.
+    pub libcuda: Option<Library>,
+    /// The compiler that calls were passed on to.
+    pub libnvrtc: Option<Library>,
+    /// The id of the card whose context was made first.
+    pub device: Option<String>,
+    /// When its context was ready, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub context: Option<u64>,
+    /// Modules loaded.
+    pub modules: u64,
+    /// How often each function was called, which the driver writes when the process ends.
+    pub calls: BTreeMap<String, u64>,
     /// The most bytes held at once by the driver's own count, which it writes when the process ends.
     pub counted_peak: Option<Bytes>,
 }
@@ -51,6 +68,37 @@ pub struct CallError {
     pub function: String,
     /// The driver's error code.
     pub code: i64,
+    /// A word on the reason.
+    pub detail: String,
+}
+
+impl CallError {
+    /// Whether autotune runs into this with a candidate that the card cannot run, which is then merely not chosen:
+    /// a kernel that does not compile or load, asks for more than there is, or wants tensor maps of another shape.
+    #[must_use]
+    pub fn is_of_a_candidate(&self) -> bool {
+        match self.function.as_str() {
+            "nvrtcCompileProgram" => self.code == 6,
+            "cuModuleLoadData" | "cuModuleLoadDataEx" => [200, 209, 218, 222].contains(&self.code),
+            "cuFuncSetAttribute" => self.code == 1,
+            "cuLaunchKernel" | "cuLaunchKernelEx" => [1, 701].contains(&self.code),
+            "cuTensorMapEncodeTiled" | "cuTensorMapEncodeIm2col" | "cuTensorMapEncodeIm2colWide" => {
+                [1, 801].contains(&self.code)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for CallError {
+    /// `cuLaunchKernel failed with CUDA_ERROR_LAUNCH_FAILED (719)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { function, code, .. } = self;
+        match driver::error_name(*code).filter(|_| !function.starts_with("nvrtc")) {
+            Some(name) => write!(f, "{function} failed with {name} ({code})"),
+            None => write!(f, "{function} failed with error {code}"),
+        }
+    }
 }
 
 impl Record {
@@ -71,7 +119,33 @@ impl Record {
         let text = |name| fields.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
         let number = |name| text(name).and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
         match event {
-            "start" => self.started = true,
+            "start" => {
+                self.started = true;
+                self.forwards = text("mode") == Some("forward");
+            }
+            "real" => {
+                let version = number("driver_version");
+                self.libcuda = Some(Library {
+                    path: text("cuda").map(unescaped).unwrap_or_default(),
+                    version: format!("{}.{}", version / 1000, version % 1000 / 10),
+                });
+            }
+            "nvrtc" => {
+                self.libnvrtc = Some(Library {
+                    path: text("path").map(unescaped).unwrap_or_default(),
+                    version: text("version").unwrap_or_default().to_owned(),
+                });
+            }
+            "device" => {
+                self.device.get_or_insert_with(|| text("uuid").unwrap_or_default().to_owned());
+            }
+            "context" => {
+                self.context.get_or_insert(number("t"));
+            }
+            "module" => self.modules += 1,
+            "calls" => {
+                self.calls.extend(text("function").map(|name| (name.to_owned(), number("count"))));
+            }
             "alloc" | "free" => {
                 self.reserved = Bytes(number("reserved"));
                 self.reserved_peak = self.reserved_peak.max(self.reserved);
@@ -91,6 +165,7 @@ impl Record {
             "error" => self.errors.push(CallError {
                 function: text("function").unwrap_or_default().to_owned(),
                 code: text("code").and_then(|value| value.parse().ok()).unwrap_or(0),
+                detail: text("detail").map(unescaped).unwrap_or_default(),
             }),
             "launches" => {
                 self.reads = number("reads");
@@ -116,6 +191,13 @@ impl Record {
         (within.fold(at(before), Bytes::max), at(after))
     }
 
+    /// The bytes held at a moment.
+    #[must_use]
+    pub fn held_at(&self, time: u64) -> Bytes {
+        let before = self.held.partition_point(|(at, _)| *at <= time);
+        before.checked_sub(1).map_or(Bytes(0), |last| self.held[last].1)
+    }
+
     /// The last allocation that nothing could serve.
     #[must_use]
     pub fn last_refusal(&self) -> Option<&Refusal> {
@@ -123,9 +205,44 @@ impl Record {
     }
 }
 
+/// A text with its percent escapes undone.
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let escape = after.get(..2).filter(|_| *first == b'%');
+        let byte = escape.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_come_back_as_they_were() {
+        assert_eq!(unescaped("/usr/lib%20x/%C3%A4"), "/usr/lib x/ä");
+        assert_eq!(unescaped("100%"), "100%");
+        assert_eq!(unescaped("%zz%4"), "%zz%4");
+    }
+
+    #[test]
+    fn a_real_driver_tells_what_it_is() {
+        let record = Record::parse(
+            "start t=1 pid=2 version=1 mode=forward name=x\nreal t=2 cuda=/a%20b/libcuda.so.1 driver_version=12080\n\
+             device t=3 device=0 uuid=GPU-1 name=y\ncontext t=4 device=0\nnvrtc t=5 path=/c version=12.8\n\
+             calls t=6 function=cuInit count=1\n",
+        );
+        assert!(record.forwards);
+        let library = record.libcuda.unwrap();
+        assert_eq!((library.path.as_str(), library.version.as_str()), ("/a b/libcuda.so.1", "12.8"));
+        assert_eq!(record.device.as_deref(), Some("GPU-1"));
+        assert_eq!(record.context, Some(4));
+        assert_eq!(record.calls["cuInit"], 1);
+    }
 
     #[test]
     fn the_peak_is_the_most_held_at_once() {

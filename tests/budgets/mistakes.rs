@@ -48,6 +48,7 @@ refused! {
     limits_of_the_declared_card_in_two_places_are_refused: model("reserved: 1 GiB, gpus: { l4: { reserved: 2 GiB } }");
     a_bad_percentage_is_refused: with("defaults: { drift: { fail: 5 } }\n");
     a_growth_that_warns_above_its_fail_is_refused: with("defaults: { growth: { live: { fail: 2%, warn: 5%, ignore: 16 MiB } } }\n");
+    a_drift_that_warns_above_its_fail_is_refused: model("reserved: 1 GiB, drift: { warn: 5%, fail: 2%, ignore: 1 MiB }");
     a_bad_duration_is_refused: with("defaults: { timeout: 10 }\n");
     an_input_that_is_no_whole_number_is_refused: model("inputs: { batch_size: 1.5 }");
     a_name_that_is_none_is_refused: with("models: { 'a b': { live: 1 GiB }, c/d/e: { live: 1 GiB }, x/y: { model: z, live: 1 GiB } }\n");

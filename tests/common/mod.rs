@@ -45,11 +45,18 @@ pub(crate) fn output(arguments: &[&str]) -> Output {
 
 /// Runs a command that writes a report, and reads the report. Also gives the exit code and what people were shown.
 pub(crate) fn report(arguments: &[&str]) -> (Report, i32, String) {
+    report_of(arguments, |_| {})
+}
+
+/// The same, with more said of the command.
+pub(crate) fn report_of(arguments: &[&str], more: impl FnOnce(&mut Command)) -> (Report, i32, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("report.json");
     let mut all = arguments.to_vec();
     all.extend(["--message-format", "json", "--output", file.to_str().unwrap()]);
-    let output = output(&all);
+    let mut command = vram(&all);
+    more(&mut command);
+    let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
     let json = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("no report: {error}\n{text}"));
     (

@@ -1,9 +1,8 @@
 //! Budgets held against runs.
 
-use std::collections::BTreeMap;
-
 use super::*;
-use crate::report::{Autotune, Gpu, Peaks, RunError};
+use crate::report::sample::{measured, run};
+use crate::report::{Obtained, Outside, Phase, ProcessOf, RunError};
 
 const MIB: u64 = 1 << 20;
 
@@ -26,49 +25,13 @@ fn budgets() -> Budgets {
     Budgets::parse(FILE.as_bytes(), "budgets.yaml", &["l4", "h200"]).unwrap()
 }
 
-fn run(model: &str, gpu: &str) -> Run {
-    let peak = |live, reserved, process| Peak {
-        live: Some(Bytes(live * MIB)),
-        reserved: Some(Bytes(reserved * MIB)),
-        process: Some(Bytes(process * MIB)),
-    };
-    Run {
-        model: model.to_owned(),
-        package: "p".to_owned(),
-        budget: None,
-        mode: Mode::Estimate,
-        task: None,
-        burn: "0.21.0".to_owned(),
-        inputs: BTreeMap::new(),
-        gpu: Gpu {
-            id: gpu.to_owned(),
-            name: gpu.to_owned(),
-            total_bytes: Bytes(24 << 30),
-            available_bytes: Bytes(23 << 30),
-            driver: String::new(),
-            context: None,
-            modules: None,
-        },
-        parameters: None,
-        peaks: Peaks {
-            warm: peak(800, 1024, 1500),
-            cold: peak(800, 4096, 4500),
-        },
-        steps: Vec::new(),
-        oom: None,
-        autotune: Autotune::default(),
-        measurement: None,
-        streams: 1,
-        device_reads: 0,
-        assumptions: Vec::new(),
-        error: None,
-        seconds: 0.0,
-    }
-}
-
 /// Every verdict in a line.
 fn judged(run: Run) -> Vec<String> {
-    judge(&[run], &budgets(), "budgets.yaml")
+    lines(judge(&[run], &budgets(), "budgets.yaml"))
+}
+
+pub(super) fn lines(verdicts: Vec<Verdict>) -> Vec<String> {
+    verdicts
         .into_iter()
         .map(|verdict| {
             let place = verdict
@@ -228,17 +191,98 @@ fn out_of_memory_fails_whatever_the_budget_says() {
     assert!(judged(out)[0].starts_with("Oom Fail other:"));
 }
 
+/// A context and modules, each known in its way.
+fn outside(run: &mut Run, context: Obtained, modules: Obtained) {
+    let of = |obtained| {
+        Some(Outside {
+            bytes: Bytes(400 * MIB),
+            obtained,
+            source: "a log".to_owned(),
+        })
+    };
+    run.gpu.context = of(context);
+    run.gpu.modules = of(modules);
+}
+
 #[test]
 fn a_process_figure_says_that_its_context_is_assumed() {
     let mut assumed = run("a", "l4");
     assumed.assumptions = vec!["CUDA context of l4: assumed".to_owned()];
+    let said = "7:14 Budget Pass a: warm process (context assumed) 1.46 GiB is within its limit of 3 GiB";
+    assert_eq!(judged(assumed.clone())[2], said);
+    outside(&mut assumed, Obtained::Assumed, Obtained::Measured);
+    assert_eq!(judged(assumed.clone())[2], said);
+    outside(&mut assumed, Obtained::Assumed, Obtained::Assumed);
     assert_eq!(
         judged(assumed.clone())[2],
-        "7:14 Budget Pass a: warm process (context assumed) 1.46 GiB is within its limit of 3 GiB"
+        said.replace("context", "context and modules")
     );
-    assumed.mode = Mode::Measure;
+    // What the run says of the card goes before what its sentences happen to mention.
+    outside(&mut assumed, Obtained::Measured, Obtained::Documented);
+    assert_eq!(judged(assumed)[2], said.replace(" (context assumed)", ""));
+}
+
+#[test]
+fn an_estimated_process_that_rests_on_an_assumed_context_warns_and_never_fails() {
+    let mut over = run("a", "l4");
+    over.peaks.warm.process = Some(Bytes(4096 * MIB));
+    let process = |run: &Run| judged(run.clone()).swap_remove(2);
+    let figure = |assumed: &str| {
+        format!(
+            "7:14 Budget Warn a: warm process ({assumed} assumed) 4 GiB is over its limit of 3 GiB by 1 GiB; only a warning, because nobody has measured its context on `l4`: measure there, or state its `context:` in gpu_profiles"
+        )
+    };
+    over.assumptions = vec!["The CUDA context of `l4`, 400 MiB, is assumed.".to_owned()];
+    assert_eq!(process(&over), figure("context"));
+    over.assumptions.clear();
+    outside(&mut over, Obtained::Assumed, Obtained::Documented);
+    assert_eq!(process(&over), figure("context"));
+    outside(&mut over, Obtained::Assumed, Obtained::Assumed);
+    assert_eq!(process(&over), figure("context and modules"));
+    outside(&mut over, Obtained::Documented, Obtained::Assumed);
+    let fails = "7:14 Budget Fail a: warm process (modules assumed) 4 GiB is over its limit of 3 GiB by 1 GiB";
+    assert_eq!(process(&over), fails, "kernels are assumed on every card");
+    let fails = "7:14 Budget Fail a: warm process 4 GiB is over its limit of 3 GiB by 1 GiB";
+    outside(&mut over, Obtained::Documented, Obtained::Measured);
+    assert_eq!(process(&over), fails);
+    // The other figures rest on no context.
+    outside(&mut over, Obtained::Assumed, Obtained::Assumed);
+    over.peaks.warm.reserved = Some(Bytes(3072 * MIB));
+    assert!(judged(over)[1].contains("Fail a: warm reserved"));
+}
+
+#[test]
+fn a_measured_process_fails_and_says_how_it_was_read() {
+    let mut over = measured(run("a", "l4"));
+    // The card's own data is no matter of a measurement.
+    outside(&mut over, Obtained::Assumed, Obtained::Assumed);
     assert_eq!(
-        judged(assumed)[2],
-        "7:14 Budget Pass a: warm process 1.46 GiB is within its limit of 3 GiB"
+        judged(over.clone())[2],
+        "7:14 Budget Pass a: warm process (polled every 10 ms: a lower bound) 1.46 GiB is within its limit of 3 GiB"
+    );
+    over.peaks.warm.process = Some(Bytes(4096 * MIB));
+    if let Some(process) = over.measurement.as_mut().and_then(|measured| measured.process.as_mut()) {
+        process.of = ProcessOf::Device;
+    }
+    assert_eq!(
+        judged(over.clone())[2],
+        "7:14 Budget Fail a: warm process (the whole device less what it held before, polled every 10 ms) 4 GiB is over its limit of 3 GiB by 1 GiB"
+    );
+    over.peaks.warm.process = None;
+    assert_eq!(
+        judged(over)[2].split_once(") ").unwrap().1,
+        "cannot be judged: the run gave no such figure"
+    );
+}
+
+#[test]
+fn a_measurement_is_judged_by_the_limits_of_its_card() {
+    assert_eq!(
+        judged(measured(run("a", "h200"))),
+        ["9:31 Budget Pass a: warm reserved 1 GiB is within its limit of 4 GiB"]
+    );
+    assert_eq!(
+        judged(measured(run("a", "t4"))),
+        ["4:3 Budget Warn a: `a` has no limits for `t4`: unjudged"]
     );
 }

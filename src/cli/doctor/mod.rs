@@ -39,11 +39,12 @@ use Finding::{Fail, Pass, Warn};
 
 impl Doctor {
     pub(super) fn run(&self, _: Loudness) -> Result<Exit, Stopped> {
-        let prepared = pipeline::prepare(&self.packages, None);
+        let prepared = pipeline::prepare(&self.packages, None, None);
         let target_folder = prepared
             .as_ref()
             .ok()
-            .map(|prepared| prepared.workspace.target_directory().as_std_path());
+            .and_then(|prepared| prepared.source.workspace())
+            .map(|workspace| workspace.target_directory().as_std_path());
         let built = survey::built(target_folder);
         let mut findings = toolchain::findings(&built);
         let program = built.as_ref().ok().map(|built| built.library.survey.as_path());

@@ -19,7 +19,7 @@ const DISK_FAIL: Bytes = Bytes(200 << 20);
 
 pub(super) fn findings(prepared: &Prepared, packages: &Packages) -> Vec<Finding> {
     let mut findings = vec![
-        Pass(format!("workspace: {}", prepared.workspace.root())),
+        Pass(format!("workspace: {}", prepared.source.root())),
         match &prepared.budgets {
             Some(budgets) => Pass(format!("{}: {} budgets", prepared.budgets_name, budgets.models.len())),
             None => Warn(
@@ -28,7 +28,10 @@ pub(super) fn findings(prepared: &Prepared, packages: &Packages) -> Vec<Finding>
             ),
         },
     ];
-    let (targets, problems) = workspace::declared_targets(&prepared.workspace);
+    let Some(workspace) = prepared.source.workspace() else {
+        return findings;
+    };
+    let (targets, problems) = workspace::declared_targets(workspace);
     let metadata = packages.selection().ok().and_then(|selection| metadata(&selection));
     for target in &targets {
         findings.push(burn(target, metadata.as_ref()));
@@ -44,7 +47,7 @@ pub(super) fn findings(prepared: &Prepared, packages: &Packages) -> Vec<Finding>
     }
     let folders: BTreeSet<_> = targets.iter().map(|target| target.folder.as_std_path()).collect();
     findings.extend(folders.into_iter().map(autotune));
-    findings.push(disk(prepared.workspace.target_directory().as_std_path()));
+    findings.push(disk(workspace.target_directory().as_std_path()));
     findings
 }
 

@@ -23,7 +23,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::marks;
 use super::stage::Downstream;
-use crate::probe::timeline::{self, Sample};
+use crate::probe::timeline;
 
 /// Spans of a launch, on the thread that asks for it.
 const LAUNCH: &str = "launch_inner";
@@ -51,7 +51,8 @@ struct Launches {
 static LAUNCHES: OnceLock<Launches> = OnceLock::new();
 
 thread_local! {
-    static BEFORE: Cell<Sample> = const { Cell::new(Sample { live: 0, reserved: 0 }) };
+    /// Live bytes before the launch.
+    static BEFORE: Cell<u64> = const { Cell::new(0) };
     static OWN_BYTES: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -84,8 +85,8 @@ impl Launches {
         marks::advance();
         self.meet_stream();
         self.server.submit(|_| {
-            if let Some(sample) = self.look() {
-                BEFORE.set(sample);
+            if let Some(live) = self.look() {
+                BEFORE.set(live);
                 OWN_BYTES.set(0);
             }
         });
@@ -105,11 +106,7 @@ impl Launches {
             }
             let own = OWN_BYTES.take();
             if own > 0 {
-                let before = BEFORE.get();
-                timeline::spike(Sample {
-                    live: before.live + own,
-                    ..before
-                });
+                timeline::spike(BEFORE.get() + own);
             }
             self.look();
         });
@@ -119,21 +116,20 @@ impl Launches {
     }
 
     /// Adds up all streams, on the server's own thread.
-    fn look(&self) -> Option<Sample> {
+    fn look(&self) -> Option<u64> {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut total = Sample::default();
+        let mut live = 0;
         let mut held = 0;
         for stream in streams.values() {
             let Ok(usage) = stream.executes(|| self.client.memory_usage()) else {
                 timeline::missed();
                 return None;
             };
-            total.live += usage.bytes_in_use + usage.bytes_padding;
-            total.reserved += usage.bytes_reserved;
+            live += usage.bytes_in_use + usage.bytes_padding;
             held += u32::from(usage.bytes_reserved > 0);
         }
-        timeline::sample(total, held);
-        Some(total)
+        timeline::sample(live, held);
+        Some(live)
     }
 }
 

@@ -5,6 +5,8 @@ mod marks;
 mod panics;
 mod stage;
 
+use std::time::Duration;
+
 use burn::backend::{Autodiff, Cuda};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::backend::Backend;
@@ -67,6 +69,7 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
     let device = CudaDevice::default();
     // The context is made now, so that it is no part of what the model costs.
     let client = CudaRuntime::client(&device);
+    std::thread::sleep(Duration::from_millis(job.settle_ms));
     let marker = marks::marker(&device, job.traced);
     if job.traced || job.lockstep {
         launches::install(&device, client, job.traced);

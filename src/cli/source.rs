@@ -1,0 +1,282 @@
+//! Where models come from: a workspace, in which they are built, or an archive, in which they are.
+
+use std::path::{Path, PathBuf};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use miette::IntoDiagnostic;
+use tempfile::TempDir;
+
+use super::Stopped;
+use super::options::{Loudness, Packages};
+use super::pipeline::Asked;
+use super::terminal::Progress;
+use crate::archive::{self, ArchiveError, Unpacked};
+use crate::driver::{self, DriverLibrary};
+use crate::report::Problem;
+use crate::run::{self, Listed};
+use crate::workspace::{self, Built, Selection, Workspace, WorkspaceError};
+
+/// The file of budgets, where no other is named.
+const BUDGETS: &str = "budgets.yaml";
+/// The baseline.
+const BASELINE: &str = "budgets.lock";
+
+/// Where models come from.
+pub(super) enum Source {
+    /// They are built here.
+    Workspace(Box<Here>),
+    /// They were built elsewhere.
+    Archive(Box<Brought>),
+}
+
+/// A workspace, and what of it is meant.
+pub(super) struct Here {
+    selection: Selection,
+    workspace: Workspace,
+}
+
+/// An archive, unpacked for as long as this is held, and what of it is meant.
+pub(super) struct Brought {
+    file: Utf8PathBuf,
+    packages: Vec<String>,
+    unpacked: Unpacked,
+    root: Utf8PathBuf,
+    folder: TempDir,
+}
+
+/// A folder for the processes' files.
+pub(super) struct Scratch {
+    path: PathBuf,
+    /// Goes with this, unless the files are kept.
+    _temporary: Option<TempDir>,
+}
+
+impl Scratch {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Source {
+    /// The workspace that is meant, or the archive, where one is named.
+    pub(super) fn open(packages: &Packages, archive_file: Option<&Utf8Path>) -> Result<Self, Stopped> {
+        let selection = packages.selection().into_diagnostic()?;
+        match archive_file {
+            None => {
+                let workspace = Workspace::load(&selection)?;
+                Ok(Self::Workspace(Box::new(Here { selection, workspace })))
+            }
+            Some(file) => Ok(Self::Archive(Box::new(Brought::open(file, selection.packages)?))),
+        }
+    }
+
+    /// The workspace's folder, or the one that stands for it.
+    pub(super) fn root(&self) -> &Utf8Path {
+        match self {
+            Self::Workspace(here) => here.workspace.root(),
+            Self::Archive(brought) => &brought.root,
+        }
+    }
+
+    /// The workspace, where there is one.
+    pub(super) fn workspace(&self) -> Option<&Workspace> {
+        match self {
+            Self::Workspace(here) => Some(&here.workspace),
+            Self::Archive(_) => None,
+        }
+    }
+
+    /// Whether nothing of the workspace was left out.
+    pub(super) fn is_whole(&self) -> bool {
+        match self {
+            Self::Workspace(here) => here.workspace.is_whole(),
+            Self::Archive(brought) => brought.unpacked.manifest.whole && brought.packages.is_empty(),
+        }
+    }
+
+    /// The commit that the models are built from.
+    pub(super) fn commit(&self) -> Option<String> {
+        match self {
+            Self::Workspace(here) => commit(here.workspace.root()),
+            Self::Archive(brought) => brought.unpacked.manifest.commit.clone(),
+        }
+    }
+
+    /// Where the file of budgets would be, and what people are shown of it.
+    pub(super) fn budgets(&self) -> (Utf8PathBuf, String) {
+        let shown = match self {
+            Self::Workspace(_) => None,
+            Self::Archive(brought) => brought.unpacked.manifest.budgets.clone(),
+        };
+        (self.root().join(BUDGETS), shown.unwrap_or_else(|| BUDGETS.to_owned()))
+    }
+
+    /// Where the baseline would be.
+    pub(super) fn baseline(&self) -> Utf8PathBuf {
+        self.root().join(BASELINE)
+    }
+
+    /// Why there are no budgets.
+    pub(super) fn no_budgets(&self) -> Asked {
+        match self {
+            Self::Workspace(_) => Asked::NoBudgets(self.budgets().0),
+            Self::Archive(brought) => Asked::NoBudgetsInArchive(brought.file.clone()),
+        }
+    }
+
+    /// A folder for the processes' files: one that goes when this is dropped, or the one that was named.
+    pub(super) fn scratch(&self, keep: Option<&Utf8Path>) -> Result<Scratch, Asked> {
+        if let Some(keep) = keep {
+            let made = std::fs::create_dir_all(keep).and_then(|()| keep.as_std_path().canonicalize());
+            let path = made.map_err(file_error(keep.as_std_path()))?;
+            return Ok(Scratch { path, _temporary: None });
+        }
+        let parent = match self {
+            Self::Workspace(here) => here.workspace.target_directory().as_std_path().join("vram/run"),
+            Self::Archive(brought) => brought.folder.path().to_owned(),
+        };
+        let temporary = std::fs::create_dir_all(&parent)
+            .and_then(|()| tempfile::Builder::new().prefix("run-").tempdir_in(&parent))
+            .map_err(file_error(&parent))?;
+        Ok(Scratch {
+            path: temporary.path().to_owned(),
+            _temporary: Some(temporary),
+        })
+    }
+
+    /// The driver: compiled, unless it is there already.
+    pub(super) fn driver(&self) -> Result<DriverLibrary, Stopped> {
+        match self {
+            Self::Workspace(here) => {
+                let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+                let target = here.selection.target.as_deref();
+                let folder = here.workspace.target_directory().as_std_path();
+                Ok(driver::build(Path::new(&rustc), target, folder)?)
+            }
+            Self::Archive(brought) => Ok(brought.unpacked.driver.clone()),
+        }
+    }
+
+    /// The targets that declare models, built, and what is wrong with others.
+    pub(super) fn built(&self, packages: &Packages, loudness: Loudness) -> Result<(Vec<Built>, Vec<Problem>), Stopped> {
+        match self {
+            Self::Workspace(here) => here.build(packages, loudness),
+            Self::Archive(brought) => Ok((brought.built()?, Vec::new())),
+        }
+    }
+
+    /// Asks the built targets for their models, with files in `folder`.
+    pub(super) fn list(&self, built: &[Built], folder: &Path) -> Result<(Vec<Listed>, Vec<Problem>), Stopped> {
+        let (listed, problems) = run::list(built, folder);
+        if let Self::Archive(brought) = self {
+            brought.compare(&listed, &problems)?;
+        }
+        Ok((listed, problems))
+    }
+}
+
+impl Here {
+    fn build(&self, packages: &Packages, loudness: Loudness) -> Result<(Vec<Built>, Vec<Problem>), Stopped> {
+        let (targets, mut problems) = workspace::declared_targets(&self.workspace);
+        if targets.is_empty() && problems.is_empty() {
+            let names: Vec<_> = self
+                .workspace
+                .packages()
+                .map(|package| package.name.to_string())
+                .collect();
+            let which = match names.as_slice() {
+                [one] => format!("the package {one}"),
+                _ => "the selected packages".to_owned(),
+            };
+            return Err(WorkspaceError::NoModels(which).into());
+        }
+        let progress = Progress::spinner(loudness, "building models");
+        let mut compiled = 0;
+        let (built, failed) = workspace::build(
+            &self.workspace,
+            &self.selection,
+            &packages.build(loudness.quiet),
+            &targets,
+            |name| {
+                compiled += 1;
+                progress.say(&format!("building models: {name} ({compiled} crates)"));
+            },
+        )?;
+        problems.extend(failed);
+        Ok((built, problems))
+    }
+}
+
+impl Brought {
+    fn open(file: &Utf8Path, packages: Vec<String>) -> Result<Self, Stopped> {
+        let folder = tempfile::Builder::new()
+            .prefix("cargo-vram-")
+            .tempdir()
+            .map_err(file_error(&std::env::temp_dir()))?;
+        let into = Utf8PathBuf::try_from(folder.path().join("archive")).into_diagnostic()?;
+        let unpacked = archive::unpack(file.as_std_path(), &into)?;
+        let brought = Self {
+            file: file.to_owned(),
+            packages,
+            root: unpacked.root(),
+            unpacked,
+            folder,
+        };
+        // A mistyped name is told before anything is run.
+        brought.built()?;
+        Ok(brought)
+    }
+
+    /// The targets of the named packages; all, where none is named.
+    fn built(&self) -> Result<Vec<Built>, ArchiveError> {
+        let mut built = self.unpacked.built();
+        let is_here = |package: &&String| built.iter().any(|built| built.target.package == **package);
+        if let Some(unknown) = self.packages.iter().find(|package| !is_here(package)) {
+            let known: std::collections::BTreeSet<_> =
+                built.iter().map(|built| built.target.package.as_str()).collect();
+            return Err(ArchiveError::UnknownPackage {
+                file: self.file.clone().into(),
+                package: unknown.clone(),
+                known: known.into_iter().collect::<Vec<_>>().join(", "),
+            });
+        }
+        built.retain(|built| self.packages.is_empty() || self.packages.contains(&built.target.package));
+        Ok(built)
+    }
+
+    /// Compares what programs say with what the archive says of them. One that does not answer is a problem already.
+    fn compare(&self, listed: &[Listed], problems: &[Problem]) -> Result<(), ArchiveError> {
+        for (built, target) in self.unpacked.built().iter().zip(&self.unpacked.manifest.targets) {
+            let declared = listed
+                .iter()
+                .filter(|model| model.built.executable == built.executable)
+                .map(|model| (&model.name, model.task));
+            let told = target.models.iter().map(|model| (&model.name, model.task));
+            let is_meant = self.packages.is_empty() || self.packages.contains(&target.package);
+            let is_problem = problems.iter().any(|problem| problem.package == target.package);
+            if is_meant && !is_problem && !declared.eq(told) {
+                return Err(ArchiveError::OtherModels {
+                    file: self.file.clone().into(),
+                    package: target.package.clone(),
+                    target: target.name.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> Asked + use<> {
+    let path = Utf8PathBuf::from(path.to_string_lossy().into_owned());
+    move |source| Asked::File { path, source }
+}
+
+fn commit(root: &Utf8Path) -> Option<String> {
+    let output = std::process::Command::new("git")
+        .args(["rev-parse", "HEAD"])
+        .current_dir(root)
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}

@@ -1,0 +1,41 @@
+//! Which run of a model a figure or a choice comes from.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::report::Run;
+
+/// A model with its inputs. Shown as `zoo/resnet18 batch_size=32 image_size=224`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunIdentity {
+    /// The package that declares the model.
+    pub package: String,
+    /// The model's name.
+    pub model: String,
+    /// Every input that the model asked for, with the value it got.
+    pub inputs: BTreeMap<String, u64>,
+}
+
+impl RunIdentity {
+    /// The identity of a run of a report.
+    #[must_use]
+    pub fn of(run: &Run) -> Self {
+        Self {
+            package: run.package.clone(),
+            model: run.model.clone(),
+            inputs: run.inputs.clone(),
+        }
+    }
+}
+
+impl fmt::Display for RunIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.package, self.model)?;
+        self.inputs
+            .iter()
+            .try_for_each(|(name, value)| write!(f, " {name}={value}"))
+    }
+}

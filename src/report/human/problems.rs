@@ -1,0 +1,175 @@
+//! What is wrong, below the table.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::state::{identity, is_of};
+use super::text::{RED, YELLOW, clean, named, words};
+use crate::bytes::Bytes;
+use crate::report::{Oom, OtherProcess, Pass, Phase, Problem, Report, Rule, Run, RunError, Status, Verdict};
+
+/// Other processes of a card that are told one by one.
+const TOLD: usize = 10;
+
+/// A problem with a target, as an error with its help.
+#[must_use]
+pub fn problem(problem: &Problem) -> String {
+    let mut text = format!("{RED}error{RED:#}[{}]: {}\n", problem.code, clean(&problem.message));
+    help(&mut text, problem.help.as_deref());
+    text
+}
+
+/// Everything that is wrong with the runs.
+pub(super) fn problems(report: &Report) -> String {
+    let mut text = String::new();
+    for problem in &report.problems {
+        text.push_str(&self::problem(problem));
+        text.push('\n');
+    }
+    for run in &report.runs {
+        if let Some(error) = &run.error {
+            text.push_str(&self::error(run, error));
+        }
+        if let Some(oom) = &run.oom {
+            text.push_str(&self::oom(run, oom));
+        }
+    }
+    text.push_str(&others(report));
+    for verdict in &report.verdicts {
+        // An out of memory is told above, with everything that is known of it.
+        // So is what kept a run from being judged.
+        let told =
+            verdict.status == Status::Error && report.runs.iter().any(|run| run.error.is_some() && is_of(verdict, run));
+        if verdict.rule != Rule::Oom && verdict.status != Status::Pass && !told {
+            text.push_str(&self::verdict(verdict));
+        }
+    }
+    text
+}
+
+fn help(text: &mut String, help: Option<&str>) {
+    if let Some(help) = help {
+        let _ = writeln!(text, "  help: {}", words(help));
+    }
+}
+
+fn error(run: &Run, error: &RunError) -> String {
+    let mut text = format!(
+        "{RED}error{RED:#}[{}]: {}: {}\n",
+        error.code,
+        identity(run),
+        words(&error.message)
+    );
+    help(&mut text, error.help.as_deref());
+    text
+}
+
+fn oom(run: &Run, oom: &Oom) -> String {
+    let place = match (oom.step, oom.phase) {
+        (Some(step), Some(phase)) => format!("in step {step}, {}", name(phase)),
+        (None, Some(phase)) => format!("before the first step, {}", name(phase)),
+        (step, None) => step.map_or_else(String::new, |step| format!("in step {step}")),
+    };
+    let pass = match oom.pass {
+        Pass::Cold => "cold (first launch)",
+        Pass::Warm => "warm",
+        Pass::Traced => "traced",
+    };
+    let mut text = format!(
+        "{RED}out of memory{RED:#}: {} on {} {place} ({pass} pass)\n",
+        identity(run),
+        run.gpu.id
+    );
+    let _ = writeln!(
+        text,
+        "  asked {}, held {}, left {} of {}",
+        oom.requested, oom.reserved, oom.available, run.gpu.available_bytes
+    );
+    if oom.requested <= oom.available {
+        let page = Bytes(run.gpu.total_bytes.0 / 4);
+        let _ = writeln!(
+            text,
+            "  Burn's allocator gives no tensor more than a quarter of the card, {page}"
+        );
+    }
+    if let Some(kernel) = &oom.kernel {
+        let _ = writeln!(text, "  at kernel {}", words(kernel));
+    }
+    text
+}
+
+fn name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Context => "context",
+        Phase::Model => "model",
+        Phase::Batch => "batch",
+        Phase::Forward => "forward",
+        Phase::Backward => "backward",
+        Phase::Optimizer => "optimizer",
+    }
+}
+
+/// A warning for each other process on a card, once for all the runs that met it, the largest first.
+fn others(report: &Report) -> String {
+    let mut cards: BTreeMap<&str, (&str, BTreeMap<u32, &OtherProcess>)> = BTreeMap::new();
+    for run in &report.runs {
+        let Some(measurement) = &run.measurement else { continue };
+        for other in &measurement.others {
+            let (_, seen) = cards
+                .entry(&measurement.uuid)
+                .or_insert_with(|| (&run.gpu.name, BTreeMap::new()));
+            let most = seen.entry(other.pid).or_insert(other);
+            if other.bytes > most.bytes {
+                *most = other;
+            }
+        }
+    }
+    let mut text = String::new();
+    for (uuid, (card, seen)) in cards {
+        let mut seen: Vec<_> = seen.into_values().collect();
+        seen.sort_by_key(|other| std::cmp::Reverse(other.bytes));
+        let card = format!("{} ({})", named(card), named(uuid));
+        for other in seen.iter().take(TOLD) {
+            let name = other
+                .name
+                .as_deref()
+                .map(|name| format!(" ({})", named(name)))
+                .unwrap_or_default();
+            let held = other
+                .bytes
+                .map_or_else(|| "an unknown amount".to_owned(), |bytes| bytes.to_string());
+            let _ = writeln!(
+                text,
+                "{YELLOW}warning{YELLOW:#}: another process on {card}: {}{name} held {held}",
+                other.pid
+            );
+        }
+        let more = seen.len().saturating_sub(TOLD);
+        if more > 0 {
+            let _ = writeln!(text, "{YELLOW}warning{YELLOW:#}: and {more} more on {card}");
+        }
+    }
+    text
+}
+
+fn verdict(verdict: &Verdict) -> String {
+    let failed = match verdict.rule {
+        Rule::Budget => "over budget",
+        Rule::Growth => "regressed",
+        Rule::Drift => "drift",
+        Rule::Oom => "out of memory",
+        Rule::Leak => "leaking",
+    };
+    let word = match verdict.status {
+        Status::Pass => return String::new(),
+        Status::Warn => format!("{YELLOW}warning{YELLOW:#}"),
+        Status::Fail => format!("{RED}{failed}{RED:#}"),
+        Status::Error => format!("{RED}error{RED:#}"),
+    };
+    let name = named(&format!("{}/{}", verdict.package, verdict.model));
+    let mut text = format!("{word}: {name}: {}\n", words(&verdict.message));
+    if let (Some(file), Some(line), Some(column)) = (&verdict.file, verdict.line, verdict.column) {
+        let _ = writeln!(text, "  at {}:{line}:{column}", named(file));
+    }
+    text
+}

@@ -1,0 +1,187 @@
+//! What a run is called, and how it stands.
+
+use comfy_table::Color;
+
+use super::text::named;
+use crate::report::{Metric, Pass, Report, Rule, Run, Status, Verdict};
+
+/// How a run stands, in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It was not judged.
+    Unjudged,
+    /// Nothing is wrong.
+    Ok,
+    /// Something should be looked at.
+    Warning,
+    /// It exceeds a limit.
+    Over,
+    /// It is too far from its estimate.
+    Drift,
+    /// It needs more than it did.
+    Regressed,
+    /// Its live memory grows from step to step.
+    Leaking,
+    /// The card's memory did not suffice.
+    OutOfMemory,
+    /// It is incomplete.
+    Error,
+}
+
+impl State {
+    /// In the order in which they are counted.
+    pub(super) const ALL: [Self; 9] = [
+        Self::Unjudged,
+        Self::Ok,
+        Self::Warning,
+        Self::Over,
+        Self::Drift,
+        Self::Regressed,
+        Self::Leaking,
+        Self::OutOfMemory,
+        Self::Error,
+    ];
+
+    pub(super) fn of(report: &Report, run: &Run) -> Self {
+        if run.error.is_some() {
+            return Self::Error;
+        }
+        if run.oom.is_some() {
+            return Self::OutOfMemory;
+        }
+        match verdicts(report, run).map(|verdict| verdict.status).max() {
+            Some(Status::Fail) => decisive(report, run).map_or(Self::Over, |verdict| Self::by(verdict.rule)),
+            Some(Status::Error) => Self::Error,
+            Some(Status::Warn) => Self::Warning,
+            Some(Status::Pass) => Self::Ok,
+            None => Self::Unjudged,
+        }
+    }
+
+    const fn by(rule: Rule) -> Self {
+        match rule {
+            Rule::Budget => Self::Over,
+            Rule::Growth => Self::Regressed,
+            Rule::Drift => Self::Drift,
+            Rule::Oom => Self::OutOfMemory,
+            Rule::Leak => Self::Leaking,
+        }
+    }
+
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Unjudged => "",
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Over => "over budget",
+            Self::Drift => "drift",
+            Self::Regressed => "regressed",
+            Self::Leaking => "leaking",
+            Self::OutOfMemory => "out of memory",
+            Self::Error => "error",
+        }
+    }
+
+    /// As a number of runs is said to be it; nothing for those that are not counted.
+    pub(super) const fn counted(self) -> Option<&'static str> {
+        match self {
+            Self::Unjudged => None,
+            Self::Ok => Some("within budget"),
+            Self::Warning => Some("with warnings"),
+            Self::Drift => Some("apart from the estimate"),
+            Self::Error => Some("incomplete"),
+            other => Some(other.word()),
+        }
+    }
+
+    pub(super) const fn color(self) -> Option<Color> {
+        match self {
+            Self::Unjudged => None,
+            Self::Ok => Some(Color::Green),
+            Self::Warning => Some(Color::Yellow),
+            _ => Some(Color::Red),
+        }
+    }
+}
+
+/// What failed, in a few words: the state and, where it is another figure than the one that the row draws, which.
+pub(super) fn told(report: &Report, run: &Run) -> String {
+    let state = State::of(report, run);
+    let word = state.word();
+    let failed = matches!(state, State::Over | State::Drift | State::Regressed | State::Leaking);
+    match decisive(report, run).filter(|_| failed).and_then(figure) {
+        Some(figure) => format!("{word}: {figure}"),
+        None => word.to_owned(),
+    }
+}
+
+/// The figure of a verdict; nothing for the one that a row draws against its limit.
+fn figure(verdict: &Verdict) -> Option<String> {
+    if is_drawn(verdict) {
+        return None;
+    }
+    let metric = match verdict.metric? {
+        Metric::Live => "live",
+        Metric::Reserved => "reserved",
+        Metric::Process => "process",
+    };
+    Some(match verdict.pass {
+        Some(Pass::Cold) => format!("cold {metric}"),
+        _ => metric.to_owned(),
+    })
+}
+
+/// Whether a verdict is on what a row draws: warm reserved, against its limit.
+pub(super) fn is_drawn(verdict: &Verdict) -> bool {
+    verdict.rule == Rule::Budget && verdict.metric == Some(Metric::Reserved) && verdict.pass == Some(Pass::Warm)
+}
+
+/// The failure that stands for all of a run's: of the figure that is drawn, else of a limit, else any.
+fn decisive<'a>(report: &'a Report, run: &'a Run) -> Option<&'a Verdict> {
+    let failed: Vec<_> = verdicts(report, run)
+        .filter(|verdict| verdict.status == Status::Fail)
+        .collect();
+    let first = |wanted: &dyn Fn(&Verdict) -> bool| failed.iter().copied().find(|verdict| wanted(verdict));
+    first(&is_drawn)
+        .or_else(|| first(&|verdict| verdict.rule == Rule::Budget))
+        .or_else(|| first(&|_| true))
+}
+
+pub(super) fn verdicts<'a>(report: &'a Report, run: &'a Run) -> impl Iterator<Item = &'a Verdict> {
+    report.verdicts.iter().filter(|verdict| is_of(verdict, run))
+}
+
+pub(super) fn is_of(verdict: &Verdict, run: &Run) -> bool {
+    verdict.package == run.package
+        && verdict.model == bare(run)
+        && verdict.mode == run.mode
+        && verdict.gpu == run.gpu.id
+}
+
+fn bare(run: &Run) -> &str {
+    run.budget.as_ref().unwrap_or(&run.model)
+}
+
+/// The name of a run: bare where it is the only one of that name.
+pub(super) fn name_of(report: &Report, run: &Run) -> String {
+    let alone = report
+        .runs
+        .iter()
+        .all(|other| bare(other) != bare(run) || other.package == run.package);
+    if alone { named(bare(run)) } else { identity(run) }
+}
+
+/// The name of a run with its package.
+pub(super) fn identity(run: &Run) -> String {
+    named(&format!("{}/{}", run.package, bare(run)))
+}
+
+/// The inputs, as on a command line.
+pub(super) fn inputs(run: &Run) -> String {
+    let inputs: Vec<_> = run
+        .inputs
+        .iter()
+        .map(|(name, value)| format!("{}={value}", named(name)))
+        .collect();
+    inputs.join(" ")
+}

@@ -1,0 +1,341 @@
+//! What people see of reports made by hand.
+
+use super::*;
+use crate::budget::{Budgets, judge};
+use crate::bytes::Bytes;
+use crate::report::sample::{self, measured};
+use crate::report::{
+    Autotune, Obtained, Oom, OtherProcess, Outside, Pass, Peak, Phase, ProcessOf, REPORT_VERSION, Run, RunError,
+    Spread, SpreadPeak, Status, Tool,
+};
+
+const MIB: u64 = 1 << 20;
+const BUDGETS: &str = "\
+version: 1
+gpu: l4
+defaults: { drift: { warn: 2%, fail: 5% } }
+models:
+  vgg16: { reserved: { fail: 9 GiB, warn: 7.5 GiB }, process: 9.5 GiB, gpus: { h200: { reserved: 40 GiB, process: 36 GiB } } }
+  resnet18: { live: 2 GiB, reserved: 3 GiB, cold: { reserved: 4 GiB }, gpus: { h200: { reserved: 40 GiB } } }
+";
+
+/// Compares what a person sees, without colours, on a wide and on a narrow terminal.
+macro_rules! assert_seen {
+    ($report:expr, $style:expr) => {
+        let report = $report;
+        let seen: Vec<_> = [120, 80]
+            .map(|width| format!("{}\n{}", "-".repeat(width), seen(&report, &Style { width, ..$style })))
+            .into();
+        insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(seen.join("\n")) });
+    };
+}
+
+fn seen(report: &Report, style: &Style) -> String {
+    anstream::adapter::strip_str(&render(report, style)).to_string()
+}
+
+fn style() -> Style {
+    Style {
+        headline: "as the caller says".to_owned(),
+        width: 120,
+        judged: true,
+        ..Style::default()
+    }
+}
+
+/// A report of these runs, judged.
+fn report(runs: Vec<Run>) -> Report {
+    let budgets = Budgets::parse(BUDGETS.as_bytes(), "budgets.yaml", &["l4", "h200"]).unwrap();
+    Report {
+        version: REPORT_VERSION,
+        tool: Tool {
+            name: "cargo-vram".to_owned(),
+            version: String::new(),
+            fingerprint: String::new(),
+        },
+        commit: None,
+        partition: None,
+        expected: Vec::new(),
+        status: Status::Pass,
+        verdicts: judge(&runs, &budgets, "budgets.yaml"),
+        runs,
+        skipped: Vec::new(),
+        problems: Vec::new(),
+    }
+}
+
+fn peak(live: u64, reserved: u64, outside: u64) -> Peak {
+    Peak {
+        live: Some(Bytes(live * MIB)),
+        reserved: Some(Bytes(reserved * MIB)),
+        process: Some(Bytes((reserved + outside) * MIB)),
+    }
+}
+
+fn vgg16(gpu: &str) -> Run {
+    let mut run = sample::run("vgg16", gpu);
+    run.inputs = [("batch_size".to_owned(), 32), ("image_size".to_owned(), 224)].into();
+    run.peaks.warm = peak(6021, 7200, 450);
+    run.peaks.cold = peak(6021, 17000, 450);
+    on(gpu, &mut run);
+    run
+}
+
+fn resnet18(gpu: &str) -> Run {
+    let mut run = sample::run("resnet18", gpu);
+    run.inputs = [("batch_size".to_owned(), 32)].into();
+    run.peaks.warm = peak(1700, 2900, 450);
+    run.peaks.cold = peak(1700, 3100, 450);
+    on(gpu, &mut run);
+    run
+}
+
+fn on(gpu: &str, run: &mut Run) {
+    if gpu == "h200" {
+        run.gpu.name = "NVIDIA H200".to_owned();
+        run.gpu.total_bytes = Bytes(143_156 * MIB);
+        run.gpu.available_bytes = Bytes(142_600 * MIB);
+    }
+    let outside = |bytes, source: &str| {
+        Some(Outside {
+            bytes: Bytes(bytes * MIB),
+            obtained: Obtained::Measured,
+            source: source.to_owned(),
+        })
+    };
+    run.gpu.context = outside(418, "before the model was made");
+    run.gpu.modules = outside(32, "after its kernels were loaded");
+}
+
+#[test]
+fn an_estimate_alone() {
+    let mut resnet = resnet18("l4");
+    resnet.peaks.cold.reserved = Some(Bytes(4500 * MIB));
+    resnet.assumptions = vec!["the clock".to_owned()];
+    assert_seen!(report(vec![vgg16("l4"), resnet]), style());
+}
+
+#[test]
+fn an_estimate_that_is_not_judged() {
+    let mut unjudged = report(vec![vgg16("l4"), resnet18("l4")]);
+    unjudged.verdicts.clear();
+    assert_seen!(
+        unjudged,
+        Style {
+            judged: false,
+            ..style()
+        }
+    );
+}
+
+/// What `check` reports where there is a GPU: the declared card estimated, the card that is there measured and estimated.
+fn checked() -> Vec<Run> {
+    let mut measured_vgg = measured(vgg16("h200"));
+    measured_vgg.peaks.warm = peak(6021, 35_900, 462);
+    measured_vgg.peaks.cold = peak(6021, 53_850, 470);
+    let mut estimated_vgg = vgg16("h200");
+    estimated_vgg.peaks.warm = peak(6021, 35_695, 450);
+    estimated_vgg.peaks.cold = peak(6021, 53_850, 450);
+    estimated_vgg.autotune = Autotune {
+        recorded: 30,
+        nearest: 0,
+        assumed: 4,
+    };
+    let mut measured_resnet = measured(resnet18("h200"));
+    measured_resnet.peaks.warm = peak(1700, 3100, 455);
+    let mut estimated_resnet = resnet18("h200");
+    estimated_resnet.peaks.warm = peak(1701, 2900, 450);
+    vec![
+        vgg16("l4"),
+        resnet18("l4"),
+        measured_vgg,
+        measured_resnet,
+        estimated_vgg,
+        estimated_resnet,
+    ]
+}
+
+#[test]
+fn a_measurement_above_its_estimate_with_drift() {
+    assert_seen!(report(checked()), style());
+}
+
+#[test]
+fn one_card_measured_and_estimated() {
+    let mut runs = checked();
+    runs.drain(..2);
+    for run in &mut runs {
+        run.inputs.clear();
+    }
+    assert_seen!(report(runs), style());
+}
+
+fn others() -> Vec<OtherProcess> {
+    let other = |pid, name: Option<&str>, bytes: Option<u64>| OtherProcess {
+        pid,
+        name: name.map(ToOwned::to_owned),
+        bytes: bytes.map(|bytes| Bytes(bytes * MIB)),
+    };
+    vec![
+        other(4711, Some("/usr/bin/python3"), Some(3277)),
+        other(99, None, None),
+        other(12, Some("\u{1b}[2J\nwarning: all is well"), Some(8)),
+    ]
+}
+
+/// Measurements with other processes on the card, a spread, and a card made smaller.
+fn disturbed() -> Report {
+    let mut vgg = measured(vgg16("h200"));
+    let mut resnet = measured(resnet18("h200"));
+    for run in [&mut vgg, &mut resnet] {
+        let measurement = run.measurement.as_mut().unwrap();
+        measurement.others = others();
+        measurement.idle = Some(Bytes(520 * MIB));
+        measurement.libcuda.path = "/lib/\u{1b}[31mlibcuda.so.580.82.07".to_owned();
+        let range = |least, most| Some([Bytes(least * MIB), Bytes(most * MIB)]);
+        measurement.spread = Some(Spread {
+            repeats: 5,
+            warm: SpreadPeak {
+                live: range(6021, 6021),
+                reserved: range(7200, 7400),
+                process: None,
+            },
+            cold: SpreadPeak {
+                live: None,
+                reserved: range(17_000, 35_000),
+                process: range(17_450, 35_450),
+            },
+        });
+    }
+    resnet.measurement.as_mut().unwrap().spread = None;
+    resnet.measurement.as_mut().unwrap().process.as_mut().unwrap().of = ProcessOf::Device;
+    vgg.measurement.as_mut().unwrap().limit = Some(Bytes(24 << 30));
+    vgg.gpu.name = "NVIDIA \u{1b}]0;x\u{7}H200".to_owned();
+    report(vec![vgg, resnet])
+}
+
+#[test]
+fn a_measurement_with_others_on_the_card_and_a_spread() {
+    assert_seen!(disturbed(), style());
+}
+
+#[test]
+fn verbose_tells_how_it_was_measured() {
+    let shown = seen(
+        &disturbed(),
+        &Style {
+            verbose: true,
+            ..style()
+        },
+    );
+    insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(shown) });
+}
+
+#[test]
+fn what_is_wrong_is_told_in_quiet_too() {
+    let shown = seen(&disturbed(), &Style { quiet: true, ..style() });
+    assert_eq!(shown.matches("another process on").count(), 3, "{shown}");
+    assert!(!shown.contains("model"), "{shown}");
+}
+
+#[test]
+fn an_out_of_memory_in_one_of_both_and_an_error() {
+    let mut runs = checked();
+    runs[2].oom = Some(Oom {
+        pass: Pass::Warm,
+        step: Some(1),
+        phase: Some(Phase::Optimizer),
+        kernel: Some("matmul\u{1b}[2J".to_owned()),
+        requested: Bytes(21 << 30),
+        reserved: Bytes(130 << 30),
+        available: Bytes(3 << 30),
+    });
+    runs[3].error = Some(RunError {
+        code: "driver-error".to_owned(),
+        message: "cuMemcpyDtoHAsync_v2 failed with error 719 (CUDA_ERROR_LAUNCH_FAILED) in the warm pass".to_owned(),
+        help: Some("look at the kernel log".to_owned()),
+    });
+    assert_seen!(report(runs), style());
+}
+
+#[test]
+fn nothing_from_outside_steers_a_terminal() {
+    let hostile = "\u{1b}[2J\u{1b}]0;x\u{7}\u{202e}\n::error::gone\r";
+    let mut all = disturbed();
+    for run in &mut all.runs {
+        run.model = hostile.to_owned();
+        run.gpu.name = hostile.to_owned();
+        run.inputs = [(hostile.to_owned(), 1)].into();
+        run.assumptions = vec![hostile.to_owned()];
+        for outside in [&mut run.gpu.context, &mut run.gpu.modules].into_iter().flatten() {
+            outside.source = hostile.to_owned();
+        }
+        let measurement = run.measurement.as_mut().unwrap();
+        measurement.uuid = hostile.to_owned();
+        for library in [&mut measurement.libcuda, &mut measurement.libnvrtc] {
+            library.path = hostile.to_owned();
+            library.version = hostile.to_owned();
+        }
+        run.error = Some(RunError {
+            code: "x".to_owned(),
+            message: hostile.to_owned(),
+            help: Some(hostile.to_owned()),
+        });
+    }
+    for verdict in &mut all.verdicts {
+        verdict.message = hostile.to_owned();
+        verdict.file = Some(hostile.to_owned());
+    }
+    let headline = hostile.to_owned();
+    let shown = render(
+        &all,
+        &Style {
+            headline,
+            verbose: true,
+            ..style()
+        },
+    );
+    let ours = anstream::adapter::strip_str(&shown).to_string();
+    assert!(
+        !ours.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'),
+        "{ours:?}"
+    );
+    // What strips our colours would strip theirs as well: the only escapes are colours that we chose.
+    assert!(!shown.contains("\u{1b}[2J") && !shown.contains("\u{1b}]"), "{shown:?}");
+    assert!(!ours.lines().any(|line| line.starts_with("::")), "{ours}");
+}
+
+#[test]
+fn each_failure_has_its_own_word() {
+    let mut runs = checked();
+    runs[3].peaks.warm.reserved = Some(Bytes(41 << 30));
+    let all = report(runs);
+    let told: Vec<_> = all.runs.iter().map(|run| state::told(&all, run)).collect();
+    assert_eq!(told, ["ok", "ok", "ok", "over budget", "ok", "ok"]);
+    let mut runs = checked();
+    runs[2].peaks.warm.reserved = Some(Bytes(20 << 30));
+    runs[2].peaks.warm.process = Some(Bytes(20 << 30));
+    let all = report(runs);
+    assert_eq!(state::told(&all, &all.runs[2]), "drift: reserved");
+}
+
+#[test]
+fn no_figure_is_broken_in_two_however_narrow_the_terminal() {
+    for mut runs in [
+        checked(),
+        vec![vgg16("l4"), resnet18("l4")],
+        vec![measured(vgg16("h200"))],
+    ] {
+        for run in &mut runs {
+            run.model = format!("{}_with_a_long_name", run.model);
+        }
+        let all = report(runs);
+        for width in [20, 60, 80, 100, 120, 200] {
+            let shown = seen(&all, &Style { width, ..style() });
+            assert!(
+                !shown.lines().any(|line| line.split_whitespace().next() == Some("GiB")),
+                "{width}:\n{shown}"
+            );
+        }
+    }
+}

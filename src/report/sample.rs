@@ -1,0 +1,82 @@
+//! Runs made by hand, for tests.
+
+use std::collections::BTreeMap;
+
+use super::{Autotune, Gpu, Library, Measurement, Mode, Peak, Peaks, ProcessOf, ProcessSource, Proof, Run, Tuning};
+use crate::bytes::Bytes;
+
+const MIB: u64 = 1 << 20;
+
+/// An estimate within 24 GiB.
+pub(crate) fn run(model: &str, gpu: &str) -> Run {
+    let peak = |live, reserved, process| Peak {
+        live: Some(Bytes(live * MIB)),
+        reserved: Some(Bytes(reserved * MIB)),
+        process: Some(Bytes(process * MIB)),
+    };
+    Run {
+        model: model.to_owned(),
+        package: "p".to_owned(),
+        budget: None,
+        mode: Mode::Estimate,
+        task: None,
+        burn: "0.21.0".to_owned(),
+        inputs: BTreeMap::new(),
+        gpu: Gpu {
+            id: gpu.to_owned(),
+            name: gpu.to_owned(),
+            total_bytes: Bytes(24 << 30),
+            available_bytes: Bytes(23 << 30),
+            driver: String::new(),
+            context: None,
+            modules: None,
+        },
+        parameters: None,
+        peaks: Peaks {
+            warm: peak(800, 1024, 1500),
+            cold: peak(800, 4096, 4500),
+        },
+        steps: Vec::new(),
+        oom: None,
+        autotune: Autotune::default(),
+        measurement: None,
+        streams: 1,
+        device_reads: 0,
+        assumptions: Vec::new(),
+        error: None,
+        seconds: 0.0,
+    }
+}
+
+/// The same run, measured.
+pub(crate) fn measured(run: Run) -> Run {
+    let library = Library {
+        path: "/lib/libcuda.so.1".to_owned(),
+        version: "13.0".to_owned(),
+    };
+    Run {
+        mode: Mode::Measure,
+        measurement: Some(Measurement {
+            uuid: "GPU-1".to_owned(),
+            libcuda: library.clone(),
+            libnvrtc: library,
+            proof: Proof {
+                seed: 1,
+                expected: 2,
+                computed: 2,
+            },
+            process: Some(ProcessSource {
+                of: ProcessOf::Process,
+                interval_us: 10_000,
+                longest_gap_us: 12_000,
+                looks: 100,
+            }),
+            idle: None,
+            others: Vec::new(),
+            limit: None,
+            tuning: Tuning::Free,
+            spread: None,
+        }),
+        ..run
+    }
+}

@@ -1,0 +1,56 @@
+//! Figures in the form that people read, wherever a sentence needs them.
+
+use std::time::Duration;
+
+use crate::bytes::Bytes;
+
+/// A part of a whole in percent, to the hundredth, in integer arithmetic: `0.57 %`. Where there is no whole there is
+/// no percentage; what is not nothing never reads as nothing.
+pub(crate) fn percent(part: Bytes, whole: Bytes) -> Option<String> {
+    let (part, whole) = (u128::from(part.0), u128::from(whole.0));
+    if whole == 0 {
+        return None;
+    }
+    let hundredths = (part * 10_000 + whole / 2) / whole;
+    Some(match hundredths {
+        0 if part > 0 => "<0.01 %".to_owned(),
+        _ if hundredths % 100 == 0 => format!("{} %", hundredths / 100),
+        _ => format!("{}.{:02} %", hundredths / 100, hundredths % 100),
+    })
+}
+
+/// A short time: `10 ms`, `2.5 ms`.
+pub(crate) fn milliseconds(time: Duration) -> String {
+    let (whole, part) = (time.as_micros() / 1000, time.as_micros() % 1000);
+    let digits = format!("{part:03}");
+    match digits.trim_end_matches('0') {
+        "" => format!("{whole} ms"),
+        digits => format!("{whole}.{digits} ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentage_is_rounded_and_never_to_nothing() {
+        let shown = |part, whole| percent(Bytes(part), Bytes(whole));
+        assert_eq!(shown(1, 8).as_deref(), Some("12.50 %"));
+        assert_eq!(shown(5, 100).as_deref(), Some("5 %"));
+        assert_eq!(shown(19_999, 20_000).as_deref(), Some("100 %"));
+        assert_eq!(shown(1, 1 << 40).as_deref(), Some("<0.01 %"));
+        assert_eq!(shown(0, 7).as_deref(), Some("0 %"));
+        assert_eq!(shown(1, 0), None);
+        assert_eq!(shown(u64::MAX, 1).as_deref(), Some("1844674407370955161500 %"));
+    }
+
+    #[test]
+    fn times_have_no_more_digits_than_they_need() {
+        let shown = |micros| milliseconds(Duration::from_micros(micros));
+        assert_eq!(
+            [shown(10_000), shown(2_500), shown(7), shown(0)],
+            ["10 ms", "2.5 ms", "0.007 ms", "0 ms"]
+        );
+    }
+}

@@ -1,0 +1,767 @@
+//! Archives: what goes in comes out, the same bytes each time, and whatever is wrong with one is refused.
+#![cfg(all(feature = "cli", unix))]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod archive_support;
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use archive_support::{Entries, Entry, Small, assert_refused, compress, model, sound, sound_tar, tiny, try_unpack};
+use cargo_vram::archive::{self, ArchiveError};
+use miette::Diagnostic;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tar::EntryType;
+
+#[test]
+fn what_is_packed_comes_out_again() {
+    let (_folder, unpacked) = try_unpack(sound()).unwrap();
+    let root = unpacked.root();
+    assert_eq!(
+        std::fs::read_to_string(unpacked.budgets().unwrap()).unwrap(),
+        "version: 1\ngpu: l4\nmodels: {}\n"
+    );
+    assert_eq!(
+        std::fs::read_to_string(unpacked.baseline().unwrap()).unwrap(),
+        "version: 1\n"
+    );
+    assert_eq!(unpacked.manifest.budgets.as_deref(), Some("budgets.yaml"));
+    assert_eq!(unpacked.manifest.commit.as_deref(), Some("0123456789abcdef"));
+    let built = unpacked.built();
+    assert_eq!(built.len(), 1);
+    assert_eq!(built[0].target.package, "small");
+    assert_eq!(built[0].target.option, "--bench");
+    assert_eq!(built[0].target.folder, root.join("crates/small"));
+    assert_eq!(std::fs::read_dir(&built[0].target.folder).unwrap().count(), 0);
+    assert_eq!(
+        std::fs::read(&built[0].executable).unwrap(),
+        std::fs::read(tiny()).unwrap()
+    );
+    let mode = std::fs::metadata(&built[0].executable).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+    let names: Vec<_> = unpacked.manifest.targets[0]
+        .models
+        .iter()
+        .map(|model| model.name.as_str())
+        .collect();
+    assert_eq!(names, ["alpha", "beta"]);
+    let driver = &unpacked.driver;
+    assert!(driver.survey.is_file());
+    for link in ["libcuda.so", "libcuda.so.1", "libnvrtc.so", "libnvrtc.so.12"] {
+        let target = std::fs::read_link(driver.folder.join(link)).unwrap();
+        assert_eq!(target, Path::new("libcargo_vram_driver.so"));
+    }
+}
+
+#[test]
+fn the_same_files_give_the_same_bytes() {
+    let small = Small::new(tiny());
+    let first = small.archive();
+    std::fs::set_permissions(small.path("budgets.yaml"), PermissionsExt::from_mode(0o600)).unwrap();
+    let old = std::time::SystemTime::UNIX_EPOCH;
+    let file = std::fs::File::options()
+        .write(true)
+        .open(small.path("budgets.yaml"))
+        .unwrap();
+    file.set_modified(old).unwrap();
+    assert_eq!(small.archive(), first);
+    assert_eq!(Small::new(tiny()).archive(), first, "in another folder");
+    assert_eq!(
+        zstd::zstd_safe::get_frame_content_size(&first).unwrap(),
+        Some(sound_tar().len() as u64)
+    );
+}
+
+#[test]
+fn any_tar_can_read_it_and_the_manifest_is_the_first_entry() {
+    let tar = sound_tar();
+    let mut archive = tar::Archive::new(tar.as_slice());
+    let paths: Vec<_> = archive
+        .entries()
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let header = entry.header();
+            assert_eq!(
+                (header.mtime().unwrap(), header.uid().unwrap(), header.gid().unwrap()),
+                (0, 0, 0)
+            );
+            let path = entry.path().unwrap().to_str().unwrap().to_owned();
+            (path, header.mode().unwrap())
+        })
+        .collect();
+    let expected = [
+        ("manifest.json", 0o644),
+        ("driver/libcargo_vram_driver.so", 0o755),
+        ("driver/vram-survey", 0o755),
+        ("models/0/vram", 0o755),
+        ("workspace/budgets.lock", 0o644),
+        ("workspace/budgets.yaml", 0o644),
+    ];
+    assert_eq!(paths, expected.map(|(path, mode)| (path.to_owned(), mode)));
+}
+
+#[test]
+fn a_stripped_program_runs_and_still_names_its_functions() {
+    let original = std::fs::read(model()).unwrap();
+    let stripped = archive::strip(&original);
+    assert!(
+        stripped.len() < original.len() * 3 / 4,
+        "{} of {}",
+        stripped.len(),
+        original.len()
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("stripped");
+    std::fs::write(&program, &stripped).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let output = Command::new(&program).env_remove("CARGO_VRAM_JOB").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let stack = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        stack.contains("tune_benchmark") && stack.contains("model::main"),
+        "{stack}"
+    );
+    assert!(!stack.contains("model.rs"), "lines are what was removed: {stack}");
+
+    let sections = |data: &[u8]| -> Vec<String> {
+        use object::{Object, ObjectSection};
+        let file = object::File::parse(data).unwrap();
+        let sections = file.sections().map(|section| section.name().unwrap().to_owned());
+        sections.collect()
+    };
+    let (before, after) = (sections(&original), sections(&stripped));
+    assert!(before.iter().any(|name| name == ".debug_info"), "{before:?}");
+    assert!(
+        !after
+            .iter()
+            .any(|name| name.starts_with(".debug_") && name != ".debug_gdb_scripts"),
+        "{after:?}"
+    );
+    assert!(after.iter().any(|name| name == ".symtab") && after.iter().any(|name| name == ".strtab"));
+    assert_eq!(archive::facts(&stripped), archive::facts(&original));
+    assert_eq!(archive::strip(&stripped), stripped, "there is nothing left to remove");
+}
+
+#[test]
+fn the_glibc_that_programs_need_is_told() {
+    let facts = archive::facts(&std::fs::read(model()).unwrap()).unwrap();
+    let needed = facts.needed.unwrap();
+    assert!(needed >= "2.2".parse().unwrap(), "{needed}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let packed = Small::new(model()).pack(file.path()).unwrap();
+    assert_eq!(packed.manifest.glibc, Some(needed));
+    assert_eq!(packed.manifest.target, facts.target);
+}
+
+#[test]
+fn an_archive_of_something_else_is_refused() {
+    assert_refused(b"", "empty");
+    assert_refused(&sound_tar(), "not_zstd");
+    assert_refused(b"#!/bin/sh\n", "not_zstd");
+    assert_refused(&[0x1f, 0x8b, 8, 0], "not_zstd");
+    assert_refused(&compress(b""), "cut_short");
+    assert_refused(&compress(&[0; 1024]), "no_manifest");
+    assert_refused(&compress(&[b'x'; 4096]), "kind");
+    let mut entries = Entries::sound();
+    entries.0.rotate_left(1);
+    assert_refused(&entries.bytes(), "no_manifest");
+}
+
+#[test]
+fn a_cut_short_archive_is_refused() {
+    let bytes = sound();
+    let ends = (1..40)
+        .chain((40..bytes.len() - 40).step_by(61))
+        .chain(bytes.len() - 40..bytes.len());
+    for end in ends {
+        assert_refused(&bytes[..end], "cut_short");
+    }
+}
+
+#[test]
+fn a_cut_short_tar_in_a_whole_frame_is_refused() {
+    let tar = sound_tar();
+    for end in (0..tar.len()).step_by(512) {
+        assert_refused(&compress(&tar[..end]), "cut_short");
+        assert_refused(&compress(&tar[..end + 100]), "cut_short");
+    }
+    assert_refused(&compress(&tar[..tar.len() - 1]), "cut_short");
+}
+
+#[test]
+fn whatever_follows_an_archive_is_refused() {
+    let followed = |by: &[u8]| [sound(), by].concat();
+    assert_refused(&followed(b"x"), "trailing");
+    assert_refused(&followed(&[0; 512]), "trailing");
+    assert_refused(&followed(sound()), "trailing");
+    assert_refused(&followed(&compress(b"")), "trailing");
+    let tar = sound_tar();
+    assert_refused(&compress(&[&tar[..], &[0; 512]].concat()), "trailing");
+    assert_refused(&compress(&[&tar[..], &tar].concat()), "trailing");
+    assert_refused(&compress(&[&tar[..tar.len() - 512], &tar].concat()), "damaged");
+}
+
+#[test]
+fn changed_bytes_are_refused() {
+    // Where the frame's own checksum is right.
+    let mut entries = Entries::sound();
+    entries.named("workspace/budgets.yaml").data[0] ^= 1;
+    assert_refused(&entries.bytes(), "changed");
+    let mut entries = Entries::sound();
+    *entries.named("models/0/vram").data.last_mut().unwrap() ^= 1;
+    assert_refused(&entries.bytes(), "changed");
+    // Where it is not.
+    let mut bytes = sound().to_vec();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    assert_refused(&bytes, "damaged");
+    // Behind an entry's end.
+    let mut tar = sound_tar();
+    let at = tar.len() - 1024 - 1;
+    tar[at] = 1;
+    assert_refused(&compress(&tar), "damaged");
+}
+
+#[test]
+fn a_file_that_is_missing_or_that_nobody_named_is_refused() {
+    for path in ["driver/vram-survey", "models/0/vram", "workspace/budgets.lock"] {
+        let mut entries = Entries::sound();
+        entries.0.retain(|entry| entry.path() != path);
+        assert_refused(&entries.bytes(), "missing");
+    }
+    let mut entries = Entries::sound();
+    entries.0.push(Entry::new("driver/libextra.so", b"x"));
+    assert_refused(&entries.bytes(), "unlisted");
+    // A file that is named, and belongs to nothing.
+    for path in [
+        "driver/libcuda.so",
+        "driver/libextra.so",
+        "models/0/other",
+        "workspace/crates/x",
+    ] {
+        let mut entries = Entries::sound();
+        entries.add(path, b"x");
+        assert_refused(&entries.bytes(), "manifest");
+    }
+    // A part without its file.
+    for path in [
+        "driver/libcargo_vram_driver.so",
+        "models/0/vram",
+        "workspace/budgets.yaml",
+    ] {
+        let mut entries = Entries::sound();
+        entries.manifest(|manifest| {
+            manifest["files"]
+                .as_array_mut()
+                .unwrap()
+                .retain(|file| file["path"] != path)
+        });
+        assert_refused(&entries.bytes(), "missing");
+    }
+}
+
+#[test]
+fn a_file_that_is_there_twice_is_refused() {
+    for path in ["workspace/budgets.yaml", "manifest.json"] {
+        let mut entries = Entries::sound();
+        let again = entries.named(path).clone();
+        entries.0.push(again);
+        assert_refused(&entries.bytes(), "duplicate");
+    }
+    let mut entries = Entries::sound();
+    entries.manifest(|manifest| {
+        let files = manifest["files"].as_array_mut().unwrap();
+        files.push(files[0].clone());
+    });
+    assert_refused(&entries.bytes(), "duplicate");
+}
+
+const ODD_PATHS: [&str; 14] = [
+    "../outside",
+    "driver/../../outside",
+    "driver/..",
+    "..",
+    ".",
+    "./driver/x",
+    "driver/./x",
+    "driver//x",
+    "driver/",
+    "/etc/passwd",
+    "C:\\windows\\x",
+    "C:x",
+    "driver\\x",
+    "driver/\u{1b}[31mx",
+];
+
+#[test]
+fn a_path_that_leaves_the_folder_is_refused() {
+    for path in ODD_PATHS {
+        // As an entry, before and after others, and in the manifest alone.
+        let mut entries = Entries::sound();
+        entries.0.push(Entry::new(path, b"x"));
+        assert_refused(&entries.bytes(), "path");
+        let mut entries = Entries::sound();
+        entries.named("driver/vram-survey").rename(path);
+        assert_refused(&entries.bytes(), "path");
+        let mut entries = Entries::sound();
+        entries.add(path, b"x");
+        assert_refused(&entries.bytes(), "path");
+        let mut entries = Entries::sound();
+        entries.manifest(|manifest| manifest["targets"][0]["folder"] = path.into());
+        assert_refused(&entries.bytes(), "path");
+    }
+    let mut entries = Entries::sound();
+    entries.0.push(Entry::new("", b"x"));
+    assert_refused(&entries.bytes(), "path");
+    let mut entries = Entries::sound();
+    entries.manifest(|manifest| manifest["targets"][0]["executable"] = "driver/libcuda.so".into());
+    assert_refused(&entries.bytes(), "manifest");
+}
+
+#[test]
+fn a_file_that_is_a_folder_of_another_is_refused() {
+    for (one, other) in [
+        ("workspace/budgets.yaml", "workspace/budgets.yaml/x"),
+        ("models/0/vram", "models/0/vram/x/y"),
+        ("workspace", "workspace/x"),
+    ] {
+        let mut entries = Entries::sound();
+        if one == "workspace" {
+            entries.add(one, b"x");
+        } else {
+            entries.add(other, b"x");
+        }
+        assert_refused(&entries.bytes(), "overlap");
+    }
+    for folder in ["budgets.yaml", "budgets.yaml/below"] {
+        let mut entries = Entries::sound();
+        entries.manifest(|manifest| manifest["targets"][0]["folder"] = folder.into());
+        assert_refused(&entries.bytes(), "overlap");
+    }
+}
+
+#[test]
+fn an_entry_that_is_no_plain_file_is_refused() {
+    let kinds = [
+        EntryType::Link,
+        EntryType::Symlink,
+        EntryType::Char,
+        EntryType::Block,
+        EntryType::Fifo,
+        EntryType::Directory,
+        EntryType::Continuous,
+        EntryType::GNUSparse,
+        EntryType::GNULongName,
+        EntryType::GNULongLink,
+        EntryType::XHeader,
+        EntryType::XGlobalHeader,
+        EntryType::new(b'?'),
+    ];
+    for kind in kinds {
+        let mut odd = Entry::of_kind("workspace/odd", kind);
+        odd.change(|header| header.set_link_name_literal("/etc/passwd").unwrap());
+        for at in [0, 1, 4, 6] {
+            let mut entries = Entries::sound();
+            entries.0.insert(at, odd.clone());
+            assert_refused(&entries.bytes(), "kind");
+        }
+        // In the place of a file that is expected.
+        let mut entries = Entries::sound();
+        entries
+            .named("models/0/vram")
+            .change(|header| header.set_entry_type(kind));
+        assert_refused(&entries.bytes(), "kind");
+    }
+}
+
+#[test]
+fn an_entry_with_anything_unusual_in_its_header_is_refused() {
+    let changes: [fn(&mut tar::Header); 9] = [
+        |header| header.set_mode(0o4755),
+        |header| header.set_mode(0o777),
+        |header| header.set_mtime(1),
+        |header| header.set_uid(1),
+        |header| header.set_gid(1),
+        |header| header.set_username("root").unwrap(),
+        |header| header.set_link_name_literal("x").unwrap(),
+        |header| header.as_mut_bytes()[511] = 1,
+        |header| header.as_mut_bytes()[257..262].copy_from_slice(b"other"),
+    ];
+    for change in changes {
+        for path in ["models/0/vram", "manifest.json"] {
+            let mut entries = Entries::sound();
+            entries.named(path).change(change);
+            assert_refused(&entries.bytes(), "header");
+        }
+    }
+    let mut entries = Entries::sound();
+    entries.named("models/0/vram").header.as_mut_bytes()[148] ^= 1;
+    assert_refused(&entries.bytes(), "header");
+    // Its mode is the manifest's affair.
+    let mut entries = Entries::sound();
+    entries
+        .named("workspace/budgets.yaml")
+        .change(|header| header.set_mode(0o755));
+    assert_refused(&entries.bytes(), "header");
+}
+
+#[test]
+fn an_archive_for_another_machine_or_of_another_version_is_refused() {
+    let with = |key: &str, value: Value| {
+        let mut entries = Entries::sound();
+        entries.manifest(|manifest| manifest[key] = value);
+        entries.bytes()
+    };
+    assert_refused(&with("format", json!(2)), "format");
+    assert_refused(&with("format", json!(u64::MAX)), "format");
+    assert_refused(&with("tool", json!("0.0.1")), "tool");
+    assert_refused(&with("tool", json!("\u{1b}[31m")), "tool");
+    assert_refused(&with("driver", json!("another")), "driver");
+    assert_refused(&with("protocol", json!(0)), "protocol");
+    assert_refused(&with("glibc", json!("9.99")), "glibc");
+    assert_refused(&with("glibc", json!("nine")), "manifest");
+    for target in [
+        "riscv64gc-unknown-linux-gnu",
+        "x86_64-unknown-linux-musl",
+        "aarch64-apple-darwin",
+        "",
+    ] {
+        assert_refused(&with("target", json!(target)), "target");
+    }
+    let message = try_unpack(&with("glibc", json!("9.99"))).unwrap_err().to_string();
+    assert!(
+        message.contains("need glibc 9.99, and this machine has 2."),
+        "{message}"
+    );
+    // Another format is told before anything that only it would know.
+    let mut entries = Entries::sound();
+    entries.0[0] = Entry::new("manifest.json", br#"{ "format": 7, "shape": "round" }"#);
+    assert_refused(&entries.bytes(), "format");
+}
+
+#[test]
+fn a_manifest_that_says_nothing_sensible_is_refused() {
+    for text in [
+        &b""[..],
+        b"{",
+        b"[]",
+        b"\xff\xff",
+        br#"{"format":1,"tool":1}"#,
+        b"{\"format\":\"1\"}",
+    ] {
+        let mut entries = Entries::sound();
+        entries.0[0] = Entry::new("manifest.json", text);
+        assert_refused(&entries.bytes(), "manifest");
+    }
+    let deep = [b"{\"format\":".as_slice(), &[b'['; 100_000]].concat();
+    let mut entries = Entries::sound();
+    entries.0[0] = Entry::new("manifest.json", &deep);
+    assert_refused(&entries.bytes(), "manifest");
+    for (pointer, value) in [
+        ("/targets/0/package", json!("\u{1b}]0;title\u{7}")),
+        ("/targets/0/models/0/name", json!("a\nb")),
+        ("/targets/0/name", json!("")),
+        ("/targets/0/kind", json!("lib")),
+        ("/commit", json!("\u{0}")),
+        ("/budgets", json!("\r")),
+        ("/files/0/bytes", json!(-1)),
+        ("/files/0/executable", json!(false)),
+        ("/files/3/executable", json!(true)),
+    ] {
+        let mut entries = Entries::sound();
+        entries.manifest(|manifest| {
+            // `executable` is left out where it is false.
+            if manifest.pointer(pointer).is_none() {
+                manifest["files"][3]["executable"] = Value::Null;
+            }
+            *manifest.pointer_mut(pointer).unwrap() = value;
+        });
+        assert_refused(&entries.bytes(), "manifest");
+    }
+}
+
+#[test]
+fn an_archive_that_would_fill_the_disk_is_refused() {
+    let mut entries = Entries::sound();
+    entries.0[0].data = vec![b' '; (4 << 20) + 1];
+    let size = entries.0[0].data.len() as u64;
+    entries.0[0].change(|header| header.set_size(size));
+    assert_refused(&entries.bytes(), "manifest_size");
+    let with_sizes = |sizes: &[u64]| {
+        let mut entries = Entries::sound();
+        entries.manifest(|manifest| {
+            for (number, size) in sizes.iter().enumerate() {
+                manifest["files"][number]["bytes"] = json!(size);
+            }
+        });
+        entries.bytes()
+    };
+    assert_refused(&with_sizes(&[(8 << 30) + 1]), "too_large");
+    assert_refused(&with_sizes(&[5 << 30, 5 << 30]), "too_large");
+    assert_refused(&with_sizes(&[u64::MAX, u64::MAX]), "too_large");
+    let mut entries = Entries::sound();
+    entries.manifest(|manifest| {
+        let file = manifest["files"][0].clone();
+        let many = (0..10_001).map(|number| {
+            let mut file = file.clone();
+            file["path"] = json!(format!("models/{number}/x"));
+            file
+        });
+        manifest["files"] = many.collect();
+    });
+    assert_refused(&entries.bytes(), "too_many");
+    // An entry that is larger than was told, or says so and is not.
+    for size in [1, 48, 1 << 30, (1 << 33) - 1] {
+        let mut entries = Entries::sound();
+        entries
+            .named("workspace/budgets.yaml")
+            .change(|header| header.set_size(size));
+        assert_refused(&entries.bytes(), "size");
+    }
+    // A frame that wants more memory than any decoder gives it.
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    encoder.window_log(28).unwrap();
+    std::io::Write::write_all(&mut encoder, &sound_tar()).unwrap();
+    assert_refused(&encoder.finish().unwrap(), "damaged");
+}
+
+#[test]
+fn an_archive_is_unpacked_into_an_empty_folder_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let into = camino::Utf8Path::from_path(folder.path()).unwrap();
+    let file = into.join("small.tar.zst");
+    std::fs::write(&file, sound()).unwrap();
+    let error = archive::unpack(file.as_std_path(), into).unwrap_err();
+    assert!(matches!(error, ArchiveError::NotEmpty(_)), "{error}");
+    assert_eq!(std::fs::read_dir(into).unwrap().count(), 1);
+}
+
+#[test]
+fn what_cannot_be_packed_is_told_and_no_file_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("x.tar.zst");
+    let code = |small: &Small| small.pack(&to).unwrap_err().code().unwrap().to_string();
+    let mut small = Small::new(tiny());
+    small.models.clear();
+    assert_eq!(code(&small), "archive::no_models");
+    let small = Small::new(tiny());
+    std::fs::write(small.path("lib/vram-survey"), "#!/bin/sh\n").unwrap();
+    assert_eq!(code(&small), "archive::not_a_program");
+    let mut other = std::fs::read(tiny()).unwrap();
+    // The machine, in the header: 183 is aarch64, 62 is x86-64.
+    other[18] = if other[18] == 62 { 183 } else { 62 };
+    std::fs::write(small.path("lib/vram-survey"), other).unwrap();
+    assert_eq!(code(&small), "archive::two_targets");
+    std::fs::remove_file(small.path("lib/vram-survey")).unwrap();
+    assert_eq!(code(&small), "archive::io");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn flipped_bytes_never_make_another_archive(flips in prop::collection::vec((any::<prop::sample::Index>(), 1_u8..), 1..4)) {
+        let mut bytes = sound().to_vec();
+        for (at, mask) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] ^= mask;
+        }
+        is_the_same_or_refused(&bytes);
+    }
+
+    #[test]
+    fn flipped_bytes_in_a_sound_frame_never_make_another_archive(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), 1_u8..), 1..4),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+        in_headers in any::<bool>(),
+    ) {
+        let mut tar = sound_tar();
+        for (at, mask) in flips {
+            // Half of them where most is decided: the manifest and the first headers.
+            let at = at.index(if in_headers { 4096 } else { tar.len() });
+            tar[at] ^= mask;
+        }
+        tar.truncate(cut.map_or(tar.len(), |cut| cut.index(tar.len())));
+        is_the_same_or_refused(&compress(&tar));
+    }
+}
+
+/// Whatever is taken has the very files. (What the manifest says of models and commits is nobody's to verify.)
+fn is_the_same_or_refused(bytes: &[u8]) {
+    let Ok((_folder, unpacked)) = try_unpack(bytes) else {
+        return;
+    };
+    let (_other, expected) = try_unpack(sound()).unwrap();
+    assert_eq!(unpacked.manifest.total(), expected.manifest.total());
+    let read = |path: camino::Utf8PathBuf| std::fs::read(path).unwrap();
+    assert_eq!(read(unpacked.budgets().unwrap()), read(expected.budgets().unwrap()));
+    assert_eq!(
+        read(unpacked.built().remove(0).executable),
+        std::fs::read(tiny()).unwrap()
+    );
+    assert_eq!(
+        std::fs::read(&unpacked.driver.library).unwrap(),
+        std::fs::read(&expected.driver.library).unwrap()
+    );
+}
+
+/// `cargo vram` on a machine with no Rust on it, in a folder with nothing in it.
+fn elsewhere(folder: &Path, arguments: &[&str]) -> (i32, String) {
+    let here = tempfile::tempdir().unwrap();
+    let output = common::vram(arguments)
+        .current_dir(here.path())
+        .env_clear()
+        .env("PATH", "/nonexistent")
+        .env("NO_COLOR", "1")
+        .env("TMPDIR", folder)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap(), text)
+}
+
+/// Runs `cargo vram ARGUMENTS --archive-file` of these bytes; nothing may be left of them.
+fn run_archive(bytes: &[u8], arguments: &[&str]) -> (i32, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("given.tar.zst");
+    std::fs::write(&file, bytes).unwrap();
+    let temporary = folder.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut all = arguments.to_vec();
+    all.extend(["--archive-file", file.to_str().unwrap()]);
+    let outcome = elsewhere(&temporary, &all);
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "{}", outcome.1);
+    outcome
+}
+
+#[test]
+fn an_unusable_archive_is_exit_code_2_with_its_reason() {
+    let mut other = Entries::sound();
+    other.manifest(|manifest| manifest["tool"] = json!("0.0.1"));
+    let cut = &sound()[..sound().len() / 2];
+    for (bytes, code, sentence) in [
+        (cut, "archive::cut_short", "it is cut short"),
+        (b"", "archive::empty", "it is empty"),
+        (b"text", "archive::not_zstd", "it is no zstd file"),
+        (&other.bytes(), "archive::tool", "cargo-vram 0.0.1 made it, and this is"),
+    ] {
+        for command in ["estimate", "check"] {
+            let (exit, text) = run_archive(bytes, &[command, "--gpu", "l4"]);
+            assert_eq!(exit, 2, "{text}");
+            assert!(
+                text.contains(code) && text.contains(sentence) && text.contains("help:"),
+                "{text}"
+            );
+        }
+    }
+    let (exit, text) = elsewhere(Path::new("/tmp"), &["estimate", "--archive-file", "nowhere.tar.zst"]);
+    assert_eq!(exit, 2, "{text}");
+    assert!(text.contains("nowhere.tar.zst cannot be used"), "{text}");
+}
+
+#[test]
+fn what_needs_a_workspace_is_not_taken_with_an_archive() {
+    for option in [
+        &["--release"][..],
+        &["--target", "aarch64-unknown-linux-gnu"],
+        &["--features", "x"],
+        &["--workspace"],
+        &["--exclude", "x"],
+        &["--manifest-path", "Cargo.toml"],
+        &["--locked"],
+    ] {
+        let (exit, text) = run_archive(sound(), &[&["estimate"], option].concat());
+        assert_eq!(exit, 2, "{text}");
+        assert!(text.contains("cannot be used with"), "{text}");
+    }
+    let (exit, text) = run_archive(sound(), &["estimate", "-p", "smal", "--gpu", "l4"]);
+    assert_eq!(exit, 2, "{text}");
+    assert!(
+        text.contains("no package `smal`") && text.contains("the packages are: small"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_programs_of_an_archive_are_asked_for_their_models_and_run() {
+    let small = Small::new(model());
+    // It names its models and then does nothing: which is told of each.
+    let (exit, text) = run_archive(&small.archive(), &["estimate", "-p", "small", "--gpu", "l4"]);
+    assert_eq!(exit, 101, "{text}");
+    assert!(text.contains("alpha") && text.contains("beta"), "{text}");
+    let (exit, text) = run_archive(&small.archive(), &["estimate", "-m", "gamma", "--gpu", "l4"]);
+    assert_eq!(exit, 2, "{text}");
+    assert!(text.contains("the models are: alpha, beta"), "{text}");
+    let mut small = Small::new(model());
+    small.models = vec!["alpha", "gamma"];
+    let (exit, text) = run_archive(&small.archive(), &["estimate", "--gpu", "l4"]);
+    assert_eq!(exit, 2, "{text}");
+    assert!(text.contains("archive::models"), "{text}");
+}
+
+#[test]
+fn a_check_of_an_archive_without_budgets_says_what_to_do() {
+    let mut entries = Entries::sound();
+    entries.0.retain(|entry| entry.path() != "workspace/budgets.yaml");
+    entries.manifest(|manifest| {
+        manifest["budgets"] = Value::Null;
+        let files = manifest["files"].as_array_mut().unwrap();
+        files.retain(|file| file["path"] != "workspace/budgets.yaml");
+    });
+    let (exit, text) = run_archive(&entries.bytes(), &["check", "--estimate"]);
+    assert_eq!(exit, 2, "{text}");
+    assert!(
+        text.contains("given.tar.zst has no budgets") && text.contains("--budgets"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_zoo_runs_from_an_archive_as_it_does_where_it_was_built() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zoo.tar.zst");
+    let path = file.to_str().unwrap();
+    let packed = common::output(&["archive", "-p", "zoo", "-o", path]);
+    let said = String::from_utf8_lossy(&packed.stdout) + String::from_utf8_lossy(&packed.stderr);
+    assert_eq!(packed.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("zoo (vram): ") && said.contains("vgg16_inference") && said.contains("glibc 2."),
+        "{said}"
+    );
+    let size = std::fs::metadata(&file).unwrap().len();
+    assert!(size < 25_000_000, "{size} bytes");
+
+    let models = [
+        "--gpu",
+        "l4",
+        "-m",
+        "vgg16",
+        "-m",
+        "sequential*",
+        "--message-format",
+        "json",
+        "-o",
+    ];
+    let report = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (direct, archived) = (report("direct.json"), report("archived.json"));
+    let mut arguments = vec!["estimate", "-p", "zoo"];
+    arguments.extend(models.iter().chain([&direct.as_str()]));
+    assert_eq!(common::output(&arguments).status.code(), Some(0));
+    let mut arguments = vec!["estimate", "--archive-file", path];
+    arguments.extend(models.iter().chain([&archived.as_str()]));
+    let (exit, text) = elsewhere(folder.path(), &arguments);
+    assert_eq!(exit, 0, "{text}");
+    let without_seconds = |path: &str| {
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("\"seconds\":"));
+        lines.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    assert_eq!(without_seconds(&archived), without_seconds(&direct));
+}

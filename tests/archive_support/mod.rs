@@ -1,0 +1,307 @@
+//! Small archives of fake models, and the same with something wrong in them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use cargo_vram::archive::{ArchiveError, Contents, Packed, Unpacked, pack, unpack};
+use cargo_vram::driver::DriverLibrary;
+use cargo_vram::protocol::Task;
+use cargo_vram::run::Listed;
+use cargo_vram::workspace::{Built, DeclaredTarget};
+use miette::Diagnostic;
+use serde_json::Value;
+use tar::{EntryType, Header};
+
+/// Does nothing, in as few bytes as can be: it shares the standard library.
+const TINY: &str = "fn main() {}";
+/// Names its models as a real one does, and shows its stack when asked for it.
+const MODEL: &str = r##"
+use std::io::Write;
+
+#[inline(never)]
+fn tune_benchmark(depth: u32) -> String {
+    if depth == 0 { return std::backtrace::Backtrace::force_capture().to_string(); }
+    std::hint::black_box(tune_benchmark(std::hint::black_box(depth - 1)))
+}
+
+fn main() {
+    let Ok(job) = std::env::var("CARGO_VRAM_JOB") else {
+        println!("{}", tune_benchmark(2));
+        return;
+    };
+    let job = std::fs::read_to_string(job).unwrap();
+    let events = job.split("\"events\":\"").nth(1).unwrap().split('"').next().unwrap();
+    let mut events = std::fs::File::create(events).unwrap();
+    writeln!(events, r#"{{"event":"hello","protocol":1,"version":"0","adapter":"none"}}"#).unwrap();
+    writeln!(events, r#"{{"event":"model","name":"alpha","task":"train"}}"#).unwrap();
+    writeln!(events, r#"{{"event":"model","name":"beta","task":"infer"}}"#).unwrap();
+}
+"##;
+
+/// A small program, compiled once a run of the tests.
+fn program(slot: &'static OnceLock<PathBuf>, name: &str, source: &str, options: &[&str]) -> &'static Path {
+    slot.get_or_init(|| {
+        // Of this process alone: another one may be running a file of that name.
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("archive-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (file, program) = (folder.join(format!("{name}.rs")), folder.join(name));
+        std::fs::write(&file, source).unwrap();
+        let rustc = Command::new("rustc")
+            .args(["--edition", "2024"])
+            .args(options)
+            .arg("-o")
+            .args([&program, &file])
+            .status()
+            .unwrap();
+        assert!(rustc.success());
+        program
+    })
+}
+
+pub(crate) fn tiny() -> &'static Path {
+    static SLOT: OnceLock<PathBuf> = OnceLock::new();
+    program(
+        &SLOT,
+        "tiny",
+        TINY,
+        &["-C", "prefer-dynamic", "-C", "opt-level=s", "-C", "strip=symbols"],
+    )
+}
+
+pub(crate) fn model() -> &'static Path {
+    static SLOT: OnceLock<PathBuf> = OnceLock::new();
+    program(&SLOT, "model", MODEL, &["-g"])
+}
+
+/// A workspace with one package, whose program declares two models, and a driver of the same program.
+pub(crate) struct Small {
+    pub(crate) folder: tempfile::TempDir,
+    program: &'static Path,
+    /// The models that are said to be in it.
+    pub(crate) models: Vec<&'static str>,
+}
+
+impl Small {
+    pub(crate) fn new(program: &'static Path) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let small = Self {
+            folder,
+            program,
+            models: vec!["alpha", "beta"],
+        };
+        std::fs::write(small.path("budgets.yaml"), "version: 1\ngpu: l4\nmodels: {}\n").unwrap();
+        std::fs::write(small.path("budgets.lock"), "version: 1\n").unwrap();
+        std::fs::create_dir(small.path("lib")).unwrap();
+        for file in ["libcargo_vram_driver.so", "vram-survey"] {
+            std::fs::copy(tiny(), small.path("lib").join(file)).unwrap();
+        }
+        small
+    }
+
+    pub(crate) fn path(&self, name: &str) -> Utf8PathBuf {
+        Utf8Path::from_path(self.folder.path()).unwrap().join(name)
+    }
+
+    fn listed(&self) -> Vec<Listed> {
+        let built = Built {
+            target: DeclaredTarget {
+                package: "small".to_owned(),
+                package_id: "small".to_owned(),
+                folder: self.path("crates/small"),
+                name: "vram".to_owned(),
+                option: "--bench",
+                burn: "0.21.0".to_owned(),
+            },
+            executable: Utf8PathBuf::from_path_buf(self.program.to_owned()).unwrap(),
+        };
+        let tasks = [Task::Train, Task::Infer];
+        let models = self.models.iter().zip(tasks.into_iter().cycle());
+        models
+            .map(|(name, task)| Listed {
+                name: (*name).to_owned(),
+                task,
+                built: built.clone(),
+            })
+            .collect()
+    }
+
+    pub(crate) fn pack(&self, to: &Path) -> Result<Packed, ArchiveError> {
+        let folder = self.folder.path().join("lib");
+        let driver = DriverLibrary {
+            library: folder.join("libcargo_vram_driver.so"),
+            survey: folder.join("vram-survey"),
+            folder,
+        };
+        let (budgets, baseline) = (self.path("budgets.yaml"), self.path("budgets.lock"));
+        let contents = Contents {
+            root: &self.path(""),
+            models: &self.listed(),
+            driver: &driver,
+            budgets: Some(&budgets),
+            baseline: Some(&baseline),
+            commit: Some("0123456789abcdef"),
+            whole: true,
+        };
+        pack(&contents, to)
+    }
+
+    /// The bytes of its archive.
+    pub(crate) fn archive(&self) -> Vec<u8> {
+        let file = self.folder.path().join("small.tar.zst");
+        self.pack(&file).unwrap();
+        std::fs::read(file).unwrap()
+    }
+}
+
+/// The bytes of a small archive that nothing is wrong with.
+pub(crate) fn sound() -> &'static [u8] {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    BYTES.get_or_init(|| Small::new(tiny()).archive())
+}
+
+/// The tar file of [`sound`].
+pub(crate) fn sound_tar() -> Vec<u8> {
+    zstd::decode_all(sound()).unwrap()
+}
+
+/// One entry of a tar file.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub(crate) header: Header,
+    pub(crate) data: Vec<u8>,
+}
+
+impl Entry {
+    pub(crate) fn new(path: &str, data: &[u8]) -> Self {
+        let mut header = Header::new_ustar();
+        header.set_mode(0o644);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_entry_type(EntryType::Regular);
+        let mut entry = Self {
+            header,
+            data: data.to_owned(),
+        };
+        entry.rename(path);
+        entry.sized()
+    }
+
+    pub(crate) fn of_kind(path: &str, kind: EntryType) -> Self {
+        let mut entry = Self::new(path, b"");
+        entry.change(|header| header.set_entry_type(kind));
+        entry
+    }
+
+    /// Sets a path that the tar crate itself would refuse to write.
+    pub(crate) fn rename(&mut self, path: &str) {
+        let name = &mut self.header.as_ustar_mut().unwrap().name;
+        name.fill(0);
+        name[..path.len()].copy_from_slice(path.as_bytes());
+        self.header.set_cksum();
+    }
+
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Header)) {
+        change(&mut self.header);
+        self.header.set_cksum();
+    }
+
+    fn sized(mut self) -> Self {
+        self.header.set_size(self.data.len() as u64);
+        self.header.set_cksum();
+        self
+    }
+
+    pub(crate) fn path(&self) -> String {
+        String::from_utf8(self.header.path_bytes().into_owned()).unwrap()
+    }
+}
+
+/// The entries of a sound archive, to do something to.
+pub(crate) struct Entries(pub(crate) Vec<Entry>);
+
+impl Entries {
+    pub(crate) fn sound() -> Self {
+        let tar = sound_tar();
+        let mut entries = Vec::new();
+        let mut at = 0;
+        while tar[at] != 0 {
+            let header = Header::from_byte_slice(&tar[at..at + 512]).clone();
+            let size = usize::try_from(header.entry_size().unwrap()).unwrap();
+            let data = tar[at + 512..at + 512 + size].to_vec();
+            entries.push(Entry { header, data });
+            at += 512 + size.next_multiple_of(512);
+        }
+        Self(entries)
+    }
+
+    pub(crate) fn named(&mut self, path: &str) -> &mut Entry {
+        self.0.iter_mut().find(|entry| entry.path() == path).unwrap()
+    }
+
+    pub(crate) fn manifest(&mut self, change: impl FnOnce(&mut Value)) {
+        let mut manifest: Value = serde_json::from_slice(&self.0[0].data).unwrap();
+        change(&mut manifest);
+        self.0[0] = Entry::new("manifest.json", &serde_json::to_vec(&manifest).unwrap());
+    }
+
+    /// Adds a file that the manifest names, too.
+    pub(crate) fn add(&mut self, path: &str, data: &[u8]) {
+        use sha2::{Digest, Sha256};
+        let hash: String = Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect();
+        self.manifest(|manifest| {
+            let file = serde_json::json!({ "path": path, "bytes": data.len(), "sha256": hash });
+            manifest["files"].as_array_mut().unwrap().push(file);
+        });
+        self.0.push(Entry::new(path, data));
+    }
+
+    pub(crate) fn tar(&self) -> Vec<u8> {
+        let mut tar = Vec::new();
+        for entry in &self.0 {
+            tar.extend_from_slice(entry.header.as_bytes());
+            tar.extend_from_slice(&entry.data);
+            tar.resize(tar.len().next_multiple_of(512), 0);
+        }
+        tar.resize(tar.len() + 1024, 0);
+        tar
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        compress(&self.tar())
+    }
+}
+
+pub(crate) fn compress(tar: &[u8]) -> Vec<u8> {
+    zstd::encode_all(tar, 1).unwrap()
+}
+
+/// Unpacks; a folder that an archive was refused in must be as empty as before.
+pub(crate) fn try_unpack(bytes: &[u8]) -> Result<(tempfile::TempDir, Unpacked), ArchiveError> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("given.tar.zst");
+    std::fs::write(&file, bytes).unwrap();
+    let into = Utf8Path::from_path(folder.path()).unwrap().join("into");
+    match unpack(&file, &into) {
+        Ok(unpacked) => Ok((folder, unpacked)),
+        Err(error) => {
+            let left: Vec<_> = std::fs::read_dir(&into).unwrap().collect();
+            assert!(left.is_empty(), "{error}: {left:?} is left");
+            Err(error)
+        }
+    }
+}
+
+/// Sees that bytes are refused with this code, in a sentence and with help.
+#[track_caller]
+pub(crate) fn assert_refused(bytes: &[u8], code: &str) {
+    match try_unpack(bytes) {
+        Ok(_) => panic!("{code}: it was taken"),
+        Err(error) => {
+            assert_eq!(error.code().unwrap().to_string(), format!("archive::{code}"), "{error}");
+            assert!(error.to_string().contains("given.tar.zst cannot be used: "), "{error}");
+            assert!(error.help().is_some(), "{error}");
+        }
+    }
+}

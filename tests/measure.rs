@@ -1,0 +1,273 @@
+//! Measuring, over a virtual card that poses as a real one: another build of the same driver, which the one that counts
+//! passes every call on to, and an NVML that reads what that one holds.
+#![cfg(all(feature = "cli", target_os = "linux"))]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::process::Output;
+
+use cargo_vram::bytes::Bytes;
+use cargo_vram::driver;
+use cargo_vram::report::{Metric, Mode, Obtained, ProcessOf, Report, Rule, Run, Status, Tuning};
+use common::card::{CardFolder, builtin, card_folder, show};
+use common::run;
+
+/// What a context of the posing card takes, and each of its modules.
+const CONTEXT: u64 = 201 << 20;
+const MODULE: u64 = 65_536;
+
+/// A card that looks like a built-in one, with more to say of it.
+fn card(id: &str, more: &str) -> CardFolder {
+    let context = format!("context={CONTEXT}\nmodule_each={MODULE}\n");
+    card_folder(&(builtin(id) + &context + more))
+}
+
+/// Runs the tool with that card in the machine.
+fn output(card: &CardFolder, arguments: &[&str]) -> Output {
+    let mut command = common::vram(arguments);
+    card.apply(&mut command);
+    command.output().unwrap()
+}
+
+/// Runs a command that writes a report.
+fn report(card: &CardFolder, arguments: &[&str]) -> (Report, i32, String) {
+    common::report_of(arguments, |command| card.apply(command))
+}
+
+fn measured(card: &CardFolder, arguments: &[&str]) -> (Report, String) {
+    let (report, exit, text) = report(card, &[&["measure", "-p", "zoo"], arguments].concat());
+    assert_eq!(exit, 0, "{text}");
+    (report, text)
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
+fn a_measurement_says_what_it_was_made_with_and_proves_it() {
+    let card = card("l4", "");
+    let (report, text) = measured(&card, &["-m", "transformer", "-m", "transformer_inference"]);
+    assert_eq!(report.runs.len(), 2);
+    for run in &report.runs {
+        assert_eq!(run.mode, Mode::Measure);
+        assert_eq!((run.gpu.id.as_str(), run.gpu.name.as_str()), ("l4", "NVIDIA L4"));
+        let measurement = run.measurement.as_ref().unwrap();
+        assert!(measurement.uuid.starts_with("GPU-"), "{measurement:?}");
+        assert_eq!(measurement.proof.computed, measurement.proof.expected);
+        let folder = card.path.canonicalize().unwrap();
+        assert!(measurement.libcuda.path.starts_with(folder.to_str().unwrap()), "{measurement:?}");
+        assert!(measurement.libnvrtc.path.starts_with(folder.to_str().unwrap()), "{measurement:?}");
+        assert_eq!(measurement.libcuda.version, "13.0");
+        assert_eq!(measurement.tuning, Tuning::Free);
+        assert!(measurement.others.is_empty() && measurement.spread.is_none() && measurement.limit.is_none());
+        assert!(run.assumptions.is_empty(), "{:?}", run.assumptions);
+        assert!(text.contains(&measurement.uuid), "{text}");
+    }
+    let seeds: Vec<_> = report.runs.iter().map(|run| run.measurement.as_ref().unwrap().proof.seed).collect();
+    let again = measured(&card, &["-m", "transformer_inference"]).0;
+    assert!(!seeds.contains(&again.runs[0].measurement.as_ref().unwrap().proof.seed));
+}
+
+#[test]
+fn process_is_what_the_card_charges_context_and_modules_included() {
+    let card = card("l4", "");
+    let (report, _) = measured(&card, &["-m", "vgg16"]);
+    let run = run(&report, "vgg16");
+    let process = run.measurement.as_ref().unwrap().process.clone().unwrap();
+    assert_eq!(process.of, ProcessOf::Process);
+    assert_eq!(process.interval_us, 10_000);
+    assert!(process.looks > 10 && process.longest_gap_us >= 1_000, "{process:?}");
+    let context = run.gpu.context.clone().unwrap();
+    assert_eq!((context.bytes, context.obtained), (Bytes(CONTEXT), Obtained::Measured));
+    let modules = run.gpu.modules.clone().unwrap();
+    assert_eq!(modules.obtained, Obtained::Measured);
+    assert!(modules.bytes > Bytes(0) && modules.bytes.0 % MODULE == 0, "{modules:?}");
+    let (reserved, process) = (run.peaks.warm.reserved.unwrap(), run.peaks.warm.process.unwrap());
+    assert!(process > Bytes(CONTEXT), "{process}");
+    // Looks are rare beside allocations: what they see is a lower bound.
+    assert!(process <= Bytes(reserved.0 + CONTEXT + modules.bytes.0), "{process} of {reserved}");
+}
+
+#[test]
+fn live_is_that_of_the_estimate_to_the_byte_and_reserved_where_the_plan_is_the_same() {
+    let card = card("l4", "");
+    let recordings = tempfile::tempdir().unwrap();
+    let folder = recordings.path().to_str().unwrap();
+    let models = ["-m", "transformer", "-m", "sequential*", "-m", "vgg16*"];
+    let (report, _) = measured(&card, &[&models[..], &["--record", folder]].concat());
+    let arguments = [&["estimate", "-p", "zoo", "--gpu", "l4", "--recordings", folder], &models[..]].concat();
+    let (estimate, exit, text) = common::report(&arguments);
+    assert_eq!(exit, 0, "{text}");
+    for measured in &report.runs {
+        let estimated = run(&estimate, &measured.model);
+        assert_eq!(estimated.autotune.nearest + estimated.autotune.assumed, 0, "{}", measured.model);
+        assert_eq!(estimated.autotune.recorded, measured.autotune.recorded, "{}", measured.model);
+        agree(measured, estimated);
+    }
+}
+
+/// As closely as two runs can whose threads are left to the operating system in one and not in the other.
+fn agree(measured: &Run, estimated: &Run) {
+    let close = |of: fn(&Run) -> Option<Bytes>, per_mille: u64| {
+        let (one, other) = (of(measured).unwrap().0, of(estimated).unwrap().0);
+        let apart = one.abs_diff(other);
+        assert!(apart * 1000 <= one * per_mille, "{}: measured {one}, estimated {other}", measured.model);
+    };
+    close(|run| run.peaks.warm.live, 0);
+    close(|run| run.peaks.warm.reserved, 10);
+}
+
+#[test]
+fn where_nvml_shows_no_processes_the_device_is_looked_at() {
+    for processes in ["none", "unavailable", "foreign"] {
+        let card = card("l4", &format!("nvml_processes={processes}\nnvml_idle={}\n", 300 << 20));
+        let (report, text) = measured(&card, &["-m", "transformer_inference", "--verbose"]);
+        let run = &report.runs[0];
+        let measurement = run.measurement.as_ref().unwrap();
+        assert_eq!(measurement.process.as_ref().unwrap().of, ProcessOf::Device, "{processes}");
+        assert_eq!(measurement.idle, Some(Bytes(300 << 20)), "{processes}");
+        assert_eq!(run.gpu.context.as_ref().unwrap().bytes, Bytes(CONTEXT), "{processes}");
+        assert!(text.contains("device"), "{text}");
+    }
+}
+
+#[test]
+fn without_nvml_process_is_not_measured_and_nothing_is_made_up() {
+    let card = card("l4", "");
+    std::fs::remove_file(card.path.join("libnvidia-ml.so.1")).unwrap();
+    let (report, _) = measured(&card, &["-m", "transformer_inference"]);
+    let run = &report.runs[0];
+    assert_eq!(run.peaks.warm.process, None);
+    assert_eq!(run.measurement.as_ref().unwrap().process, None);
+    assert!(run.peaks.warm.reserved.is_some() && run.peaks.warm.live.is_some());
+    assert_ne!(run.gpu.context.as_ref().unwrap().obtained, Obtained::Measured);
+}
+
+#[test]
+fn other_processes_on_the_card_are_told_and_refused_where_it_is_to_be_exclusive() {
+    let card = card("l4", &format!("nvml_other={}:{}\n", std::process::id(), 2_u64 << 30));
+    let (report, text) = measured(&card, &["-m", "transformer_inference"]);
+    let others = &report.runs[0].measurement.as_ref().unwrap().others;
+    assert_eq!((others[0].pid, others[0].bytes), (std::process::id(), Some(Bytes(2 << 30))));
+    assert!(text.contains("2 GiB") && text.contains(&std::process::id().to_string()), "{text}");
+    let refused = output(&card, &["measure", "-p", "zoo", "--exclusive"]);
+    assert_eq!(refused.status.code(), Some(101));
+    assert!(self::text(&refused).contains("in use by"), "{}", self::text(&refused));
+}
+
+#[test]
+fn a_second_measurement_of_a_card_waits_for_the_first() {
+    let card = card("l4", "");
+    let start = || {
+        let mut command = common::vram(&["measure", "-p", "zoo", "-m", "transformer_inference"]);
+        card.apply(&mut command);
+        command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let (first, second) = (start(), start());
+    let said: Vec<String> = [first, second]
+        .into_iter()
+        .map(|child| text(&child.wait_with_output().unwrap()))
+        .collect();
+    let waited = said.iter().filter(|said| said.contains("waiting for another measurement"));
+    assert_eq!(waited.count(), 1, "{said:?}");
+    assert!(said.iter().all(|said| said.contains("1 run")), "{said:?}");
+}
+
+#[test]
+fn a_large_card_can_be_measured_as_a_smaller_one() {
+    let card = card("h200", "");
+    let (report, _, text) = report(&card, &["measure", "-p", "zoo", "-m", "vgg16", "--limit", "4GiB"]);
+    let run = run(&report, "vgg16");
+    assert_eq!(run.gpu.total_bytes, Bytes(4 << 30), "{text}");
+    assert_eq!(run.measurement.as_ref().unwrap().limit, Some(Bytes(4 << 30)));
+    let oom = run.oom.as_ref().expect(&text);
+    assert!(oom.reserved + oom.requested > run.gpu.available_bytes || oom.requested.0 > 1 << 30, "{oom:?}");
+    let more = output(&card, &["measure", "-p", "zoo", "--limit", "500GiB"]);
+    assert_eq!(more.status.code(), Some(2), "{}", self::text(&more));
+}
+
+#[test]
+fn repeated_measurements_tell_how_far_they_lie_apart() {
+    let card = card("l4", "");
+    let (report, text) = measured(&card, &["-m", "transformer_inference", "--repeat", "2"]);
+    let run = &report.runs[0];
+    let spread = run.measurement.as_ref().unwrap().spread.clone().unwrap();
+    assert_eq!(spread.repeats, 2);
+    let [least, most] = spread.warm.live.unwrap();
+    assert_eq!((least, most), (run.peaks.warm.live.unwrap(), run.peaks.warm.live.unwrap()));
+    let [least, most] = spread.cold.reserved.unwrap();
+    assert!(least <= most && least > Bytes(0));
+    assert!(text.contains("2 "), "{text}");
+}
+
+#[test]
+fn a_card_is_chosen_by_number_or_by_uuid() {
+    let card = card("l4", "devices=2\n");
+    let second = "GPU-7672616d-0000-0001-0000-000000000001";
+    for device in ["1", second, "GPU-7672616d-0000-0001-0000-000000000001"] {
+        let (report, _) = measured(&card, &["-m", "transformer_inference", "--device", device]);
+        assert_eq!(report.runs[0].measurement.as_ref().unwrap().uuid, second);
+    }
+    let unknown = output(&card, &["measure", "-p", "zoo", "--device", "7"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown).contains(second), "{}", text(&unknown));
+}
+
+#[test]
+fn what_runs_no_kernels_is_no_card() {
+    // The driver as it is shipped, which does not pose.
+    let folder = tempfile::tempdir().unwrap();
+    let driver = driver::build(std::path::Path::new("rustc"), None, &common::target_folder()).unwrap();
+    for name in ["libcuda.so.1", "libnvrtc.so.13"] {
+        std::fs::copy(&driver.library, folder.path().join(name)).unwrap();
+    }
+    let config = folder.path().join("driver.conf");
+    let record = folder.path().join("driver.log");
+    std::fs::write(&config, format!("mode=virtual\nrecord={}\n{}", record.display(), builtin("l4"))).unwrap();
+    let mut command = common::vram(&["measure", "-p", "zoo"]);
+    show(&mut command, folder.path());
+    command.env(driver::CONFIG_VARIABLE, &config);
+    let refused = command.output().unwrap();
+    assert_eq!(refused.status.code(), Some(101), "{}", text(&refused));
+    assert!(text(&refused).contains("no GPU that runs kernels"), "{}", text(&refused));
+}
+
+#[test]
+fn check_measures_where_there_is_a_card_and_estimates_the_declared_one_and_that_one() {
+    let card = card("t4", "");
+    let (_folder, budgets) = common::budgets(
+        "version: 1\ngpu: l4\ndefaults: { drift: { warn: 2%, fail: 5% } }\nmodels:\n  transformer_inference:\n    reserved: 512 MiB\n    gpus: { t4: { reserved: 512 MiB } }\n",
+    );
+    let (report, exit, text) = report(
+        &card,
+        &["check", "-p", "zoo", "-m", "transformer_inference", "--measure", "--budgets", &budgets],
+    );
+    assert_eq!(exit, 0, "{text}");
+    let mut runs: Vec<_> = report.runs.iter().map(|run| (run.mode, run.gpu.id.as_str())).collect();
+    runs.sort_unstable();
+    assert_eq!(runs, [(Mode::Estimate, "l4"), (Mode::Estimate, "t4"), (Mode::Measure, "t4")]);
+    let drift: Vec<_> = report.verdicts.iter().filter(|verdict| verdict.rule == Rule::Drift).collect();
+    assert_eq!(drift.len(), 2, "{:?}", report.verdicts);
+    assert!(drift.iter().all(|verdict| verdict.status == Status::Pass), "{drift:?}");
+    let judged = report.verdicts.iter().filter(|verdict| verdict.metric == Some(Metric::Reserved) && verdict.rule == Rule::Budget);
+    let mut judged: Vec<_> = judged.map(|verdict| (verdict.mode, verdict.gpu.as_str())).collect();
+    judged.sort_unstable();
+    assert_eq!(judged, [(Mode::Estimate, "l4"), (Mode::Measure, "t4")]);
+}
+
+#[test]
+fn a_card_that_is_there_and_cannot_be_used_is_never_silently_estimated() {
+    let dev = tempfile::tempdir().unwrap();
+    std::fs::write(dev.path().join("nvidiactl"), "").unwrap();
+    let mut command = common::vram(&["check", "-p", "zoo", "-m", "transformer_inference"]);
+    command.env("CARGO_VRAM_DEV", dev.path());
+    let refused = command.output().unwrap();
+    assert_eq!(refused.status.code(), Some(101), "{}", text(&refused));
+    let mut command = common::vram(&["check", "-p", "zoo", "-m", "transformer_inference", "--estimate"]);
+    command.env("CARGO_VRAM_DEV", dev.path());
+    let estimated = command.output().unwrap();
+    assert_eq!(estimated.status.code(), Some(0), "{}", text(&estimated));
+}
