@@ -8,7 +8,7 @@ use std::process::Command;
 
 use sha2::{Digest, Sha256};
 
-use super::{DriverError, DriverLibrary, LIBRARY, SOURCES, SURVEY, SURVEY_SOURCE, fingerprint, hex};
+use super::{DriverError, DriverLibrary, LIBRARY, SOURCES, SURVEY, SURVEY_SOURCES, fingerprint, hex};
 
 /// Hexadecimal digits of a hash in a folder's name.
 const SHORT: usize = 16;
@@ -79,13 +79,8 @@ fn is_supported(target: &str) -> bool {
 /// The folder's name: whatever makes another library, hashed.
 fn key(toolchain: &str, target: &str) -> String {
     let mut hash = Sha256::new();
-    for part in [
-        &fingerprint(),
-        SURVEY_SOURCE.1,
-        env!("CARGO_PKG_VERSION"),
-        toolchain,
-        target,
-    ] {
+    let survey: String = SURVEY_SOURCES.iter().map(|(_, text)| *text).collect();
+    for part in [&fingerprint(), &survey, env!("CARGO_PKG_VERSION"), toolchain, target] {
         hash.update(part);
         hash.update([0]);
     }
@@ -99,7 +94,7 @@ fn compile(rustc: &Path, target: Option<&str>, scratch: &Path) -> Result<(), Dri
     for folder in [&source, &lib] {
         fs::create_dir_all(folder).map_err(io("create", folder))?;
     }
-    for (name, text) in SOURCES.iter().chain([&SURVEY_SOURCE]) {
+    for (name, text) in SOURCES.iter().chain(SURVEY_SOURCES) {
         let path = source.join(name);
         fs::write(&path, text).map_err(io("write", &path))?;
     }
@@ -107,7 +102,7 @@ fn compile(rustc: &Path, target: Option<&str>, scratch: &Path) -> Result<(), Dri
     let symbolic = ["-C", "link-arg=-Wl,-Bsymbolic"];
     for (kind, name, options, root, file) in [
         ("cdylib", "cargo_vram_driver", &symbolic[..], "lib.rs", LIBRARY),
-        ("bin", "vram_survey", &[], SURVEY_SOURCE.0, SURVEY),
+        ("bin", "vram_survey", &[], "survey.rs", SURVEY),
     ] {
         let mut command = Command::new(rustc);
         command

@@ -7,21 +7,24 @@
 
 #![warn(clippy::undocumented_unsafe_blocks, unreachable_pub)]
 
+#[macro_use]
+mod survey_library;
+mod survey_proof;
+
 use std::borrow::Cow;
-use std::ffi::{CStr, CString, OsString, c_char, c_int, c_uint, c_void};
+use std::ffi::{OsString, c_int, c_uint};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::FromRawFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 
-const RTLD_NOW: c_int = 2;
+use survey_library::{Cuda, Failure, Library, Nvrtc};
+use survey_proof::prove;
+
 const USAGE: c_int = 2;
 const LONGEST_TEXT: usize = 2048;
 
 unsafe extern "C" {
-    fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void;
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-    fn dlerror() -> *const c_char;
     fn dup(file: c_int) -> c_int;
     fn dup2(file: c_int, to: c_int) -> c_int;
     fn _exit(code: c_int) -> !;
@@ -34,7 +37,10 @@ fn main() {
         exit(USAGE);
     };
     let code = match survey(&asked, &mut facts) {
-        Ok(()) => 0,
+        Ok(()) => {
+            facts.write("end");
+            0
+        }
         Err(failure) => {
             facts.failure(&failure);
             1
@@ -126,159 +132,6 @@ fn escaped(bytes: &[u8]) -> String {
         }
     }
     text
-}
-
-/// What failed.
-struct Failure {
-    function: &'static str,
-    code: c_uint,
-    name: String,
-    detail: String,
-}
-
-/// A shared library.
-struct Library {
-    handle: *mut c_void,
-    path: Vec<u8>,
-}
-
-impl Library {
-    fn open(path: &OsString) -> Result<Self, Failure> {
-        let failure = |detail| Failure {
-            function: "dlopen",
-            code: 0,
-            name: String::new(),
-            detail,
-        };
-        let Ok(name) = CString::new(path.clone().into_vec()) else {
-            return Err(failure("a path with a NUL in it".to_owned()));
-        };
-        // SAFETY: a NUL-terminated path; that the library's initializers run is what is wanted.
-        let handle = unsafe { dlopen(name.as_ptr(), RTLD_NOW) };
-        if handle.is_null() {
-            // SAFETY: called on the same thread right after the failure.
-            let said = unsafe { dlerror() };
-            return Err(failure(text(said)));
-        }
-        let path = std::fs::canonicalize(path).map_or_else(|_| path.clone(), Into::into);
-        Ok(Self {
-            handle,
-            path: path.as_bytes().to_vec(),
-        })
-    }
-
-    fn find(&self, name: &str) -> Option<*mut c_void> {
-        let name = CString::new(name).ok()?;
-        // SAFETY: a live handle and a NUL-terminated name.
-        let address = unsafe { dlsym(self.handle, name.as_ptr()) };
-        (!address.is_null()).then_some(address)
-    }
-}
-
-/// The text behind a pointer that a library gave, or nothing.
-fn text(pointer: *const c_char) -> String {
-    if pointer.is_null() {
-        return String::new();
-    }
-    // SAFETY: the libraries' contract: their texts are NUL-terminated and stay.
-    unsafe { CStr::from_ptr(pointer) }
-        .to_string_lossy()
-        .into_owned()
-}
-
-/// A function of a library, called: its code, where it is not zero, is a failure.
-macro_rules! call {
-    ($library:expr, $name:ident ( $( $value:expr => $type:ty ),* $(,)? )) => {{
-        let library: &dyn Says = &$library;
-        match library.library().find(stringify!($name)) {
-            None => Err(missing(stringify!($name))),
-            Some(address) => {
-                // SAFETY: the library's documented signature of this function.
-                let function = unsafe {
-                    std::mem::transmute::<*mut c_void, extern "C" fn($($type),*) -> c_uint>(address)
-                };
-                match function($($value),*) {
-                    0 => Ok(()),
-                    code => Err(library.refusal(stringify!($name), code)),
-                }
-            }
-        }
-    }};
-}
-
-fn missing(function: &'static str) -> Failure {
-    Failure {
-        function,
-        code: 0,
-        name: "MISSING_FUNCTION".to_owned(),
-        detail: "the library has no such function".to_owned(),
-    }
-}
-
-/// A library that explains its codes.
-trait Says {
-    fn library(&self) -> &Library;
-    fn refusal(&self, function: &'static str, code: c_uint) -> Failure;
-}
-
-struct Cuda(Library);
-
-impl Says for Cuda {
-    fn library(&self) -> &Library {
-        &self.0
-    }
-
-    fn refusal(&self, function: &'static str, code: c_uint) -> Failure {
-        let said = |name: &str| {
-            let mut said = std::ptr::null();
-            if let Some(address) = self.0.find(name) {
-                // SAFETY: CUDA's documented signature of both functions that are looked up here.
-                let function = unsafe {
-                    std::mem::transmute::<
-                        *mut c_void,
-                        extern "C" fn(c_uint, *mut *const c_char) -> c_uint,
-                    >(address)
-                };
-                function(code, &mut said);
-            }
-            text(said)
-        };
-        Failure {
-            function,
-            code,
-            name: said("cuGetErrorName"),
-            detail: said("cuGetErrorString"),
-        }
-    }
-}
-
-struct Nvrtc(Library);
-
-impl Says for Nvrtc {
-    fn library(&self) -> &Library {
-        &self.0
-    }
-
-    fn refusal(&self, function: &'static str, code: c_uint) -> Failure {
-        let name = self
-            .0
-            .find("nvrtcGetErrorString")
-            .map_or(String::new(), |address| {
-                // SAFETY: NVRTC's documented signature.
-                let function = unsafe {
-                    std::mem::transmute::<*mut c_void, extern "C" fn(c_uint) -> *const c_char>(
-                        address,
-                    )
-                };
-                text(function(code))
-            });
-        Failure {
-            function,
-            code,
-            name,
-            detail: String::new(),
-        }
-    }
 }
 
 fn survey(asked: &Asked, facts: &mut Facts) -> Result<(), Failure> {
@@ -418,117 +271,4 @@ fn uuid(cuda: &Cuda, device: c_int) -> Result<String, Failure> {
         text.push_str(&format!("{byte:02x}"));
     }
     Ok(text)
-}
-
-const ROUNDS: u32 = 1000;
-const MOST_PTX: usize = 1 << 20;
-const KERNEL: &CStr = c"extern \"C\" __global__ void cargo_vram_proof(unsigned long long *out, unsigned long long seed)
-{
-    unsigned long long x = seed;
-    for (int round = 0; round < 1000; ++round) {
-        x = x * 6364136223846793005ULL + 1442695040888963407ULL;
-    }
-    *out = x;
-}
-";
-
-fn expected(seed: u64) -> u64 {
-    (0..ROUNDS).fold(seed, |x, _| {
-        x.wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407)
-    })
-}
-
-type Handle = *mut c_void;
-
-/// Runs a kernel on the first card, and tells what it computed.
-fn prove(cuda: &Cuda, nvrtc: Option<&Nvrtc>, seed: u64, facts: &mut Facts) -> Result<(), Failure> {
-    let mut device: c_int = 0;
-    call!(*cuda, cuDeviceGet(&mut device => *mut c_int, 0 => c_int))?;
-    let mut context: Handle = std::ptr::null_mut();
-    call!(*cuda, cuDevicePrimaryCtxRetain(&mut context => *mut Handle, device => c_int))?;
-    call!(*cuda, cuCtxSetCurrent(context => Handle))?;
-    let (mut free, mut total): (usize, usize) = (0, 0);
-    call!(*cuda, cuMemGetInfo_v2(&mut free => *mut usize, &mut total => *mut usize))?;
-    facts.write(&format!("context ordinal=0 free={free} total={total}"));
-
-    let nvrtc = nvrtc.ok_or(Failure {
-        function: "dlopen",
-        code: 0,
-        name: String::new(),
-        detail: "no NVRTC: nothing can be compiled".to_owned(),
-    })?;
-    let capability = values(cuda, device, &[75, 76])?.replace(',', "");
-    let ptx = compile(nvrtc, &capability)?;
-    let mut module: Handle = std::ptr::null_mut();
-    call!(*cuda, cuModuleLoadData(&mut module => *mut Handle, ptx.as_ptr() => *const u8))?;
-    let mut kernel: Handle = std::ptr::null_mut();
-    call!(*cuda, cuModuleGetFunction(
-        &mut kernel => *mut Handle, module => Handle, c"cargo_vram_proof".as_ptr() => *const c_char
-    ))?;
-    let mut out: u64 = 0;
-    call!(*cuda, cuMemAlloc_v2(&mut out => *mut u64, size_of::<u64>() => usize))?;
-    let (mut out_argument, mut seed_argument) = (out, seed);
-    let mut arguments: [*mut u64; 2] = [&mut out_argument, &mut seed_argument];
-    let none: Handle = std::ptr::null_mut();
-    call!(*cuda, cuLaunchKernel(
-        kernel => Handle,
-        1 => c_uint, 1 => c_uint, 1 => c_uint,
-        1 => c_uint, 1 => c_uint, 1 => c_uint,
-        0 => c_uint, none => Handle, arguments.as_mut_ptr() => *mut *mut u64, none => Handle,
-    ))?;
-    call!(*cuda, cuCtxSynchronize())?;
-    let mut computed: u64 = 0;
-    call!(*cuda, cuMemcpyDtoH_v2(&mut computed => *mut u64, out => u64, size_of::<u64>() => usize))?;
-    let expected = expected(seed);
-    facts.write(&format!(
-        "proof ordinal=0 seed={seed} expected={expected} computed={computed}"
-    ));
-    // Given back in order; by now a refusal would change nothing.
-    let _ = call!(*cuda, cuMemFree_v2(out => u64));
-    let _ = call!(*cuda, cuModuleUnload(module => Handle));
-    let _ = call!(*cuda, cuDevicePrimaryCtxRelease_v2(device => c_int));
-    Ok(())
-}
-
-/// The kernel as PTX, in the way that Burn has it compiled.
-fn compile(nvrtc: &Nvrtc, capability: &str) -> Result<Vec<u8>, Failure> {
-    let mut program: Handle = std::ptr::null_mut();
-    let none: *const *const c_char = std::ptr::null();
-    call!(*nvrtc, nvrtcCreateProgram(
-        &mut program => *mut Handle, KERNEL.as_ptr() => *const c_char,
-        c"cargo_vram_proof.cu".as_ptr() => *const c_char,
-        0 => c_int, none => *const *const c_char, none => *const *const c_char
-    ))?;
-    let option = CString::new(format!("--gpu-architecture=sm_{capability}")).unwrap_or_default();
-    let options = [option.as_ptr()];
-    let compiled = call!(*nvrtc, nvrtcCompileProgram(
-        program => Handle, 1 => c_int, options.as_ptr() => *const *const c_char
-    ));
-    if let Err(mut failure) = compiled {
-        let mut size: usize = 0;
-        let sized =
-            call!(*nvrtc, nvrtcGetProgramLogSize(program => Handle, &mut size => *mut usize));
-        let mut log = vec![0_u8; size.min(1 << 20)];
-        if sized.is_ok() && size == log.len() {
-            let _ =
-                call!(*nvrtc, nvrtcGetProgramLog(program => Handle, log.as_mut_ptr() => *mut u8));
-        }
-        failure.detail = String::from_utf8_lossy(&until_nul(&log)).into_owned();
-        return Err(failure);
-    }
-    let mut size: usize = 0;
-    call!(*nvrtc, nvrtcGetPTXSize(program => Handle, &mut size => *mut usize))?;
-    if size > MOST_PTX {
-        return Err(Failure {
-            function: "nvrtcGetPTXSize",
-            code: 0,
-            name: String::new(),
-            detail: format!("a kernel of a few lines takes {size} bytes"),
-        });
-    }
-    let mut ptx = vec![0_u8; size + 1];
-    call!(*nvrtc, nvrtcGetPTX(program => Handle, ptx.as_mut_ptr() => *mut u8))?;
-    let _ = call!(*nvrtc, nvrtcDestroyProgram(&mut program => *mut Handle));
-    Ok(ptx)
 }

@@ -10,7 +10,7 @@ use crate::bytes::Bytes;
 use crate::gpu::Limits;
 use crate::report::{Library, Proof};
 
-/// The survey; nothing where the program ended before the driver had said anything.
+/// The survey; nothing where the program ended before it had said everything.
 pub(super) fn parse(printed: &str, libcuda: &Path) -> Result<Option<Survey>, SurveyError> {
     let mut survey: Option<Survey> = None;
     for line in printed.split_inclusive('\n') {
@@ -26,12 +26,13 @@ pub(super) fn parse(printed: &str, libcuda: &Path) -> Result<Option<Survey>, Sur
                 let failed = facts.failed().ok_or_else(damaged)?;
                 return Err(SurveyError::of(failed, libcuda.to_owned(), version));
             }
+            ("end", survey) => return Ok(survey.take()),
             ("driver", None) => survey = Some(facts.driver().ok_or_else(damaged)?),
             (kind, Some(survey)) => facts.add_to(kind, survey).ok_or_else(damaged)?,
             _ => return Err(damaged()),
         }
     }
-    Ok(survey)
+    Ok(None)
 }
 
 /// One line: its first word, and the values by key.

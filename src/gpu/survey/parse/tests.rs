@@ -7,7 +7,7 @@ const NVRTC: &str = "nvrtc version=12.4 path=/opt/my%20cuda/libnvrtc.so.12\n";
 const DEVICE: &str = "device ordinal=0 uuid=GPU-6f3a0000-0000-0000-0000-000000000001 name=NVIDIA%20H200 pci=- total=150109880320 cc_major=9 cc_minor=0 sm_count=132 warp_size=32 max_threads_per_block=1024 max_threads_per_sm=2048 max_blocks_per_sm=32 max_block_dim=1024,1024,64 max_grid_dim=2147483647,65535,65535 shared_per_block=49152 shared_per_block_optin=232448 shared_per_sm=233472 registers_per_block=65536 registers_per_sm=65536 l2_cache=62914560 memory_bus_width=6144\n";
 
 fn read(text: &str) -> Result<Option<Survey>, SurveyError> {
-    parse(text, Path::new("/usr/lib/libcuda.so"))
+    parse(&(text.to_owned() + "end\n"), Path::new("/usr/lib/libcuda.so"))
 }
 
 #[test]
@@ -84,8 +84,11 @@ fn an_answer_that_makes_no_sense_is_damaged() {
 }
 
 #[test]
-fn what_a_dead_process_had_not_written_whole_is_left_out() {
-    assert_eq!(read("").unwrap(), None);
-    let survey = read(&[DRIVER, DEVICE.trim_end()].concat()).unwrap().unwrap();
-    assert!(survey.devices.is_empty());
+fn an_answer_without_its_end_is_none() {
+    let whole = [DRIVER, DEVICE, "end\n"].concat();
+    let read = |text: &str| parse(text, Path::new("/usr/lib/libcuda.so")).unwrap();
+    for length in 0..whole.len() {
+        assert_eq!(read(&whole[..length]), None, "{length}");
+    }
+    assert_eq!(read(&whole).unwrap().devices.len(), 1);
 }

@@ -1,0 +1,145 @@
+//! What the doctor says of a card.
+
+use std::process::Output;
+
+use crate::common;
+use crate::common::card::{self, CardFolder, builtin, card_folder};
+use crate::faults::fake;
+use crate::{assert_exit, on, said};
+
+fn doctor(card: &CardFolder) -> Output {
+    on(card, &["doctor", "-p", "zoo"])
+}
+
+#[test]
+fn the_doctor_finds_nothing_wrong_with_a_card_that_works() {
+    let card = card_folder(&builtin("h200"));
+    let output = doctor(&card);
+    assert_exit(&output, 0);
+    let said = said(&output);
+    for line in [
+        "pass  host: ",
+        "pass  rustc",
+        "pass  cargo",
+        "pass  virtual driver: ",
+        "pass  NVIDIA device node: ",
+        "pass  CUDA driver: ",
+        "for CUDA 13.0",
+        "pass  NVRTC: ",
+        "version 13.0",
+        "pass  CUDA headers: ",
+        "pass  GPU 0: NVIDIA H200, GPU-7672616d-0000-0001-0000-000000000000, 139.80 GiB, compute capability 9.0, profile `h200`",
+        "pass  kernel: one was compiled, and ran on GPU 0",
+        "pass  NVML: ",
+        "driver 580.82.07, shows processes (0 now)",
+        "pass  GPU 0: 139.80 GiB of 139.80 GiB are free",
+        "Burn 0.21.0, fusion on, autotune on",
+        "pass  autotune of your own runs: ",
+        "pass  disk: ",
+    ] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+    assert!(!said.contains("warn  ") && !said.contains("fail  "), "{said}");
+}
+
+#[test]
+fn the_doctor_warns_of_what_makes_a_measurement_worse() {
+    let total = 24_u64 << 30;
+    for (config, line) in [
+        (
+            format!("total={total}\nnvml_idle={}\n", total / 2 + 1),
+            "warn  GPU 0: 12.00 GiB of 24.00 GiB are free",
+        ),
+        ("nvml_processes=refused\n".to_owned(), "it does not show processes here"),
+        ("nvml_init=9\n".to_owned(), "warn  NVML: "),
+        ("nvml_memory=15\n".to_owned(), "warn  NVML: "),
+        (
+            "driver_version=11080\nnvrtc_version=11.8\n".to_owned(),
+            "warn  CUDA driver: ",
+        ),
+        (
+            "name=Lab card\n".to_owned(),
+            "profile `lab-card`, made from its driver's report",
+        ),
+    ] {
+        let card = card_folder(&(builtin("l4") + &config));
+        let output = doctor(&card);
+        let said = said(&output);
+        assert!(
+            said.contains(line) && said.contains("help: "),
+            "{config}: {line}\n{said}"
+        );
+        assert!(!said.contains("fail  "), "{config}\n{said}");
+        assert_exit(&output, 0);
+    }
+}
+
+#[test]
+fn the_doctor_tells_a_compiler_that_is_too_new_for_the_driver() {
+    let card = card_folder(&(builtin("l4") + "driver_version=12090\n"));
+    let output = doctor(&card);
+    assert_exit(&output, 101);
+    let said = said(&output);
+    assert!(
+        said.contains("warn  NVRTC: ") && said.contains("CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)"),
+        "{said}"
+    );
+    assert!(said.contains("NVRTC is newer than the driver: install"), "{said}");
+}
+
+#[test]
+fn the_doctor_fails_where_a_card_cannot_be_used() {
+    let card = card_folder(&builtin("l4"));
+    std::fs::remove_file(card.path.join("toolkit/include/cuda_fp16.h")).unwrap();
+    for name in ["libnvrtc.so", "libnvrtc.so.13"] {
+        std::fs::remove_file(card.path.join(name)).unwrap();
+        // One that cannot be loaded, so that no real one takes its place.
+        std::fs::copy(env!("CARGO_BIN_EXE_cargo-vram"), card.path.join(name)).unwrap();
+    }
+    let output = doctor(&card);
+    assert_exit(&output, 101);
+    let text = said(&output);
+    assert!(
+        text.contains("fail  NVRTC: ") && text.contains("kernels cannot be compiled"),
+        "{text}"
+    );
+    assert!(text.contains("has no cuda_fp16.h"), "{text}");
+    assert!(text.contains("pass  GPU 0: NVIDIA L4"), "{text}");
+
+    for (fault, line) in [
+        (
+            "mismatch",
+            "fail  CUDA driver: the CUDA driver does not fit the kernel's",
+        ),
+        ("no_device", "fail  CUDA driver: the CUDA driver finds no card"),
+    ] {
+        let folder = fake(fault);
+        let mut command = common::vram(&["doctor", "-p", "zoo"]);
+        card::show(&mut command, folder.path());
+        let output = command.output().unwrap();
+        assert_exit(&output, 101);
+        let said = said(&output);
+        assert!(said.contains(line), "{said}");
+        // What has nothing to do with the card is told all the same.
+        assert!(said.contains("Burn 0.21.0"), "{said}");
+    }
+}
+
+#[test]
+fn without_a_card_nothing_of_it_can_fail() {
+    let mut command = common::vram(&["doctor", "-p", "zoo"]);
+    card::hide(&mut command);
+    // A driver that does not work is none of its business then.
+    let broken = fake("aborts");
+    let output = command.env("LD_LIBRARY_PATH", broken.path()).output().unwrap();
+    assert_exit(&output, 0);
+    let said = said(&output);
+    assert!(
+        said.contains("pass  GPU: none, and none is needed to estimate"),
+        "{said}"
+    );
+    assert!(
+        said.contains("not needed to estimate") && !said.contains("fail  "),
+        "{said}"
+    );
+}

@@ -1,0 +1,183 @@
+//! Drivers with a fault each.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cargo_vram::gpu::{Libraries, Survey, SurveyError, survey_within};
+
+use crate::common::{self, card};
+use crate::{assert_exit, library, said};
+
+/// Longer than any driver takes that answers.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A driver of a few functions, with what a test is about switched on by name.
+const FAKE: &str = r#"
+use std::ffi::{c_char, c_int, c_uint};
+#[unsafe(no_mangle)] extern "C" fn cuDriverGetVersion(version: &mut c_int) -> c_uint { *version = 12_040; 0 }
+#[unsafe(no_mangle)] extern "C" fn cuInit(_: c_uint) -> c_uint {
+    if cfg!(chatters) { println!("nonsense device ordinal=0\n\u{7}"); }
+    if cfg!(hangs) { loop { std::thread::park(); } }
+    if cfg!(aborts) { eprintln!("driver: assertion failed"); std::process::abort(); }
+    if cfg!(exits) { std::process::exit(0); }
+    if cfg!(no_device) { 100 } else if cfg!(mismatch) { 803 } else if cfg!(compat) { 804 } else if cfg!(unknown) { 999 } else { 0 }
+}
+#[cfg(not(lacks))]
+#[unsafe(no_mangle)] extern "C" fn cuDeviceGetCount(count: &mut c_int) -> c_uint {
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    *count = visible.map_or(1, |visible| visible.split(',').filter(|one| !one.is_empty()).count() as c_int);
+    0
+}
+#[unsafe(no_mangle)] extern "C" fn cuDeviceGet(device: &mut c_int, ordinal: c_int) -> c_uint { *device = ordinal; 0 }
+#[unsafe(no_mangle)] unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, room: c_int, _: c_int) -> c_uint {
+    // As long as there is room, and no NUL at the end.
+    unsafe { std::ptr::write_bytes(name.cast::<u8>(), b'%', room as usize) };
+    0
+}
+#[unsafe(no_mangle)] extern "C" fn cuDeviceGetUuid(id: &mut [u8; 16], device: c_int) -> c_uint { *id = [device as u8; 16]; 0 }
+#[cfg(mig)]
+#[unsafe(no_mangle)] extern "C" fn cuDeviceGetUuid_v2(id: &mut [u8; 16], _: c_int) -> c_uint { *id = [0xab; 16]; 0 }
+#[unsafe(no_mangle)] extern "C" fn cuDeviceTotalMem_v2(bytes: &mut usize, _: c_int) -> c_uint { *bytes = 8 << 30; 0 }
+#[unsafe(no_mangle)] extern "C" fn cuDeviceGetAttribute(value: &mut c_int, which: c_int, _: c_int) -> c_uint {
+    *value = 7;
+    if cfg!(newer) && matches!(which, 13 | 36) { 1 } else { 0 }
+}
+"#;
+
+/// A folder with such a driver as its only library.
+pub(crate) fn fake(fault: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("fake.rs");
+    std::fs::write(&source, FAKE).unwrap();
+    card::compile(&source, &folder.path().join("libcuda.so"), &["--cfg", fault]);
+    std::fs::create_dir(folder.path().join("dev")).unwrap();
+    std::fs::write(folder.path().join("dev/nvidiactl"), "").unwrap();
+    folder
+}
+
+fn ask(folder: &Path, visible: Option<&str>) -> Result<Survey, SurveyError> {
+    let libraries = Libraries {
+        libcuda: Some(folder.join("libcuda.so")),
+        ..Libraries::default()
+    };
+    survey_within(PATIENCE, &library().survey, &libraries, None, visible)
+}
+
+#[test]
+fn each_fault_of_a_driver_has_its_name() {
+    let error = |fault: &str| ask(fake(fault).path(), None).unwrap_err();
+    assert!(matches!(error("no_device"), SurveyError::NoCard { .. }));
+    assert!(matches!(error("mismatch"), SurveyError::Mismatch { code: 803, .. }));
+    assert!(matches!(error("compat"), SurveyError::Mismatch { code: 804, .. }));
+    let unknown = error("unknown");
+    assert!(
+        matches!(&unknown, SurveyError::Refused { code: 999, function, .. } if function == "cuInit"),
+        "{unknown}"
+    );
+    let lacks = error("lacks");
+    assert_eq!(
+        lacks.to_string(),
+        "the CUDA driver (for CUDA 12.4) is too old: it has no cuDeviceGetCount"
+    );
+    let aborts = error("aborts");
+    assert!(
+        aborts.to_string().contains("SIGABRT") && aborts.to_string().contains("assertion failed"),
+        "{aborts}"
+    );
+    // It left with exit code 0, and without an answer.
+    let exits = error("exits");
+    assert!(matches!(exits, SurveyError::Died { .. }), "{exits}");
+}
+
+#[test]
+fn what_a_driver_prints_is_no_answer() {
+    let survey = ask(fake("chatters").path(), None).unwrap();
+    assert_eq!(survey.devices.len(), 1);
+    // A name without an end is cut, and of percent signs nothing is made.
+    assert_eq!(survey.devices[0].name, "%".repeat(255));
+    assert_eq!(survey.devices[0].pci, None);
+}
+
+#[test]
+fn a_driver_that_no_longer_tells_its_clocks_is_asked_for_the_rest() {
+    let survey = ask(fake("newer").path(), None).unwrap();
+    assert_eq!(survey.devices[0].clock_rate, None);
+    assert_eq!(survey.devices[0].sm_count, 7);
+    let survey = ask(fake("older").path(), None).unwrap();
+    assert_eq!(survey.devices[0].clock_rate, Some(7));
+}
+
+#[test]
+fn a_slice_of_a_card_has_an_id_of_its_own_kind() {
+    let uuid = |fault| ask(fake(fault).path(), None).unwrap().devices[0].uuid.clone();
+    assert_eq!(uuid("whole"), "GPU-00000000-0000-0000-0000-000000000000");
+    assert_eq!(uuid("mig"), "MIG-abababab-abab-abab-abab-abababababab");
+}
+
+#[test]
+fn the_cards_that_are_visible_are_those_that_are_told() {
+    let folder = fake("whole");
+    assert_eq!(ask(folder.path(), Some("0,1,GPU-6f")).unwrap().devices.len(), 3);
+    let survey = ask(folder.path(), Some("5,6")).unwrap();
+    assert_eq!(
+        survey.device(Some("1")).unwrap().uuid,
+        "GPU-01010101-0101-0101-0101-010101010101"
+    );
+    assert!(matches!(ask(folder.path(), Some("")), Err(SurveyError::NoCard { .. })));
+}
+
+#[test]
+fn a_driver_that_hangs_is_given_up() {
+    let folder = fake("hangs");
+    let libraries = Libraries {
+        libcuda: Some(folder.path().join("libcuda.so")),
+        ..Libraries::default()
+    };
+    let patience = Duration::from_millis(700);
+    let program = library().survey;
+    let started = Instant::now();
+    let error = survey_within(patience, &program, &libraries, None, None).unwrap_err();
+    assert!(matches!(error, SurveyError::TimedOut { .. }), "{error}");
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+}
+
+#[test]
+fn what_is_no_driver_cannot_be_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let libcuda = folder.path().join("libcuda.so");
+    std::fs::write(&libcuda, b"\x7fELF and nothing else").unwrap();
+    let error = ask(folder.path(), None).unwrap_err();
+    assert!(
+        matches!(&error, SurveyError::Unloadable { detail, .. } if !detail.is_empty()),
+        "{error}"
+    );
+    std::fs::remove_file(&libcuda).unwrap();
+    assert!(matches!(ask(folder.path(), None), Err(SurveyError::Unloadable { .. })));
+    // A library, but another one.
+    let libc: PathBuf = std::fs::read_to_string("/proc/self/maps")
+        .unwrap()
+        .lines()
+        .find_map(|line| line.split_once('/').filter(|(_, path)| path.contains("libc.so")))
+        .map(|(_, path)| format!("/{path}").into())
+        .unwrap();
+    std::os::unix::fs::symlink(libc, &libcuda).unwrap();
+    let error = ask(folder.path(), None).unwrap_err();
+    assert!(matches!(&error, SurveyError::TooOld { version: None, .. }), "{error}");
+}
+
+#[test]
+fn detecting_says_what_to_do_where_no_card_can_be_used() {
+    for (fault, hint) in [
+        ("mismatch", "reboot"),
+        ("no_device", "nvidia-smi -L"),
+        ("unknown", "dmesg"),
+    ] {
+        let folder = fake(fault);
+        let mut command = common::vram(&["gpus", "--detect"]);
+        card::show(&mut command, folder.path());
+        let output = command.output().unwrap();
+        assert_exit(&output, 101);
+        assert!(said(&output).contains(hint), "{}", said(&output));
+        assert!(output.stdout.is_empty());
+    }
+}
