@@ -58,14 +58,21 @@ fn a_measurement_says_what_it_was_made_with_and_proves_it() {
         assert_eq!(measurement.proof.computed, measurement.proof.expected);
         let file = |name: &str| card.path.join(name).canonicalize().unwrap();
         assert_eq!(file("libcuda.so.1").to_str(), Some(measurement.libcuda.path.as_str()));
-        assert_eq!(file("libnvrtc.so.13").to_str(), Some(measurement.libnvrtc.path.as_str()));
+        assert_eq!(
+            file("libnvrtc.so.13").to_str(),
+            Some(measurement.libnvrtc.path.as_str())
+        );
         assert_eq!(measurement.libcuda.version, "13.0");
         assert_eq!(measurement.tuning, Tuning::Free);
         assert!(measurement.others.is_empty() && measurement.spread.is_none() && measurement.limit.is_none());
         assert!(run.assumptions.is_empty(), "{:?}", run.assumptions);
         assert!(text.contains(&measurement.uuid), "{text}");
     }
-    let seeds: Vec<_> = report.runs.iter().map(|run| run.measurement.as_ref().unwrap().proof.seed).collect();
+    let seeds: Vec<_> = report
+        .runs
+        .iter()
+        .map(|run| run.measurement.as_ref().unwrap().proof.seed)
+        .collect();
     let again = measured(&card, &["-m", "transformer_inference"]).0;
     assert!(!seeds.contains(&again.runs[0].measurement.as_ref().unwrap().proof.seed));
 }
@@ -83,11 +90,17 @@ fn process_is_what_the_card_charges_context_and_modules_included() {
     assert_eq!((context.bytes, context.obtained), (Bytes(CONTEXT), Obtained::Measured));
     let modules = run.gpu.modules.clone().unwrap();
     assert_eq!(modules.obtained, Obtained::Measured);
-    assert!(modules.bytes > Bytes(0) && modules.bytes.0 % MODULE == 0, "{modules:?}");
+    assert!(
+        modules.bytes > Bytes(0) && modules.bytes.0.is_multiple_of(MODULE),
+        "{modules:?}"
+    );
     let (reserved, process) = (run.peaks.warm.reserved.unwrap(), run.peaks.warm.process.unwrap());
     assert!(process > Bytes(CONTEXT), "{process}");
     // Looks are rare beside allocations: what they see is a lower bound.
-    assert!(process <= Bytes(reserved.0 + CONTEXT + modules.bytes.0), "{process} of {reserved}");
+    assert!(
+        process <= Bytes(reserved.0 + CONTEXT + modules.bytes.0),
+        "{process} of {reserved}"
+    );
 }
 
 #[test]
@@ -97,13 +110,26 @@ fn live_is_that_of_the_estimate_to_the_byte_and_reserved_where_the_plan_is_the_s
     let folder = recordings.path().to_str().unwrap();
     let models = ["-m", "transformer", "-m", "sequential*", "-m", "vgg16*"];
     let (report, _) = measured(&card, &[&models[..], &["--record", folder]].concat());
-    let arguments = [&["estimate", "-p", "zoo", "--gpu", "l4", "--recordings", folder], &models[..]].concat();
+    let arguments = [
+        &["estimate", "-p", "zoo", "--gpu", "l4", "--recordings", folder],
+        &models[..],
+    ]
+    .concat();
     let (estimate, exit, text) = common::report(&arguments);
     assert_eq!(exit, 0, "{text}");
     for measured in &report.runs {
         let estimated = run(&estimate, &measured.model);
-        assert_eq!(estimated.autotune.nearest + estimated.autotune.assumed, 0, "{}", measured.model);
-        assert_eq!(estimated.autotune.recorded, measured.autotune.recorded, "{}", measured.model);
+        assert_eq!(
+            estimated.autotune.nearest + estimated.autotune.assumed,
+            0,
+            "{}",
+            measured.model
+        );
+        assert_eq!(
+            estimated.autotune.recorded, measured.autotune.recorded,
+            "{}",
+            measured.model
+        );
         agree(measured, estimated);
     }
 }
@@ -113,7 +139,11 @@ fn agree(measured: &Run, estimated: &Run) {
     let close = |of: fn(&Run) -> Option<Bytes>, per_mille: u64| {
         let (one, other) = (of(measured).unwrap().0, of(estimated).unwrap().0);
         let apart = one.abs_diff(other);
-        assert!(apart * 1000 <= one * per_mille, "{}: measured {one}, estimated {other}", measured.model);
+        assert!(
+            apart * 1000 <= one * per_mille,
+            "{}: measured {one}, estimated {other}",
+            measured.model
+        );
     };
     close(|run| run.peaks.warm.live, 0);
     close(|run| run.peaks.warm.reserved, 10);
@@ -126,7 +156,11 @@ fn where_nvml_shows_no_processes_the_device_is_looked_at() {
         let (report, text) = measured(&card, &["-m", "transformer_inference", "--verbose"]);
         let run = &report.runs[0];
         let measurement = run.measurement.as_ref().unwrap();
-        assert_eq!(measurement.process.as_ref().unwrap().of, ProcessOf::Device, "{processes}");
+        assert_eq!(
+            measurement.process.as_ref().unwrap().of,
+            ProcessOf::Device,
+            "{processes}"
+        );
         assert_eq!(measurement.idle, Some(Bytes(300 << 20)), "{processes}");
         assert_eq!(run.gpu.context.as_ref().unwrap().bytes, Bytes(CONTEXT), "{processes}");
         assert!(text.contains("device"), "{text}");
@@ -150,8 +184,14 @@ fn other_processes_on_the_card_are_told_and_refused_where_it_is_to_be_exclusive(
     let card = card("l4", &format!("nvml_other={}:{}\n", std::process::id(), 2_u64 << 30));
     let (report, text) = measured(&card, &["-m", "transformer_inference"]);
     let others = &report.runs[0].measurement.as_ref().unwrap().others;
-    assert_eq!((others[0].pid, others[0].bytes), (std::process::id(), Some(Bytes(2 << 30))));
-    assert!(text.contains("2 GiB") && text.contains(&std::process::id().to_string()), "{text}");
+    assert_eq!(
+        (others[0].pid, others[0].bytes),
+        (std::process::id(), Some(Bytes(2 << 30)))
+    );
+    assert!(
+        text.contains("2 GiB") && text.contains(&std::process::id().to_string()),
+        "{text}"
+    );
     let refused = output(&card, &["measure", "-p", "zoo", "--exclusive"]);
     assert_eq!(refused.status.code(), Some(101));
     assert!(self::text(&refused).contains("in use by"), "{}", self::text(&refused));
@@ -163,7 +203,9 @@ fn a_second_measurement_of_a_card_waits_for_the_first() {
     let start = || {
         let mut command = common::vram(&["measure", "-p", "zoo", "-m", "transformer_inference"]);
         card.apply(&mut command);
-        command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        command
+            .stderr(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped());
         command.spawn().unwrap()
     };
     let (first, second) = (start(), start());
@@ -171,7 +213,9 @@ fn a_second_measurement_of_a_card_waits_for_the_first() {
         .into_iter()
         .map(|child| text(&child.wait_with_output().unwrap()))
         .collect();
-    let waited = said.iter().filter(|said| said.contains("waiting for another measurement"));
+    let waited = said
+        .iter()
+        .filter(|said| said.contains("waiting for another measurement"));
     assert_eq!(waited.count(), 1, "{said:?}");
     assert!(said.iter().all(|said| said.contains("1 run")), "{said:?}");
 }
@@ -184,7 +228,10 @@ fn a_large_card_can_be_measured_as_a_smaller_one() {
     assert_eq!(run.gpu.total_bytes, Bytes(4 << 30), "{text}");
     assert_eq!(run.measurement.as_ref().unwrap().limit, Some(Bytes(4 << 30)));
     let oom = run.oom.as_ref().expect(&text);
-    assert!(oom.reserved + oom.requested > run.gpu.available_bytes || oom.requested.0 > 1 << 30, "{oom:?}");
+    assert!(
+        oom.reserved + oom.requested > run.gpu.available_bytes || oom.requested.0 > 1 << 30,
+        "{oom:?}"
+    );
     let more = output(&card, &["measure", "-p", "zoo", "--limit", "500GiB"]);
     assert_eq!(more.status.code(), Some(2), "{}", self::text(&more));
 }
@@ -197,7 +244,10 @@ fn repeated_measurements_tell_how_far_they_lie_apart() {
     let spread = run.measurement.as_ref().unwrap().spread.clone().unwrap();
     assert_eq!(spread.repeats, 2);
     let [least, most] = spread.warm.live.unwrap();
-    assert_eq!((least, most), (run.peaks.warm.live.unwrap(), run.peaks.warm.live.unwrap()));
+    assert_eq!(
+        (least, most),
+        (run.peaks.warm.live.unwrap(), run.peaks.warm.live.unwrap())
+    );
     let [least, most] = spread.cold.reserved.unwrap();
     assert!(least <= most && least > Bytes(0));
     assert!(text.contains("2 "), "{text}");
@@ -226,13 +276,21 @@ fn what_runs_no_kernels_is_no_card() {
     }
     let config = folder.path().join("driver.conf");
     let record = folder.path().join("driver.log");
-    std::fs::write(&config, format!("mode=virtual\nrecord={}\n{}", record.display(), builtin("l4"))).unwrap();
+    std::fs::write(
+        &config,
+        format!("mode=virtual\nrecord={}\n{}", record.display(), builtin("l4")),
+    )
+    .unwrap();
     let mut command = common::vram(&["measure", "-p", "zoo"]);
     show(&mut command, folder.path());
     command.env(driver::CONFIG_VARIABLE, &config);
     let refused = command.output().unwrap();
     assert_eq!(refused.status.code(), Some(101), "{}", text(&refused));
-    assert!(text(&refused).contains("no GPU that runs kernels"), "{}", text(&refused));
+    assert!(
+        text(&refused).contains("no GPU that runs kernels"),
+        "{}",
+        text(&refused)
+    );
 }
 
 #[test]
@@ -243,16 +301,35 @@ fn check_measures_where_there_is_a_card_and_estimates_the_declared_one_and_that_
     );
     let (report, exit, text) = report(
         &card,
-        &["check", "-p", "zoo", "-m", "transformer_inference", "--measure", "--budgets", &budgets],
+        &[
+            "check",
+            "-p",
+            "zoo",
+            "-m",
+            "transformer_inference",
+            "--measure",
+            "--budgets",
+            &budgets,
+        ],
     );
     assert_eq!(exit, 0, "{text}");
     let mut runs: Vec<_> = report.runs.iter().map(|run| (run.mode, run.gpu.id.as_str())).collect();
     runs.sort_unstable();
-    assert_eq!(runs, [(Mode::Estimate, "l4"), (Mode::Estimate, "t4"), (Mode::Measure, "t4")]);
-    let drift: Vec<_> = report.verdicts.iter().filter(|verdict| verdict.rule == Rule::Drift).collect();
+    assert_eq!(
+        runs,
+        [(Mode::Estimate, "l4"), (Mode::Estimate, "t4"), (Mode::Measure, "t4")]
+    );
+    let drift: Vec<_> = report
+        .verdicts
+        .iter()
+        .filter(|verdict| verdict.rule == Rule::Drift)
+        .collect();
     assert_eq!(drift.len(), 2, "{:?}", report.verdicts);
     assert!(drift.iter().all(|verdict| verdict.status == Status::Pass), "{drift:?}");
-    let judged = report.verdicts.iter().filter(|verdict| verdict.metric == Some(Metric::Reserved) && verdict.rule == Rule::Budget);
+    let judged = report
+        .verdicts
+        .iter()
+        .filter(|verdict| verdict.metric == Some(Metric::Reserved) && verdict.rule == Rule::Budget);
     let mut judged: Vec<_> = judged.map(|verdict| (verdict.mode, verdict.gpu.as_str())).collect();
     judged.sort_unstable();
     assert_eq!(judged, [(Mode::Estimate, "l4"), (Mode::Measure, "t4")]);

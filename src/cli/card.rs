@@ -43,7 +43,9 @@ pub(super) enum CardError {
     #[error("NVRTC, which compiles kernels, is not here")]
     #[diagnostic(
         code(card::no_nvrtc),
-        help("install the CUDA toolkit's NVRTC (package cuda-nvrtc), or put the folder of libnvrtc.so on LD_LIBRARY_PATH")
+        help(
+            "install the CUDA toolkit's NVRTC (package cuda-nvrtc), or put the folder of libnvrtc.so on LD_LIBRARY_PATH"
+        )
     )]
     NoNvrtc,
     /// Others use the card.
@@ -72,7 +74,10 @@ pub(super) enum CardError {
     },
     /// More than the card has.
     #[error("--limit {limit} is more than the card has, {total}")]
-    #[diagnostic(code(card::limit), help("a large card can be measured as a smaller one, and not the other way round"))]
+    #[diagnostic(
+        code(card::limit),
+        help("a large card can be measured as a smaller one, and not the other way round")
+    )]
     Limit {
         /// What was asked for.
         limit: Bytes,

@@ -58,7 +58,9 @@ enum Refused {
     #[error("measure takes no --gpu: it measures the card that is there")]
     #[diagnostic(
         code(cli::gpu),
-        help("--device chooses one of several cards, --limit makes one smaller, `cargo vram estimate --gpu` needs none")
+        help(
+            "--device chooses one of several cards, --limit makes one smaller, `cargo vram estimate --gpu` needs none"
+        )
     )]
     Gpu,
 }
@@ -105,7 +107,8 @@ fn record(
 ) -> Result<(), Stopped> {
     let measured = |outside: fn(&Gpu) -> &Option<Outside>| {
         let all = report.runs.iter().filter_map(|run| outside(&run.gpu).clone());
-        all.filter(|outside| outside.obtained == Obtained::Measured).max_by_key(|outside| outside.bytes)
+        all.filter(|outside| outside.obtained == Obtained::Measured)
+            .max_by_key(|outside| outside.bytes)
     };
     let facts = CardFacts {
         context: measured(|gpu| &gpu.context),

@@ -95,7 +95,14 @@ fn exit_of(stopped: &Stopped) -> Exit {
                     | crate::driver::DriverError::Io { .. }
             )
         )
-        || stopped.downcast_ref::<card::CardError>().is_some_and(card::CardError::is_by_the_machine);
+        || stopped
+            .downcast_ref::<card::CardError>()
+            .is_some_and(card::CardError::is_by_the_machine)
+        || stopped.downcast_ref::<crate::gpu::SurveyError>().is_some()
+        || matches!(
+            stopped.downcast_ref(),
+            Some(crate::recording::RecordingError::Io { .. })
+        );
     if by_the_machine {
         Exit::Incomplete
     } else {

@@ -78,10 +78,7 @@ pub(super) fn sample(live: u64, streams: u32) {
     with(|timeline| {
         timeline.streams = timeline.streams.max(streams);
         let now = timeline.now;
-        let seen = timeline.seen.entry(now).or_insert(Seen {
-            peak: live,
-            end: live,
-        });
+        let seen = timeline.seen.entry(now).or_insert(Seen { peak: live, end: live });
         seen.peak = seen.peak.max(live);
         seen.end = live;
     });

@@ -15,6 +15,9 @@ pub const INTERVAL: Duration = Duration::from_millis(10);
 /// How long a process waits between making its context and its model: time for many looks.
 const SETTLE: Duration = Duration::from_millis(250);
 
+/// Where Burn looks for a toolkit that `CUDA_PATH` does not name; the last one means `/usr`.
+const TOOLKITS: [&str; 3] = ["/usr/local/cuda", "/opt/cuda", "/usr/bin/nvcc"];
+
 /// What the models run on.
 #[derive(Debug, Clone)]
 pub enum Hardware {
@@ -74,10 +77,16 @@ pub(super) struct Watch<'a> {
 impl<'a> Watch<'a> {
     /// Looks at what the card holds now.
     pub(super) fn new(real: &'a Real) -> Self {
-        let nvml = real.libnvml.as_deref().and_then(|library| Nvml::open(Some(library)).ok());
+        let nvml = real
+            .libnvml
+            .as_deref()
+            .and_then(|library| Nvml::open(Some(library)).ok());
         let card = nvml.as_ref().and_then(|nvml| nvml.device(&real.uuid).ok());
         let before = Before {
-            idle: card.as_ref().and_then(|card| card.memory().ok()).map(|memory| memory.used),
+            idle: card
+                .as_ref()
+                .and_then(|card| card.memory().ok())
+                .map(|memory| memory.used),
             others: card.and_then(|card| card.processes()).unwrap_or_default(),
         };
         Self {
@@ -123,6 +132,12 @@ impl Card<'_> {
                 command
                     .env("CUDA_VISIBLE_DEVICES", &real.uuid)
                     .env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &[own, compiler]));
+                let known =
+                    std::env::var_os("CUDA_PATH").is_some() || TOOLKITS.iter().any(|path| Path::new(path).exists());
+                if !known {
+                    // Burn does not start without a toolkit's folder; where there is NVRTC alone, its own will do.
+                    command.env("CUDA_PATH", compiler.parent().unwrap_or(compiler));
+                }
             }
         }
         Ok(())

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::card::{Card, Hardware};
 use super::child::Limits;
 use super::collect::{Collected, Passes};
 use super::list::Listed;
-use super::card::{Card, Hardware};
 use super::plan::Known;
 use super::process::{self, Left};
 use super::{collect, measured, plan};
@@ -128,7 +128,11 @@ fn run(case: &Case, settings: &Settings, slots: &Slots, folder: &Path) -> Run {
     };
     let first = one(0);
     let further: Vec<Run> = (1..settings.repeat).map(one).collect();
-    if further.is_empty() { first } else { measured::repeated(first, further) }
+    if further.is_empty() {
+        first
+    } else {
+        measured::repeated(first, further)
+    }
 }
 
 struct Runner<'a> {
@@ -171,8 +175,7 @@ impl Runner<'_> {
         let known = self.known(&identity);
         // Each pass gets a plan of its own: a key that the plan lacks is written down where it was met.
         let (warm_plan, traced_plan) = (self.folder.join("warm-autotune"), self.folder.join("traced-autotune"));
-        let autotune =
-            plan::write(choices, &warm_plan, known).and_then(|_| plan::write(choices, &traced_plan, known));
+        let autotune = plan::write(choices, &warm_plan, known).and_then(|_| plan::write(choices, &traced_plan, known));
         let autotune: Autotune = match autotune {
             Ok(autotune) => autotune,
             Err(error) => return Collected::first_only(Err(error)),
@@ -200,7 +203,11 @@ impl Runner<'_> {
             },
             autotune,
             unplanned: unplanned.into_iter().max().unwrap_or(0),
-            tuning: if known.is_some() { Tuning::Replayed } else { Tuning::Free },
+            tuning: if known.is_some() {
+                Tuning::Replayed
+            } else {
+                Tuning::Free
+            },
         }
     }
 

@@ -11,7 +11,9 @@ use super::oom::oom;
 use super::process::Left;
 use crate::bytes::Bytes;
 use crate::protocol::{Event, Phase};
-use crate::report::{Autotune, Gpu, Measurement, Mode, Parameters, Pass, Peak, Peaks, PhasePeaks, Run, RunError, Step, Tuning};
+use crate::report::{
+    Autotune, Gpu, Measurement, Mode, Parameters, Pass, Peak, Peaks, PhasePeaks, Run, RunError, Step, Tuning,
+};
 
 /// What the passes of a case left behind; absent where a pass was not tried.
 #[derive(Debug, Default)]

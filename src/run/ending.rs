@@ -146,7 +146,10 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
         ),
         (Some(_), _) if other_card.is_some() => error(
             code::OTHER_CARD,
-            format!("the model ran on another card ({}) than the one that was looked at", other_card.unwrap_or_default()),
+            format!(
+                "the model ran on another card ({}) than the one that was looked at",
+                other_card.unwrap_or_default()
+            ),
             "models run on the first card that CUDA shows them: see whether the program sets CUDA_VISIBLE_DEVICES or CUDA_DEVICE_ORDER itself",
         ),
         (Some(_), _) if left.record.is_incomplete() => error(

@@ -24,8 +24,15 @@ impl<'a> Seen<'a> {
     /// Absent where nothing was seen.
     pub(super) fn of(left: &'a Left) -> Option<Self> {
         let looks = left.looks.as_ref().filter(|looks| !looks.looks.is_empty())?;
-        let accounted = looks.looks.iter().any(|look| look.process.is_some_and(|bytes| bytes > Bytes(0)));
-        let of = if accounted { ProcessOf::Process } else { ProcessOf::Device };
+        let accounted = looks
+            .looks
+            .iter()
+            .any(|look| look.process.is_some_and(|bytes| bytes > Bytes(0)));
+        let of = if accounted {
+            ProcessOf::Process
+        } else {
+            ProcessOf::Device
+        };
         let idle = left.before.idle;
         Some(Self {
             left,
@@ -58,7 +65,11 @@ impl<'a> Seen<'a> {
     fn context(&self) -> Option<Bytes> {
         let made = self.left.record.context?;
         let model = self.left.events.iter().find_map(|event| match event {
-            Event::Phase { time, phase: Phase::Model, .. } => Some(*time),
+            Event::Phase {
+                time,
+                phase: Phase::Model,
+                ..
+            } => Some(*time),
             _ => None,
         })?;
         let (time, bytes) = self.values().rfind(|(time, _)| (made..model).contains(time))?;
@@ -92,7 +103,10 @@ impl<'a> Seen<'a> {
 pub(super) fn outside(real: &Real, left: Option<&Left>) -> (Option<Outside>, Option<Outside>) {
     let seen = left.and_then(Seen::of);
     let context = seen.as_ref().and_then(Seen::context);
-    let modules = seen.as_ref().zip(context).and_then(|(seen, context)| seen.modules(context));
+    let modules = seen
+        .as_ref()
+        .zip(context)
+        .and_then(|(seen, context)| seen.modules(context));
     let measured = |bytes: Option<Bytes>, what: &str| {
         bytes.map(|bytes| Outside {
             bytes,
@@ -121,10 +135,13 @@ pub(super) fn measurement(real: &Real, limit: Option<Bytes>, tuning: Tuning, pas
         }
     }
     let library = |of: fn(&Left) -> &Option<Library>, path: &std::path::Path| {
-        passes.iter().find_map(|left| of(left).clone()).unwrap_or_else(|| Library {
-            path: path.display().to_string(),
-            version: String::new(),
-        })
+        passes
+            .iter()
+            .find_map(|left| of(left).clone())
+            .unwrap_or_else(|| Library {
+                path: path.display().to_string(),
+                version: String::new(),
+            })
     };
     Measurement {
         uuid: real.uuid.clone(),

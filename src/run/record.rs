@@ -94,6 +94,10 @@ impl fmt::Display for CallError {
     /// `cuLaunchKernel failed with CUDA_ERROR_LAUNCH_FAILED (719)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { function, code, .. } = self;
+        if *code == 0 {
+            // The driver answered well, and ours could not follow: it freed what ours never saw.
+            return write!(f, "{function} freed memory that was not counted");
+        }
         match driver::error_name(*code).filter(|_| !function.starts_with("nvrtc")) {
             Some(name) => write!(f, "{function} failed with {name} ({code})"),
             None => write!(f, "{function} failed with error {code}"),
@@ -137,14 +141,16 @@ impl Record {
                 });
             }
             "device" => {
-                self.device.get_or_insert_with(|| text("uuid").unwrap_or_default().to_owned());
+                self.device
+                    .get_or_insert_with(|| text("uuid").unwrap_or_default().to_owned());
             }
             "context" => {
                 self.context.get_or_insert(number("t"));
             }
             "module" => self.modules += 1,
             "calls" => {
-                self.calls.extend(text("function").map(|name| (name.to_owned(), number("count"))));
+                self.calls
+                    .extend(text("function").map(|name| (name.to_owned(), number("count"))));
             }
             "alloc" | "free" => {
                 self.reserved = Bytes(number("reserved"));
@@ -238,7 +244,10 @@ mod tests {
         );
         assert!(record.forwards);
         let library = record.libcuda.unwrap();
-        assert_eq!((library.path.as_str(), library.version.as_str()), ("/a b/libcuda.so.1", "12.8"));
+        assert_eq!(
+            (library.path.as_str(), library.version.as_str()),
+            ("/a b/libcuda.so.1", "12.8")
+        );
         assert_eq!(record.device.as_deref(), Some("GPU-1"));
         assert_eq!(record.context, Some(4));
         assert_eq!(record.calls["cuInit"], 1);

@@ -26,6 +26,7 @@ fn library() -> DriverLibrary {
 fn on(card: &CardFolder, arguments: &[&str]) -> Output {
     let mut command = common::vram(arguments);
     card.apply(&mut command);
+    command.env("CUDA_PATH", card.toolkit());
     command.output().unwrap()
 }
 
@@ -89,6 +90,7 @@ fn cards_are_detected_outside_of_a_workspace() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = common::vram(&["gpus", "--detect"]);
     card.apply(&mut command);
+    command.env("CUDA_PATH", card.toolkit());
     let output = command.current_dir(folder.path()).output().unwrap();
     assert_exit(&output, 0);
     assert!(said(&output).contains("`gpu: t4` is enough"), "{}", said(&output));
@@ -106,6 +108,7 @@ fn a_kernel_proves_that_a_card_computes() {
     let run = |libcuda: &Path, seed: &str| {
         let mut command = Command::new(library().survey);
         card.apply(&mut command);
+        command.env("CUDA_PATH", card.toolkit());
         let libnvrtc = card.path.join("libnvrtc.so.13");
         command.args([Path::new("--libcuda"), libcuda, Path::new("--libnvrtc"), &libnvrtc]);
         let output = command.args(["--proof", seed]).output().unwrap();
@@ -152,6 +155,7 @@ fn a_driver_that_runs_no_kernels_is_no_card() {
     let card = card_folder("");
     let mut command = common::vram(&["doctor", "-p", "zoo"]);
     card.apply(&mut command);
+    command.env("CUDA_PATH", card.toolkit());
     let search = format!("{}:{}", folder.path().display(), card.path.display());
     let output = command
         .env("LD_LIBRARY_PATH", search)

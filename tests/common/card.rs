@@ -78,6 +78,11 @@ impl CardFolder {
         std::fs::rename(new, &self.config).unwrap();
     }
 
+    /// The folder of CUDA's headers, for `CUDA_PATH`.
+    pub(crate) fn toolkit(&self) -> PathBuf {
+        self.path.join("toolkit")
+    }
+
     /// Makes a command see this card, and no other.
     pub(crate) fn apply(&self, command: &mut Command) {
         assert!(self.folder.path().exists());
@@ -91,7 +96,8 @@ pub(crate) fn uuid(ordinal: usize) -> String {
     format!("GPU-7672616d-0000-0001-0000-{ordinal:012x}")
 }
 
-/// Makes a command look for CUDA in a folder first, and take it for granted that there is a card.
+/// Makes a command look for CUDA in a folder first, and take it for granted that there is a card. `CUDA_PATH` stays as it
+/// is: Burn is built anew where it changes.
 pub(crate) fn show(command: &mut Command, folder: &Path) {
     let mut path = folder.as_os_str().to_owned();
     if let Some(rest) = std::env::var_os("LD_LIBRARY_PATH").filter(|rest| !rest.is_empty()) {
@@ -101,7 +107,6 @@ pub(crate) fn show(command: &mut Command, folder: &Path) {
     command
         .env("LD_LIBRARY_PATH", path)
         .env(DEV_VARIABLE, folder.join("dev"))
-        .env("CUDA_PATH", folder.join("toolkit"))
         .env_remove("CUDA_VISIBLE_DEVICES");
 }
 
