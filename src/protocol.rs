@@ -51,6 +51,9 @@ pub struct RunJob {
     pub traced: bool,
     /// Whether Burn's threads take turns, launch by launch, so that two runs agree in every byte.
     pub lockstep: bool,
+    /// The model is known to have a loop written by hand: Burn's persistent pool, which is a matter of chance there, is
+    /// off where threads take turns. A model that turns out to have one, and was not known to, says so and ends.
+    pub free_form: bool,
     /// Milliseconds to wait between making the context and the model, so that the context can be looked at alone.
     pub settle_ms: u64,
 }

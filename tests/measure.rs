@@ -297,7 +297,7 @@ fn what_runs_no_kernels_is_no_card() {
 fn check_measures_where_there_is_a_card_and_estimates_the_declared_one_and_that_one() {
     let card = card("t4", "");
     let (_folder, budgets) = common::budgets(
-        "version: 1\ngpu: l4\ndefaults: { drift: { warn: 2%, fail: 5% } }\nmodels:\n  transformer_inference:\n    reserved: 512 MiB\n    gpus: { t4: { reserved: 512 MiB } }\n",
+        "version: 1\ngpu: l4\ndefaults: { drift: { warn: 2%, fail: 5% } }\nmodels:\n  transformer_inference:\n    reserved: 512 MiB\n    gpus: { t4: { reserved: 2 GiB } }\n",
     );
     let (report, exit, text) = report(
         &card,

@@ -79,6 +79,7 @@ impl<B: Backend, Kind> Run<B, Kind> {
     /// For loops that fit none of the ready-made ones: the device to make the model on. What follows is the phase
     /// `model`.
     pub fn device(&self) -> B::Device {
+        self.free_form();
         self.mark(None, Phase::Model);
         self.device.device.clone()
     }
@@ -89,9 +90,17 @@ impl<B: Backend, Kind> Run<B, Kind> {
     /// (`model.fork(&device)`) really varies from run to run in what it holds from the driver, by up to a
     /// quarter; the report says so.
     pub fn steps(&mut self) -> Steps {
+        self.free_form();
         self.declared();
-        events::send(&Event::FreeForm);
         Steps::new(self.job.steps, self.device.marker.clone())
+    }
+
+    /// The loop is written by hand: tell it, and stop where this pass was set up for another kind.
+    fn free_form(&self) {
+        events::send(&Event::FreeForm);
+        if self.job.lockstep && !self.job.free_form {
+            std::process::exit(0);
+        }
     }
 
     /// All inputs are known: tell them, and stop where one was set that the model does not have.

@@ -135,7 +135,11 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> 
 
 fn made<B: Backend, Kind, M: Module<B>>(run: &Run<B, Kind>, make: Make<B, M>) -> M {
     run.declared();
-    let model = make(&run.device.device).fork(&run.device.device);
+    let model = make(&run.device.device);
+    if run.job.lockstep {
+        burn_0_21::make_parameters(&model, &run.device.device);
+    }
+    let model = model.fork(&run.device.device);
     burn_0_21::report_parameters(&model);
     model
 }

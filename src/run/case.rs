@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -120,6 +121,7 @@ fn run(case: &Case, settings: &Settings, slots: &Slots, folder: &Path) -> Run {
             settings,
             slots,
             folder: &folder,
+            free_form: AtomicBool::new(false),
         };
         let first = slots.take();
         let started = Instant::now();
@@ -140,6 +142,8 @@ struct Runner<'a> {
     settings: &'a Settings,
     slots: &'a Slots,
     folder: &'a Path,
+    /// Whether the model is known to have a loop written by hand.
+    free_form: AtomicBool,
 }
 
 impl Runner<'_> {
@@ -219,6 +223,20 @@ impl Runner<'_> {
     }
 
     fn pass(&self, pass: Pass, autotune: &Path, slot: Slot<'_>) -> std::io::Result<Left> {
+        let left = self.process(pass, autotune);
+        // That a loop is written by hand is found out on the way: the pass is then begun anew.
+        let found = !self.free_form.load(Relaxed) && left.as_ref().is_ok_and(collect::is_begun_as_another_kind);
+        let left = if found {
+            self.free_form.store(true, Relaxed);
+            self.process(pass, autotune)
+        } else {
+            left
+        };
+        drop(slot);
+        left
+    }
+
+    fn process(&self, pass: Pass, autotune: &Path) -> std::io::Result<Left> {
         let folder = self.folder.join(match pass {
             Pass::Cold => "cold",
             Pass::Warm => "warm",
@@ -238,23 +256,23 @@ impl Runner<'_> {
             inputs: self.case.inputs.clone(),
             autotune: autotune.to_owned(),
             traced: pass == Pass::Traced,
-            lockstep: matches!(self.settings.hardware, Hardware::Virtual),
+            // A traced pass is the same everywhere, so that live is. Where a card is there, the others are left alone.
+            lockstep: pass == Pass::Traced || matches!(self.settings.hardware, Hardware::Virtual),
+            free_form: self.free_form.load(Relaxed),
             settle_ms: u64::try_from(card.settle().as_millis()).unwrap_or(u64::MAX),
         };
         let limits = Limits {
             timeout: self.case.timeout,
             host_memory: self.settings.host_memory,
         };
-        let left = process::run(
+        process::run(
             &target.executable,
             &target.target.folder,
             &folder,
             Action::Run(job),
             Some(card),
             limits,
-        );
-        drop(slot);
-        left
+        )
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::card::Hardware;
 use super::case::Case;
+use super::child::End;
 use super::code;
 use super::ending::{self, done};
 use super::measured::{self, Seen};
@@ -51,6 +52,15 @@ impl Collected {
 /// Whether a first pass shows that no other one is worth its time: it failed for another reason than memory.
 pub(super) fn is_hopeless(case: &Case, hardware: &Hardware, left: &Left) -> bool {
     ending::error(hardware, Pass::Cold, left).is_some() && oom(Pass::Cold, left, case.profile.available()).is_none()
+}
+
+/// Whether a pass ended itself because the model's loop is of another kind than it was set up for.
+pub(super) fn is_begun_as_another_kind(left: &Left) -> bool {
+    left.ended.end == End::Exited(0) && done(left).is_none() && is_free_form(left)
+}
+
+fn is_free_form(left: &Left) -> bool {
+    left.events.iter().any(|event| matches!(event, Event::FreeForm))
 }
 
 /// Makes the run.
@@ -308,10 +318,7 @@ fn assumptions(
             "the cold pass ended before all autotune choices were made: {unplanned} were made in the later passes, whose figures include that"
         ));
     }
-    let free_form = traced
-        .or(cold)
-        .is_some_and(|left| left.events.iter().any(|event| matches!(event, Event::FreeForm)));
-    if free_form {
+    if traced.or(cold).is_some_and(is_free_form) {
         list.push(
             "the step is written by hand: unless it forks its model to the device, what it holds from the driver really varies from run to run".into(),
         );

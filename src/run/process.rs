@@ -28,7 +28,7 @@ pub(super) struct Left {
     pub(super) looks: Option<Looks>,
 }
 
-/// Runs one job in `folder`, which is made for it and holds all its files.
+/// Runs one job in `folder`, which is made anew for it and holds all its files.
 pub(super) fn run(
     executable: &Utf8Path,
     package_folder: &Utf8Path,
@@ -37,6 +37,9 @@ pub(super) fn run(
     card: Option<Card<'_>>,
     limits: Limits,
 ) -> std::io::Result<Left> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)?;
+    }
     std::fs::create_dir_all(folder)?;
     let events = folder.join("events.jsonl");
     let record = folder.join("driver.log");

@@ -21,6 +21,9 @@ pub(crate) struct Config {
     /// Where calls are passed on to; virtual without.
     pub(crate) forward: Option<Forward>,
     pub(crate) injection: Option<Injection>,
+    /// Of each visible device, its place among all.
+    #[cfg(posing)]
+    pub(crate) places: Vec<usize>,
     #[cfg(posing)]
     pub(crate) uuids: Vec<String>,
     pub(crate) name: String,
@@ -103,6 +106,13 @@ impl Config {
             Some(text) => Some(Injection::parse(text.trim())?),
             None => None,
         };
+        let devices = values.number("devices", 1).clamp(0, MAX_DEVICES);
+        #[cfg(posing)]
+        let uuids: Vec<String> = values.text("uuid", "").split(',').map(str::to_owned).collect();
+        #[cfg(posing)]
+        let places = crate::posing::visible(&uuids, devices);
+        #[cfg(posing)]
+        let devices = places.len();
         let compute_capability = (values.number("cc_major", 8), values.number("cc_minor", 9));
         let (threads, blocks, shared, shared_optin) = limits_of(compute_capability);
         let total = values.number("total", 24 << 30);
@@ -112,13 +122,11 @@ impl Config {
             forward,
             injection,
             #[cfg(posing)]
-            uuids: values
-                .text("uuid", "")
-                .split(',')
-                .map(str::to_owned)
-                .collect(),
+            places,
+            #[cfg(posing)]
+            uuids,
             name: values.text("name", "Virtual GPU").to_owned(),
-            devices: values.number("devices", 1).clamp(0, MAX_DEVICES),
+            devices,
             total,
             available: values.number("available", total).min(MOST_MEMORY),
             compute_capability,

@@ -123,6 +123,15 @@ fn initialize() -> CUresult {
     SUCCESS
 }
 
+/// Records a device's context.
+fn context_made(device: usize) {
+    let line = Line::new("context").with("device", device);
+    // What poses as a driver is looked at from outside, where all cards are visible.
+    #[cfg(posing)]
+    let line = line.with("place", crate::posing::place(device));
+    line.write();
+}
+
 /// Retains a real primary context. The line is written when the real one is there: what the
 /// process holds without it is read until then.
 fn retain(ordinal: c_int, real: impl FnOnce() -> Answer) -> Answer {
@@ -133,7 +142,7 @@ fn retain(ordinal: c_int, real: impl FnOnce() -> Answer) -> Answer {
     forward::describe(device);
     real()?;
     if RETAINED[device].fetch_add(1, Ordering::Relaxed) == 0 {
-        Line::new("context").with("device", device).write();
+        context_made(device);
     }
     Ok(())
 }
@@ -173,7 +182,7 @@ driver_functions! {
         context.set(handle(device))?;
         let _life = lock(&LIFE);
         if RETAINED[device].fetch_add(1, Ordering::Relaxed) == 0 {
-            Line::new("context").with("device", device).write();
+            context_made(device);
         }
         Ok(())
     } forward(real) {

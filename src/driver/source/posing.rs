@@ -54,6 +54,7 @@ pub(crate) fn copied(to: u64, from: u64, bytes: usize) {
 /// The identifier of a device: as `uuid=GPU-…,GPU-…` says, else made from the card's name.
 pub(crate) fn uuid(device: usize) -> Option<[u8; 16]> {
     let card = context::card().ok()?;
+    let device = place(device);
     if let Some(uuid) = card.uuids.get(device).and_then(|text| parse(text.trim())) {
         return Some(uuid);
     }
@@ -78,6 +79,27 @@ pub(crate) fn uuid(device: usize) -> Option<[u8; 16]> {
     uuid[6] = uuid[6] & 0x0f | 0x40;
     uuid[8] = uuid[8] & 0x3f | 0x80;
     Some(uuid)
+}
+
+/// The places, among all cards, of those that `CUDA_VISIBLE_DEVICES` shows: by number or by the beginning of an
+/// identifier, up to the first that there is not.
+pub(crate) fn visible(uuids: &[String], devices: usize) -> Vec<usize> {
+    let all = 0..devices;
+    let Ok(shown) = std::env::var("CUDA_VISIBLE_DEVICES") else {
+        return all.collect();
+    };
+    let place = |wanted: &str| {
+        let by_number = wanted.parse().ok().filter(|number| all.contains(number));
+        let named = |&place: &usize| uuids.get(place).is_some_and(|uuid| uuid.starts_with(wanted));
+        by_number.or_else(|| all.clone().find(named).filter(|_| wanted.starts_with("GPU-")))
+    };
+    shown.split(',').map_while(|wanted| place(wanted.trim())).collect()
+}
+
+/// A device's place among all cards.
+pub(crate) fn place(device: usize) -> usize {
+    let card = context::card().ok();
+    card.and_then(|card| card.places.get(device).copied()).unwrap_or(device)
 }
 
 fn parse(text: &str) -> Option<[u8; 16]> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use burn::backend::{Autodiff, Cuda};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::backend::Backend;
-use burn::tensor::{Bool, Int, Tensor, TensorMetadata};
+use burn::tensor::{Bool, Element, Int, Shape, Tensor, TensorMetadata};
 use cubecl::Runtime;
 use cubecl::config::memory::PersistentMemory;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig};
@@ -86,12 +86,72 @@ fn configure(job: &RunJob) {
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
     config.autotune.cache = CacheConfig::File(job.autotune.clone());
     config.compilation.cache = None;
-    // Burn asks for a parameter's memory from one thread while another allocates it: which parameters end up in the
-    // persistent pool is a race. Without that pool there is none, and the others are as they are when it loses.
-    if job.lockstep && matches!(config.memory.persistent_memory, PersistentMemory::Enabled) {
+    // Which tensors of a loop written by hand end up in the persistent pool is a race; without that pool there is none.
+    if job.lockstep && job.free_form && matches!(config.memory.persistent_memory, PersistentMemory::Enabled) {
         config.memory.persistent_memory = PersistentMemory::Disabled;
     }
     CubeClRuntimeConfig::set(config);
+}
+
+/// How many parameters are asked for before fusion's thread wakes up, where nothing has woken it before.
+const ASKED_BEFORE_AWAKE: usize = 32;
+/// How many are asked for while fusion's thread makes one.
+const ASKED_WHILE_ONE_IS_MADE: usize = 2;
+
+/// Makes a model's parameters, and decides a race of Burn's in doing so, so that it always comes out the same.
+///
+/// Burn asks for a parameter's memory on the user's thread, which switches the persistent pool on before and off after each,
+/// while fusion's thread allocates them, one by one and more slowly. What is allocated while the user's thread is still
+/// asking is nearly always held in that pool; what comes later is not. A size that was held there once is held there ever
+/// after, gradients and optimizer state of that size included. So the sizes of those parameters that usually win are put
+/// there first, and then fusion's thread waits until each has been asked for.
+///
+/// The figures of the race, above, were seen on two cores. There is no GPU in it: it is a matter of the host's threads.
+pub(super) fn make_parameters<B: Backend, M: Module<B>>(model: &M, of: &B::Device) {
+    // What was made with the model is not to get between.
+    let _ = B::sync(of);
+    let mut sizes = Sizes::default();
+    model.visit(&mut sizes);
+    let asleep = if sizes.awake { 0 } else { ASKED_BEFORE_AWAKE };
+    let winners = sizes.shapes.len().saturating_sub(asleep) / ASKED_WHILE_ONE_IS_MADE;
+    let client = CudaRuntime::client(&CudaDevice::default());
+    let element = B::FloatElem::dtype().size();
+    for shape in sizes.shapes.into_iter().take(winners) {
+        drop(client.memory_persistent_allocation((), |()| client.empty_tensor(shape, element)));
+    }
+    model.visit(&mut Make);
+}
+
+/// Makes every parameter. One at a time: only so much can be asked for while fusion's thread waits.
+struct Make;
+
+impl<B: Backend> ModuleVisitor<B> for Make {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if !param.is_initialized() {
+            let gate = stage::hold(&CudaDevice::default());
+            let made = param.val();
+            drop(gate);
+            let _ = B::sync(&made.device());
+        }
+    }
+}
+
+/// The parameters that are still to be made.
+#[derive(Default)]
+struct Sizes {
+    shapes: Vec<Shape>,
+    /// Whether others were made already.
+    awake: bool,
+}
+
+impl<B: Backend> ModuleVisitor<B> for Sizes {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if param.is_initialized() {
+            self.awake = true;
+        } else {
+            self.shapes.push(param.lazy_shape());
+        }
+    }
 }
 
 /// Counts a model's parameters. They have been made by now: the model was forked to its device.

@@ -2,6 +2,8 @@
 //! stage, in the order in which work was given to them. These are ours: they keep no state, they only get in line.
 
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use burn_backend::{Device, DeviceHandle, DeviceId, DeviceService, DeviceServiceStage};
 use cubecl::cuda::CudaDevice;
@@ -45,6 +47,18 @@ impl DeviceService for Downstream {
     fn stage() -> DeviceServiceStage {
         DeviceServiceStage::Downstream
     }
+}
+
+/// How long fusion's thread is held at most: where the user's thread waits for it meanwhile, neither would go on.
+const LONGEST_HOLD: Duration = Duration::from_secs(5);
+
+/// Holds fusion's thread, after what it was given, until the answer is dropped.
+pub(super) fn hold(device: &CudaDevice) -> Sender<()> {
+    let (gate, opened) = channel();
+    DeviceHandle::<Upstream>::new(device.to_id()).submit(move |_| {
+        let _ = opened.recv_timeout(LONGEST_HOLD);
+    });
+    gate
 }
 
 /// Lets the threads that others wait for run first. Called on the user's thread.
