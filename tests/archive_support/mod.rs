@@ -35,7 +35,8 @@ fn main() {
     let job = std::fs::read_to_string(job).unwrap();
     let events = job.split("\"events\":\"").nth(1).unwrap().split('"').next().unwrap();
     let mut events = std::fs::File::create(events).unwrap();
-    writeln!(events, r#"{{"event":"hello","protocol":1,"version":"0","adapter":"none"}}"#).unwrap();
+    let protocol = job.split("\"protocol\":").nth(1).unwrap().split(',').next().unwrap();
+    writeln!(events, r#"{{"event":"hello","protocol":{protocol},"version":"0","adapter":"none"}}"#).unwrap();
     writeln!(events, r#"{{"event":"model","name":"alpha","task":"train"}}"#).unwrap();
     writeln!(events, r#"{{"event":"model","name":"beta","task":"infer"}}"#).unwrap();
 }
