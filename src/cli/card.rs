@@ -11,7 +11,7 @@ use super::options::Loudness;
 use super::{Stopped, terminal};
 use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
-use crate::gpu::{self, Device, DeviceError, DeviceLock, Libraries, Nvml, Profile, Profiles, SurveyError};
+use crate::gpu::{self, Device, DeviceError, DeviceLock, Libraries, Nvml, Profile, Profiles, SurveyError, Toolkit};
 use crate::recording::CardFacts;
 use crate::report::{Library, OtherProcess};
 use crate::run::Real;
@@ -48,6 +48,20 @@ pub(super) enum CardError {
         )
     )]
     NoNvrtc,
+    /// Kernels could not be compiled.
+    #[error("CUDA's headers, which Burn's kernels include, are not here: {0}")]
+    #[diagnostic(
+        code(card::no_headers),
+        help("install them (the package cuda-cudart-dev), and set CUDA_PATH to the folder that has them in `include`")
+    )]
+    NoHeaders(String),
+    /// Nothing tells who uses the card.
+    #[error("nothing tells whether others use the card {0}: NVML does not list its processes")]
+    #[diagnostic(
+        code(card::unseen),
+        help("measure without --exclusive, or where NVML sees processes: not in a container, say")
+    )]
+    Unseen(String),
     /// Others use the card.
     #[error("the card {uuid} is in use by {}", list(others))]
     #[diagnostic(
@@ -167,14 +181,31 @@ fn taken(
     loudness: Loudness,
 ) -> Result<Taken, CardError> {
     let libraries = Libraries::find();
-    let all = gpu::survey(&driver.survey, &libraries, None, None)?;
+    // CUDA shows one slice of a card, unless another is named.
+    let slice = measuring.device.as_deref().filter(|device| device.starts_with("MIG-"));
+    let all = gpu::survey(&driver.survey, &libraries, None, slice)?;
     let device = all.device(measuring.device.as_deref())?.clone();
     let (Some(libcuda), Some(libnvrtc)) = (libraries.libcuda.clone(), libraries.libnvrtc.clone()) else {
         return Err(CardError::NoNvrtc);
     };
+    let toolkit = match gpu::toolkit(Some(&libnvrtc)) {
+        Toolkit::Here(folder) => folder,
+        Toolkit::Without(folder, header) => {
+            return Err(CardError::NoHeaders(format!(
+                "{} has no include/{header}",
+                folder.display()
+            )));
+        }
+        Toolkit::Nowhere => return Err(CardError::NoHeaders("CUDA_PATH is not set".to_owned())),
+    };
     let lock = DeviceLock::take(&device.uuid, || {
         if !loudness.quiet {
-            terminal::remark(&format!("waiting for another measurement on {}", device.uuid));
+            let lock = DeviceLock::path(&device.uuid);
+            terminal::remark(&format!(
+                "waiting for another measurement on {} (lock: {})",
+                device.uuid,
+                lock.display()
+            ));
         }
     })
     .map_err(|source| CardError::Lock {
@@ -206,17 +237,23 @@ fn taken(
         uuid: device.uuid,
         libcuda,
         libnvrtc,
+        toolkit,
         libnvml: libraries.libnvml,
         proof,
         limited: limit.is_some(),
         exclusive: measuring.exclusive,
     };
-    let others = others(&real);
-    if measuring.exclusive && !others.is_empty() {
-        return Err(CardError::InUse {
-            uuid: real.uuid,
-            others,
-        });
+    if measuring.exclusive {
+        match others(&real) {
+            None => return Err(CardError::Unseen(real.uuid)),
+            Some(others) if !others.is_empty() => {
+                return Err(CardError::InUse {
+                    uuid: real.uuid,
+                    others,
+                });
+            }
+            Some(_) => {}
+        }
     }
     Ok(Taken {
         real,
@@ -238,8 +275,8 @@ fn driver_version(libnvml: Option<&Path>, cuda: (u32, u32)) -> String {
     known.unwrap_or_else(|| format!("{}.{}", cuda.0, cuda.1))
 }
 
-fn others(real: &Real) -> Vec<OtherProcess> {
+fn others(real: &Real) -> Option<Vec<OtherProcess>> {
     let nvml = Nvml::open(real.libnvml.as_deref()).ok();
     let card = nvml.as_ref().and_then(|nvml| nvml.device(&real.uuid).ok());
-    card.and_then(|card| card.processes()).unwrap_or_default()
+    card.and_then(|card| card.processes())
 }

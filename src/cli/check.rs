@@ -72,7 +72,8 @@ impl Check {
             return Err(Refused::Set.into());
         }
         // A card that is there and cannot be used must never turn into a silent estimate.
-        let measures = self.measure || (!self.estimate && gpu::device_node().is_some());
+        let asked = self.measure || self.measuring.device.is_some() || self.measuring.exclusive;
+        let measures = asked || (!self.estimate && gpu::device_node().is_some());
         let prepared = pipeline::prepare(&self.packages, self.archive.file(), self.running.budgets.as_deref())?;
         let Some(budgets) = &prepared.budgets else {
             return Err(prepared.source.no_budgets().into());
@@ -103,7 +104,6 @@ impl Check {
             if taken.profile.id != declared_card.id {
                 estimated.extend(of(prepared.profiles.find(&taken.profile.id).unwrap_or(&taken.profile))?);
             }
-            // With the same choices of autotune, what is left between the two is a mistake of one.
             let on = pipeline::On {
                 driver: &driver,
                 hardware: Hardware::Real(taken.real),

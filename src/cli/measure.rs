@@ -43,7 +43,7 @@ pub(super) struct Measure {
     repeat: u32,
     /// Keep the figures, and what autotune chose on this card, in this folder: for estimates to use, and to be compared
     /// with
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["limit", "recordings"], help_heading = "Measuring")]
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["limit", "recordings", "plan", "fault"], help_heading = "Measuring")]
     record: Option<Utf8PathBuf>,
     #[command(flatten)]
     output: Output,
@@ -107,7 +107,7 @@ fn record(
 ) -> Result<(), Stopped> {
     let measured = |outside: fn(&Gpu) -> &Option<Outside>| {
         let all = report.runs.iter().filter_map(|run| outside(&run.gpu).clone());
-        all.filter(|outside| outside.obtained == Obtained::Measured)
+        all.filter(|outside| outside.obtained == Obtained::Measured && !outside.source.contains("whole device"))
             .max_by_key(|outside| outside.bytes)
     };
     let facts = CardFacts {

@@ -14,6 +14,7 @@ mod profile;
 mod profiles;
 mod sourced;
 mod survey;
+mod toolkit;
 
 pub use error::GpuError;
 pub use libraries::Libraries;
@@ -26,6 +27,7 @@ pub use profile::{Limits, Profile};
 pub use profiles::{Overrides, Profiles};
 pub use sourced::{Provenance, Sourced};
 pub use survey::{ContextSeen, Device, DeviceError, Survey, SurveyError, survey, survey_within};
+pub use toolkit::{Toolkit, toolkit};
 
 use sha2::{Digest, Sha256};
 

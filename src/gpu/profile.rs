@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{GpuError, Sourced, hex_digest};
+use super::{GpuError, Provenance, Sourced, hex_digest};
 use crate::bytes::Bytes;
+use crate::report::Outside;
 
 /// What all cards of a compute capability have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +69,22 @@ impl Profile {
             .value
             .saturating_sub(self.context.value)
             .saturating_sub(self.modules.value)
+    }
+
+    /// The same card with what was measured on one like it.
+    #[must_use]
+    pub fn measured(mut self, context: Option<&Outside>, modules: Option<&Outside>) -> Self {
+        let sourced = |outside: &Outside| Sourced {
+            value: outside.bytes,
+            provenance: Provenance::Measured(outside.source.clone()),
+        };
+        if let Some(context) = context {
+            self.context = sourced(context);
+        }
+        if let Some(modules) = modules {
+            self.modules = sourced(modules);
+        }
+        self
     }
 
     /// A sentence for each assumed figure that an estimate depends on.

@@ -15,9 +15,6 @@ pub const INTERVAL: Duration = Duration::from_millis(10);
 /// How long a process waits between making its context and its model: time for many looks.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// Where Burn looks for a toolkit that `CUDA_PATH` does not name; the last one means `/usr`.
-const TOOLKITS: [&str; 3] = ["/usr/local/cuda", "/opt/cuda", "/usr/bin/nvcc"];
-
 /// What the models run on.
 #[derive(Debug, Clone)]
 pub enum Hardware {
@@ -36,6 +33,8 @@ pub struct Real {
     pub libcuda: PathBuf,
     /// The compiler of kernels.
     pub libnvrtc: PathBuf,
+    /// The folder that has the headers of kernels in `include`.
+    pub toolkit: PathBuf,
     /// The library that tells what processes hold; where there is none, `process` is not measured.
     pub libnvml: Option<PathBuf>,
     /// The version of the driver, as people know it.
@@ -127,17 +126,17 @@ impl Card<'_> {
                     .env("LD_PRELOAD", before("LD_PRELOAD", &[Path::new(driver::LIBRARY)]));
             }
             Hardware::Real(real) => {
-                // NVRTC loads a library of its own, which lies beside it.
-                let compiler = real.libnvrtc.parent().unwrap_or(own);
-                command
-                    .env("CUDA_VISIBLE_DEVICES", &real.uuid)
-                    .env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &[own, compiler]));
-                let known =
-                    std::env::var_os("CUDA_PATH").is_some() || TOOLKITS.iter().any(|path| Path::new(path).exists());
-                if !known {
-                    // Burn does not start without a toolkit's folder; where there is NVRTC alone, its own will do.
-                    command.env("CUDA_PATH", compiler.parent().unwrap_or(compiler));
+                // NVRTC and the driver load libraries of their own, which lie beside them.
+                let beside = [&real.libnvrtc, &real.libcuda].map(|library| library.parent().unwrap_or(own));
+                let mut path = before("LD_LIBRARY_PATH", &[own]);
+                for folder in beside {
+                    path.push(":");
+                    path.push(folder);
                 }
+                command
+                    .env("CUDA_PATH", &real.toolkit)
+                    .env("CUDA_VISIBLE_DEVICES", &real.uuid)
+                    .env("LD_LIBRARY_PATH", path);
             }
         }
         Ok(())

@@ -10,6 +10,8 @@ use crate::bytes::Bytes;
 
 /// How often a running process is looked at.
 const INTERVAL: Duration = Duration::from_millis(2);
+/// How long a process is waited for that was told to end, and for what it still had to say.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How often its memory is.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
 /// How much of what a process says is kept: the end of it, where the reason is.
@@ -91,10 +93,23 @@ pub fn run(command: &mut Command, limits: Limits, started: impl FnOnce(u32)) -> 
     kill_group(child.id());
     Ok(Ended {
         end,
-        stderr: stderr.join().unwrap_or_default(),
+        stderr: said(stderr),
         host_memory,
         took: start.elapsed(),
     })
+}
+
+/// What a process said, unless something that outlived it keeps the pipe open.
+fn said(stderr: JoinHandle<String>) -> String {
+    let asked = Instant::now();
+    while !stderr.is_finished() && asked.elapsed() < PATIENCE {
+        std::thread::sleep(INTERVAL);
+    }
+    if stderr.is_finished() {
+        stderr.join().unwrap_or_default()
+    } else {
+        String::new()
+    }
 }
 
 fn ended(status: ExitStatus) -> End {
@@ -107,7 +122,11 @@ fn ended(status: ExitStatus) -> End {
 fn kill(child: &mut Child) {
     kill_group(child.id());
     let _ = child.kill();
-    let _ = child.wait();
+    // A process that hangs in a GPU's kernel module cannot be ended: it is left behind.
+    let killed = Instant::now();
+    while matches!(child.try_wait(), Ok(None)) && killed.elapsed() < PATIENCE {
+        std::thread::sleep(INTERVAL);
+    }
 }
 
 fn kill_group(leader: u32) {

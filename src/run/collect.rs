@@ -331,6 +331,15 @@ fn assumptions(
             warm.record.reserved_peak.0, traced.record.reserved_peak.0,
         ));
     }
+    let blind = [cold, warm, traced]
+        .into_iter()
+        .flatten()
+        .find_map(|left| left.looks.as_ref()?.error.clone());
+    if let Some(error) = blind {
+        list.push(format!(
+            "NVML could not be asked any more, so that process is what was seen until then: {error}"
+        ));
+    }
     let reads = warm.map_or(0, device_reads);
     if reads > 0 && matches!(hardware, Hardware::Virtual) {
         list.push(format!(

@@ -76,7 +76,12 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
             return error(
                 code::HOST_MEMORY,
                 format!("the model used {used} of the host's memory"),
-                "a virtual GPU needs no memory for its tensors: look for data made on the host; --host-memory raises the limit",
+                match hardware {
+                    Hardware::Virtual => {
+                        "a virtual GPU needs no memory for its tensors: look for data made on the host; --host-memory raises the limit"
+                    }
+                    Hardware::Real(_) => "look for data made on the host; --host-memory raises the limit",
+                },
             );
         }
         _ => {}
@@ -92,7 +97,12 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
     if let Some(function) = left.record.unsupported.first() {
         return error(
             code::UNSUPPORTED_FUNCTION,
-            format!("the model called {function}, which the virtual driver does not have"),
+            match hardware {
+                Hardware::Virtual => format!("the model called {function}, which the virtual driver does not have"),
+                Hardware::Real(_) => {
+                    format!("the model called {function}, whose memory would not be counted: it was refused")
+                }
+            },
             "its figures would be wrong, so there are none; please report which library calls it",
         );
     }
@@ -166,7 +176,12 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
         (None, Some(panic)) => error(
             code::PANICKED,
             format!("the model panicked: {panic}"),
-            "look at the place it names; values read back from a virtual GPU are zeros, which the code there may not expect",
+            match hardware {
+                Hardware::Virtual => {
+                    "look at the place it names; values read back from a virtual GPU are zeros, which the code there may not expect"
+                }
+                Hardware::Real(_) => "look at the place it names",
+            },
         ),
         (None, None) => died(left, error),
     }
@@ -175,13 +190,23 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
 /// The first call that failed where none may. In a cold pass some may: candidates that the card cannot run.
 fn failed_call(pass: Pass, left: &Left) -> Option<&CallError> {
     let candidate = |call: &CallError| pass == Pass::Cold && call.is_of_a_candidate();
-    left.record.errors.iter().find(|call| !candidate(call))
+    // A card without stream-ordered memory: Burn asks `cuMemAlloc` next.
+    let unordered = |call: &CallError| call.function == "cuMemAllocAsync" && call.code == 801;
+    left.record
+        .errors
+        .iter()
+        .find(|call| !candidate(call) && !unordered(call))
 }
 
 /// The card that a process ran on, where that was not the one it was to run on.
 fn other_card<'a>(hardware: &Hardware, left: &'a Left) -> Option<&'a str> {
     let Hardware::Real(real) = hardware else { return None };
-    left.record.device.as_deref().filter(|device| *device != real.uuid)
+    // The driver library cannot tell a slice of a card (`MIG-…`) from a card (`GPU-…`).
+    let id = |uuid: &str| uuid.split_once('-').map(|(_, id)| id.to_owned());
+    left.record
+        .device
+        .as_deref()
+        .filter(|device| id(device) != id(&real.uuid))
 }
 
 pub(super) fn pass_name(pass: Pass) -> &'static str {

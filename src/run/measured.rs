@@ -78,7 +78,12 @@ impl<'a> Seen<'a> {
 
     /// What is neither context nor reserved in the end: loaded kernels, and what the driver rounds up.
     fn modules(&self, context: Bytes) -> Option<Bytes> {
-        let last_change = self.left.record.held.last().map(|(time, _)| *time)?;
+        let held = &self.left.record.held;
+        let (last_change, now) = *held.last()?;
+        // What was freed last may still be the driver's: it gives memory back later than it was asked to.
+        if held.iter().rev().nth(1).is_some_and(|(_, before)| *before > now) {
+            return None;
+        }
         // The last look may have been at a process on its way out.
         let after = self.values().filter(|(time, _)| *time >= last_change);
         let held = self.left.record.held_at(u64::MAX);
@@ -107,16 +112,26 @@ pub(super) fn outside(real: &Real, left: Option<&Left>) -> (Option<Outside>, Opt
         .as_ref()
         .zip(context)
         .and_then(|(seen, context)| seen.modules(context));
+    // What the whole device holds is nobody's in particular: too little to go by for a card's own data.
+    let whole = seen.as_ref().is_some_and(|seen| seen.of == ProcessOf::Device);
     let measured = |bytes: Option<Bytes>, what: &str| {
+        let of = if whole {
+            "of the whole device less what it held before"
+        } else {
+            "of the process"
+        };
         bytes.map(|bytes| Outside {
             bytes,
             obtained: Obtained::Measured,
-            source: format!("NVML, {what}, driver {}", real.driver),
+            source: format!("NVML, {of}, {what}, driver {}", real.driver),
         })
     };
     (
-        measured(context, "the model's own process before its model was made"),
-        measured(modules, "what the process held at the end besides context and reserved"),
+        measured(context, "before the model was made"),
+        measured(
+            modules,
+            "at the end, besides context and reserved: loaded kernels, and what the driver rounds up",
+        ),
     )
 }
 

@@ -90,7 +90,7 @@ fn the_doctor_tells_a_compiler_that_is_too_new_for_the_driver() {
 #[test]
 fn the_doctor_fails_where_a_card_cannot_be_used() {
     let card = card_folder(&builtin("l4"));
-    std::fs::remove_file(card.path.join("toolkit/include/cuda_fp16.h")).unwrap();
+    std::fs::remove_file(card.toolkit().join("include/cuda_fp16.h")).unwrap();
     for name in ["libnvrtc.so", "libnvrtc.so.13"] {
         std::fs::remove_file(card.path.join(name)).unwrap();
         // One that cannot be loaded, so that no real one takes its place.

@@ -23,7 +23,9 @@ pub(crate) struct CardFolder {
 /// The record of each process is in `{pid}.log` beside the configuration.
 pub(crate) fn card_folder(config: &str) -> CardFolder {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().to_owned();
+    // The headers lie beside the libraries' folder, as in a toolkit.
+    let path = folder.path().join("lib");
+    std::fs::create_dir(&path).unwrap();
     let built = libraries();
     // By the unversioned names too: a program asks for those first, wherever they are.
     for (library, names) in [
@@ -37,11 +39,7 @@ pub(crate) fn card_folder(config: &str) -> CardFolder {
             std::os::unix::fs::symlink(built.join(library), path.join(name)).unwrap();
         }
     }
-    for file in [
-        "dev/nvidiactl",
-        "toolkit/include/cuda_runtime.h",
-        "toolkit/include/cuda_fp16.h",
-    ] {
+    for file in ["dev/nvidiactl", "../include/cuda_runtime.h", "../include/cuda_fp16.h"] {
         std::fs::create_dir_all(path.join(file).parent().unwrap()).unwrap();
         std::fs::write(path.join(file), "").unwrap();
     }
@@ -80,7 +78,7 @@ impl CardFolder {
 
     /// The folder of CUDA's headers, for `CUDA_PATH`.
     pub(crate) fn toolkit(&self) -> PathBuf {
-        self.path.join("toolkit")
+        self.folder.path().to_owned()
     }
 
     /// Makes a command see this card, and no other.

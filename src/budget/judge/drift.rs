@@ -98,8 +98,18 @@ impl Judge<'_> {
             Some(percent) => format!("{percent} ({difference}) apart"),
             None => format!("{difference} apart"),
         };
+        // With other choices of autotune the two hold different workspaces: that is no mistake of either.
+        let chosen = estimate.autotune.assumed + estimate.autotune.nearest == 0;
+        let (status, only) = if status == Status::Fail && metric == Metric::Reserved && !chosen {
+            (
+                Status::Warn,
+                "; only a warning, until autotune's choices are recorded on this card",
+            )
+        } else {
+            (status, "")
+        };
         let message = format!(
-            "{figure}: measured {measured}, estimated {estimated}: {distance}, {judged}{}",
+            "{figure}: measured {measured}, estimated {estimated}: {distance}, {judged}{}{only}",
             self.rests_on(estimate)
         );
         Some(self.drift_at(

@@ -7,14 +7,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::Finding::{self, Fail, Pass, Warn};
 use super::help;
 use crate::bytes::Bytes;
-use crate::gpu::{Device, GpuError, Libraries, Nvml, Profiles, Survey, device_node, survey};
+use crate::gpu::{Device, GpuError, Libraries, Nvml, Profiles, Survey, Toolkit, device_node, survey, toolkit};
 
 /// The oldest CUDA that a driver should be for: Burn's kernels are compiled by NVRTC of 12 and 13.
 const OLDEST_CUDA: u32 = 12;
 /// How long NVML may take, all in all.
 const NVML_TIMEOUT: Duration = Duration::from_secs(10);
-/// What every kernel of Burn's includes, and those with half precision do.
-const HEADERS: [&str; 2] = ["cuda_runtime.h", "cuda_fp16.h"];
 const NOT_NEEDED: &str = "none, and none is needed to estimate";
 
 /// Everything of a GPU. `program` asks the driver, and is absent where it could not be built.
@@ -28,14 +26,14 @@ pub(super) fn findings(program: Option<&Path>) -> Vec<Finding> {
         Ok(survey) => survey,
         Err(finding) => {
             findings.push(finding);
-            findings.extend([compiler_file(&libraries), headers()]);
+            findings.extend([compiler_file(&libraries), headers(&libraries)]);
             return findings;
         }
     };
     let program = program.unwrap_or(Path::new(""));
     findings.push(driver(&survey));
     findings.push(compiler(&survey, &libraries));
-    findings.push(headers());
+    findings.push(headers(&libraries));
     findings.extend(cards(&survey));
     let free_of_first = if survey.libnvrtc.is_some() {
         let (finding, free) = proof(program, &libraries);
@@ -60,7 +58,13 @@ fn without_a_card(libraries: &Libraries) -> Vec<Finding> {
         Pass(format!("GPU: {NOT_NEEDED}")),
         found("CUDA driver", &libraries.libcuda),
         found("NVRTC", &libraries.libnvrtc),
-        found("CUDA headers", &toolkit()),
+        found(
+            "CUDA headers",
+            &match toolkit(libraries.libnvrtc.as_deref()) {
+                Toolkit::Here(folder) | Toolkit::Without(folder, _) => Some(folder),
+                Toolkit::Nowhere => None,
+            },
+        ),
         found("NVML", &libraries.libnvml),
     ]
 }
@@ -130,34 +134,19 @@ fn compiler(survey: &Survey, libraries: &Libraries) -> Finding {
     Pass(what)
 }
 
-/// The toolkit's folder, as cubecl-cuda 0.10 looks for it (`install::cuda_path`).
-fn toolkit() -> Option<PathBuf> {
-    if let Ok(path) = std::env::var("CUDA_PATH") {
-        return Some(path.into());
-    }
-    let known = ["/usr/local/cuda", "/opt/cuda"].map(PathBuf::from);
-    known.into_iter().find(|path| path.exists()).or_else(|| {
-        let installed = Path::new("/usr/bin/nvcc").exists();
-        installed.then(|| PathBuf::from("/usr"))
-    })
-}
-
-fn headers() -> Finding {
+fn headers(libraries: &Libraries) -> Finding {
     let fix = "install the toolkit's headers (the package cuda-cudart-dev), and set CUDA_PATH to the folder that has them in `include`";
-    let Some(toolkit) = toolkit() else {
-        return Fail(
-            "CUDA headers: CUDA_PATH is not set, and /usr/local/cuda and /opt/cuda are not there".to_owned(),
-            fix.to_owned(),
-        );
-    };
-    let include = toolkit.join("include");
-    match HEADERS.iter().find(|header| !include.join(header).exists()) {
-        None => Pass(format!("CUDA headers: {}", include.display())),
-        Some(missing) => Fail(
+    match toolkit(libraries.libnvrtc.as_deref()) {
+        Toolkit::Here(folder) => Pass(format!("CUDA headers: {}", folder.join("include").display())),
+        Toolkit::Without(folder, missing) => Fail(
             format!(
                 "CUDA headers: {} has no {missing}, which Burn's kernels include",
-                include.display()
+                folder.join("include").display()
             ),
+            fix.to_owned(),
+        ),
+        Toolkit::Nowhere => Fail(
+            "CUDA headers: CUDA_PATH is not set, and /usr/local/cuda and /opt/cuda are not there".to_owned(),
             fix.to_owned(),
         ),
     }

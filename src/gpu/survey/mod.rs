@@ -121,6 +121,19 @@ pub fn survey_within(
     if let Some(seed) = proof_seed {
         command.args(["--proof", &seed.to_string()]);
     }
+    // Both load libraries of their own, which lie beside them.
+    let mut path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    for folder in [libraries.libnvrtc.as_deref(), Some(libcuda)]
+        .into_iter()
+        .flatten()
+        .filter_map(Path::parent)
+    {
+        if !path.is_empty() {
+            path.push(":");
+        }
+        path.push(folder);
+    }
+    command.env("LD_LIBRARY_PATH", path);
     if let Some(visible) = visible {
         command.env("CUDA_VISIBLE_DEVICES", visible);
     }

@@ -268,3 +268,17 @@ fn a_drift_says_on_how_many_choices_its_estimate_rests() {
     };
     assert!(!drift(&runs)[1].contains("autotune"));
 }
+
+#[test]
+fn reserved_under_assumed_choices_only_warns_and_live_fails_all_the_same() {
+    let mut runs = reserved("a", 10_000, 20_000);
+    runs[1].peaks.warm.live = Some(Bytes(3 << 30));
+    let status = |runs: &[Run]| {
+        let verdicts = drift_by(FILE, runs);
+        [verdicts[0].status, verdicts[1].status]
+    };
+    assert_eq!(status(&runs), [Status::Fail, Status::Fail]);
+    runs[1].autotune.assumed = 1;
+    assert_eq!(status(&runs), [Status::Fail, Status::Warn]);
+    assert!(drift(&runs)[1].ends_with("; only a warning, until autotune's choices are recorded on this card"));
+}
