@@ -98,5 +98,6 @@ fn summary(packed: &Packed, to: &Utf8PathBuf) -> String {
     let commit = commit.as_deref().unwrap_or("unknown");
     text += &format!("with {budgets} and {baseline}, of commit {commit}\nfor {target}{glibc}\n");
     text += &format!("{to}: {} ({} unpacked)\n", packed.bytes, packed.manifest.total());
+    text += &format!("run it with `cargo-vram vram check --archive-file {to}`\n");
     text
 }

@@ -18,13 +18,12 @@ use crate::run::Real;
 
 /// Which card is measured, and how.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Measuring")]
 pub(super) struct Measuring {
     /// The card: its number among those that CUDA shows, or its UUID or the beginning of it; by default the first
-    #[arg(long, value_name = "N|UUID")]
+    #[arg(long, value_name = "N|UUID", help_heading = "Measuring")]
     pub(super) device: Option<String>,
     /// Fail where other processes use the card
-    #[arg(long)]
+    #[arg(long, help_heading = "Measuring")]
     pub(super) exclusive: bool,
 }
 

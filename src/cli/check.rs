@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::card::{self, Measuring};
 use super::exit::{Exit, exit_codes};
 use super::options::{Archive, Loudness, Output, Packages, Running};
-use super::{Stopped, cases, pipeline};
+use super::{Stopped, cases, pipeline, terminal};
 use crate::budget::{self, DeclaredModel};
 use crate::gpu::{self, Profile};
 use crate::report::{Mode, Rule, Run};
@@ -18,8 +18,8 @@ use crate::run::{Hardware, Listed, code};
 /// Judge models against budgets.yaml
 ///
 /// Estimates every model with the inputs of its budget on the card that the budgets are written for, and fails where
-/// a limit is exceeded or the card's memory does not suffice. Where there is a GPU, the models are measured on it, too,
-/// and estimated for it, so that the two can be compared.
+/// a limit is exceeded or the card's memory does not suffice. Where there is a GPU, the models are measured on it, too:
+/// judged by the limits for that card, and compared with an estimate for it (`drift`).
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
 Examples:
@@ -81,7 +81,8 @@ impl Check {
         let driver = prepared.source.driver()?;
         let taken = measures
             .then(|| card::take(&self.measuring, None, &driver, &prepared.profiles, loudness))
-            .transpose()?;
+            .transpose()
+            .inspect_err(|_| terminal::remark(&self.why_measured()))?;
         let folder = prepared.source.scratch(self.running.keep.as_deref())?;
         let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
         // Where a target could not be built or asked, a budget's model may well be in it.
@@ -138,6 +139,17 @@ impl Check {
             .collect();
         budgets.check_models(&known, whole)?;
         Ok(Exit::of_judged(&report, self.deny_warnings))
+    }
+}
+
+impl Check {
+    /// Why a card was looked for, and how to do without.
+    fn why_measured(&self) -> String {
+        let why = match gpu::device_node() {
+            Some(node) => format!("there is a GPU ({}), so it is measured", node.display()),
+            None => "a measurement was asked for".to_owned(),
+        };
+        format!("{why}; --estimate judges an estimate instead\n")
     }
 }
 

@@ -19,8 +19,11 @@ use crate::run::Hardware;
 /// Measure what models hold, on a real GPU
 ///
 /// Runs the same passes as an estimate, through a driver that counts and passes every call on to the real one. Nothing
-/// is judged: the exit code tells only whether it could be done.
+/// is judged: the exit code tells only whether it could be done (0, 101, or 2 for the command line). Needs NVIDIA's driver,
+/// NVRTC and CUDA's headers: `cargo vram doctor` tells what is missing.
 #[derive(Debug, Args)]
+// Refused, and without effect: one card is measured, by one process at a time.
+#[command(mut_arg("gpu", |gpu| gpu.hide(true)), mut_arg("jobs", |jobs| jobs.hide(true)))]
 #[command(after_help = "\
 Examples:
   cargo vram measure                                   every model, on the first GPU
@@ -41,8 +44,8 @@ pub(super) struct Measure {
     /// Run each model so many times, tuned anew each time, and tell how far the figures lie apart
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Measuring")]
     repeat: u32,
-    /// Keep the figures, and what autotune chose on this card, in this folder: for estimates to use, and to be compared
-    /// with
+    /// Write a recording into this folder: the figures, and what autotune chose on this card. Read it later with
+    /// `cargo vram estimate --recordings FOLDER`
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["limit", "recordings", "plan", "fault"], help_heading = "Measuring")]
     record: Option<Utf8PathBuf>,
     #[command(flatten)]

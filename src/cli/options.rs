@@ -175,8 +175,7 @@ pub(crate) struct Running {
     /// Replay the choices of autotune in this folder, and leave the cold pass out
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub(crate) plan: Option<std::path::PathBuf>,
-    /// Replay what autotune chose on real cards, from the recordings in this folder; those that come with this program
-    /// are known anyway
+    /// Replay what autotune chose on real cards, from the recordings in this folder (`measure --record` writes them)
     #[arg(long, value_name = "FOLDER")]
     pub(crate) recordings: Option<Utf8PathBuf>,
     /// Keep each process's files in this folder: what it was told, what it said, and the driver's record of every

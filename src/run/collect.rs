@@ -13,7 +13,7 @@ use super::process::Left;
 use crate::bytes::Bytes;
 use crate::protocol::{Event, Phase};
 use crate::report::{
-    Autotune, Gpu, Measurement, Mode, Parameters, Pass, Peak, Peaks, PhasePeaks, Run, RunError, Step, Tuning,
+    Autotune, Gpu, Measurement, Mode, Oom, Parameters, Pass, Peak, Peaks, PhasePeaks, Run, RunError, Step, Tuning,
 };
 
 /// What the passes of a case left behind; absent where a pass was not tried.
@@ -51,7 +51,13 @@ impl Collected {
 
 /// Whether a first pass shows that no other one is worth its time: it failed for another reason than memory.
 pub(super) fn is_hopeless(case: &Case, hardware: &Hardware, left: &Left) -> bool {
-    ending::error(hardware, Pass::Cold, left).is_some() && oom(Pass::Cold, left, case.profile.available()).is_none()
+    ending::error(hardware, Pass::Cold, left).is_some() && ran_out(case, Pass::Cold, left).is_none()
+}
+
+/// The out of memory of a pass. What follows on a call that failed for another reason is none: a card whose size the driver
+/// did not tell, say, has no room for anything.
+fn ran_out(case: &Case, pass: Pass, left: &Left) -> Option<Oom> {
+    oom(pass, left, case.profile.available()).filter(|_| ending::failed_call(pass, left).is_none())
 }
 
 /// Whether a pass ended itself because the model's loop is of another kind than it was set up for.
@@ -67,7 +73,7 @@ fn is_free_form(left: &Left) -> bool {
 pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took: Duration) -> Run {
     let passes = &collected.passes;
     let profile = &case.profile;
-    let ran_out = |pass: Pass, left: &Left| oom(pass, left, profile.available());
+    let ran_out = |pass: Pass, left: &Left| ran_out(case, pass, left);
     let all: Vec<(Pass, &std::io::Result<Left>)> = [
         (Pass::Cold, &passes.cold),
         (Pass::Warm, &passes.warm),

@@ -188,7 +188,7 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
 }
 
 /// The first call that failed where none may. In a cold pass some may: candidates that the card cannot run.
-fn failed_call(pass: Pass, left: &Left) -> Option<&CallError> {
+pub(super) fn failed_call(pass: Pass, left: &Left) -> Option<&CallError> {
     let candidate = |call: &CallError| pass == Pass::Cold && call.is_of_a_candidate();
     // A card without stream-ordered memory: Burn asks `cuMemAlloc` next.
     let unordered = |call: &CallError| call.function == "cuMemAllocAsync" && call.code == 801;
