@@ -279,7 +279,9 @@ fn a_model_can_be_estimated_on_a_card_of_every_compute_capability() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in ["init", "list", "estimate", "measure", "check", "archive", "gpus", "schema"] {
+    for command in [
+        "init", "list", "estimate", "measure", "check", "archive", "gpus", "schema",
+    ] {
         let output = common::output(&[command, "--help"]);
         assert_exit(&output, 0);
         assert!(said(&output).contains("Example"), "{command}");

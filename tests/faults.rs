@@ -38,18 +38,11 @@ const LAUNCH_FAILED: i64 = 719;
 const UNKNOWN: i64 = 999;
 
 /// Failures that Burn gets over without a trace in any figure, and why.
-const TOLERATED: [(&str, i64, &str); 2] = [
-    (
-        "cuMemAllocAsync",
-        OUT_OF_MEMORY,
-        "Burn asks `cuMemAlloc` next, which has room",
-    ),
-    (
-        "cuMemAllocHost_v2",
-        OUT_OF_MEMORY,
-        "Burn takes pageable memory of the host instead",
-    ),
-];
+const TOLERATED: [(&str, i64, &str); 1] = [(
+    "cuMemAllocAsync",
+    OUT_OF_MEMORY,
+    "Burn asks `cuMemAlloc` next, which has room",
+)];
 
 /// In which of the two ways models are run.
 enum Way {
