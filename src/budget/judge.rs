@@ -6,8 +6,9 @@ mod words;
 use super::source::{Position, Span, Spanned};
 use super::types::{Budgets, Limit, Limits, ModelBudget};
 use crate::bytes::Bytes;
+use crate::report::words::pass_name;
 use crate::report::{Metric, Oom, Pass, Peak, Rule, Run, Status, Verdict};
-use words::{advice, ended_early, metric_name, pass_name, place, qualifier};
+use words::{advice, ended_early, metric_name, place, qualifier};
 
 const METRICS: [Metric; 3] = [Metric::Live, Metric::Reserved, Metric::Process];
 

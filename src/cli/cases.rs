@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use miette::IntoDiagnostic;
 
+use super::Stopped;
 use super::options::Running;
 use super::pipeline::{Asked, Models, Prepared};
-use super::{Stopped, pipeline};
 use crate::budget::Budgets;
 use crate::gpu::Profile;
-use crate::recording::Recording;
+use crate::recording::{Recording, Recordings};
 use crate::run::{Case, Listed};
 
 /// How long a pass may take where nobody said.
@@ -78,10 +78,10 @@ pub(super) fn cases(
     running: &Running,
     inputs: &BTreeMap<String, u64>,
     profile: &Profile,
+    recordings: &Recordings,
 ) -> Result<Vec<Case>, Stopped> {
     let globs = globs(running).into_diagnostic()?;
     // What was measured on such a card goes before what is known of it otherwise.
-    let recordings = pipeline::recordings(running)?;
     let profile = match recordings.for_gpu(&profile.id).map(Recording::card) {
         Some(card) => &profile.clone().measured(card.context.as_ref(), card.modules.as_ref()),
         None => profile,

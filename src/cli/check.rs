@@ -91,7 +91,7 @@ impl Check {
         budgets.check_models(&declared, whole)?;
         let recordings = pipeline::recordings(&self.running)?;
         let declared_card = cases::declared_card(&prepared, &self.running)?;
-        let of = |card: &Profile| cases::cases(&prepared, &models, &self.running, &BTreeMap::new(), card);
+        let of = |card: &Profile| cases::cases(&prepared, &models, &self.running, &BTreeMap::new(), card, &recordings);
         let mut estimated = of(declared_card)?;
         let mut headline = format!(
             "estimated on a virtual {} ({}), judged by {}",

@@ -35,13 +35,21 @@ impl Estimate {
         let prepared = pipeline::prepare(&self.packages, self.archive.file(), self.running.budgets.as_deref())?;
         let folder = prepared.source.scratch(self.running.keep.as_deref())?;
         let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
+        let recordings = pipeline::recordings(&self.running)?;
         let profile = cases::declared_card(&prepared, &self.running)?;
-        let cases = cases::cases(&prepared, &models, &self.running, &self.inputs.values(), profile)?;
+        let cases = cases::cases(
+            &prepared,
+            &models,
+            &self.running,
+            &self.inputs.values(),
+            profile,
+            &recordings,
+        )?;
         let on = pipeline::On {
             driver: &prepared.source.driver()?,
             hardware: Hardware::Virtual,
             repeat: 1,
-            recordings: pipeline::recordings(&self.running)?,
+            recordings,
             folder: folder.path().join("estimate"),
         };
         let (runs, _) = pipeline::run(&cases, &self.running, on, loudness);

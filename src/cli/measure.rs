@@ -79,7 +79,14 @@ impl Measure {
         let taken = card::take(&self.measuring, self.limit, &driver, &prepared.profiles, loudness)?;
         let folder = prepared.source.scratch(self.running.keep.as_deref())?;
         let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
-        let cases = cases::cases(&prepared, &models, &self.running, &self.inputs.values(), &taken.profile)?;
+        let cases = cases::cases(
+            &prepared,
+            &models,
+            &self.running,
+            &self.inputs.values(),
+            &taken.profile,
+            &pipeline::recordings(&self.running)?,
+        )?;
         let headline = taken.headline();
         let facts = taken.facts();
         let on = pipeline::On {

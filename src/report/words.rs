@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::bytes::Bytes;
+use crate::report::Pass;
 
 /// A part of a whole in percent, to the hundredth, in integer arithmetic: `0.57 %`. Where there is no whole there is
 /// no percentage; what is not nothing never reads as nothing.
@@ -17,6 +18,15 @@ pub(crate) fn percent(part: Bytes, whole: Bytes) -> Option<String> {
         _ if hundredths % 100 == 0 => format!("{} %", hundredths / 100),
         _ => format!("{}.{:02} %", hundredths / 100, hundredths % 100),
     })
+}
+
+/// A pass, as sentences name it.
+pub(crate) const fn pass_name(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Cold => "cold",
+        Pass::Warm => "warm",
+        Pass::Traced => "traced",
+    }
 }
 
 /// A short time: `10 ms`, `2.5 ms`.

@@ -12,6 +12,7 @@ use super::oom::oom;
 use super::process::Left;
 use crate::bytes::Bytes;
 use crate::protocol::{Event, Phase};
+use crate::report::words::pass_name;
 use crate::report::{
     Autotune, Gpu, Measurement, Mode, Oom, Parameters, Pass, Peak, Peaks, PhasePeaks, Run, RunError, Step, Tuning,
 };
@@ -103,7 +104,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
     let error = all.iter().find_map(|(pass, left)| match left {
         Err(error) => Some(RunError {
             code: code::NOT_STARTED.into(),
-            message: format!("the {} pass could not be run: {error}", ending::pass_name(*pass)),
+            message: format!("the {} pass could not be run: {error}", pass_name(*pass)),
             help: Some("see whether the target folder is writable and the disk has room".into()),
         }),
         // An out of memory makes a program panic: that is a finding, not an error.

@@ -6,6 +6,7 @@ use super::code;
 use super::process::Left;
 use super::record::CallError;
 use crate::protocol::Event;
+use crate::report::words::pass_name;
 use crate::report::{Pass, RunError};
 
 /// No run is of fewer: an optimizer's state is made in the first step, so that the second one decides.
@@ -207,14 +208,6 @@ fn other_card<'a>(hardware: &Hardware, left: &'a Left) -> Option<&'a str> {
         .device
         .as_deref()
         .filter(|device| id(device) != id(&real.uuid))
-}
-
-pub(super) fn pass_name(pass: Pass) -> &'static str {
-    match pass {
-        Pass::Cold => "cold",
-        Pass::Warm => "warm",
-        Pass::Traced => "traced",
-    }
 }
 
 fn died(left: &Left, error: impl Fn(&str, String, &str) -> Option<RunError>) -> Option<RunError> {

@@ -2,16 +2,8 @@
 
 use std::time::Duration;
 
-use crate::report::words::milliseconds;
-use crate::report::{Metric, Mode, Obtained, Oom, Outside, Pass, Phase, ProcessOf, Run};
-
-pub(super) const fn pass_name(pass: Pass) -> &'static str {
-    match pass {
-        Pass::Cold => "cold",
-        Pass::Warm => "warm",
-        Pass::Traced => "traced",
-    }
-}
+use crate::report::words::{milliseconds, pass_name};
+use crate::report::{Metric, Mode, Obtained, Oom, Outside, Phase, ProcessOf, Run};
 
 pub(super) const fn metric_name(metric: Metric) -> &'static str {
     match metric {
