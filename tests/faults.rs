@@ -9,18 +9,17 @@ mod common;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
-use std::sync::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex};
 
+use cargo_vram::bytes::Bytes;
 use cargo_vram::driver::error_name;
 use cargo_vram::report::{Report, Run};
-use cargo_vram::run::record::Record;
+use cargo_vram::run::record::{CallError, Record};
 use common::card::{CardFolder, builtin, card_folder};
 
 /// The model at a size at which a pass takes about a second; it calls what it calls at any size.
-const MODEL: [&str; 12] = [
-    "-p",
-    "zoo",
+const MODEL: [&str; 10] = [
     "-m",
     "resnet18",
     "--set",
@@ -36,6 +35,9 @@ const MODEL: [&str; 12] = [
 const OUT_OF_MEMORY: i64 = 2;
 const LAUNCH_FAILED: i64 = 719;
 const UNKNOWN: i64 = 999;
+/// Deinitialised, device unavailable, invalid device, invalid context, uncorrectable ECC, NVLink, illegal address, time-out,
+/// illegal instruction, system not ready.
+const OTHERS: [i64; 10] = [4, 46, 101, 201, 214, 220, 700, 702, 715, 802];
 
 /// Failures that Burn gets over without a trace in any figure, and why.
 const TOLERATED: [(&str, i64, &str); 1] = [(
@@ -65,7 +67,7 @@ impl Way {
 
     /// Runs the model; its report, and its exit code.
     fn run(&self, more: &[&str]) -> (Report, i32) {
-        let mut arguments = vec![self.name()];
+        let mut arguments = vec![self.name(), "--archive-file", archive().to_str().unwrap()];
         arguments.extend(MODEL);
         if matches!(self, Self::Estimate) {
             arguments.extend(["--gpu", "l4"]);
@@ -78,6 +80,21 @@ impl Way {
         });
         (report, exit)
     }
+}
+
+/// The zoo, built once and for all; `FAULTS_ARCHIVE` names one that was built before.
+fn archive() -> &'static Path {
+    static ARCHIVE: LazyLock<(PathBuf, Option<tempfile::TempDir>)> = LazyLock::new(|| {
+        if let Some(file) = std::env::var_os("FAULTS_ARCHIVE") {
+            return (file.into(), None);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("zoo.tar.zst");
+        let output = common::output(&["archive", "-p", "zoo", "--output", file.to_str().unwrap()]);
+        assert!(output.status.success(), "{output:?}");
+        (file, Some(folder))
+    });
+    &ARCHIVE.0
 }
 
 /// A run that nothing was done to, and how often it called what.
@@ -96,12 +113,11 @@ impl Whole {
         let folder = tempfile::tempdir().unwrap();
         let (first, exit) = way.run(&["--keep", folder.path().to_str().unwrap()]);
         assert_eq!(exit, 0, "{:?}", first.runs);
-        let case = folder.path().join(way.name()).join("case-0/0");
-        let calls = |pass: &str| {
-            let record = std::fs::read_to_string(case.join(pass).join("driver.log")).unwrap();
-            Record::parse(&record).calls
-        };
-        let (warm, cold) = (calls("warm"), calls("cold"));
+        let case = kept(folder.path(), &way);
+        let (warm, cold) = (
+            record(folder.path(), &way, "warm").calls,
+            record(folder.path(), &way, "cold").calls,
+        );
         assert!(warm.len() > 20, "{warm:?}");
         let plan = folder.path().join("plan");
         std::fs::rename(case.join("cold-autotune"), &plan).unwrap();
@@ -119,12 +135,40 @@ impl Whole {
 
     /// What becomes of the run with one fault, in a word.
     fn with(&self, fault: &Fault) -> String {
+        // A pass that tunes freely makes another number of calls each time, so the last one is not always reached.
+        let mut fault = fault.clone();
+        for _ in 0..8 {
+            match self.once_with(&fault) {
+                Ok(word) => return word,
+                Err(calls) => fault.call = calls,
+            }
+        }
+        panic!("{fault} was never reached");
+    }
+
+    /// The same, once; or how often the function was called, where that was not often enough.
+    fn once_with(&self, fault: &Fault) -> Result<String, u64> {
+        let folder = tempfile::tempdir().unwrap();
         let pass = fault.to_string();
-        let mut arguments = vec!["--fault", &pass];
+        let mut arguments = vec!["--fault", &pass, "--keep", folder.path().to_str().unwrap()];
         if fault.pass != "cold" {
             arguments.extend(["--plan", self.plan.to_str().unwrap()]);
         }
         let (report, exit) = self.way.run(&arguments);
+        let record = record(folder.path(), &self.way, fault.pass);
+        let told = |call: &CallError| call.detail == "injected";
+        let is_reached = record.errors.iter().any(told) || !record.refusals.is_empty();
+        if !is_reached {
+            assert!(
+                fault.pass == "cold",
+                "{fault} was not reached, although the plan is the same"
+            );
+            return Err(record.calls.get(&fault.function).copied().unwrap_or(1));
+        }
+        Ok(self.word(fault, &report, exit))
+    }
+
+    fn word(&self, fault: &Fault, report: &Report, exit: i32) -> String {
         let run = &report.runs[0];
         let ended = match (&run.error, &run.oom) {
             (Some(error), _) => {
@@ -145,6 +189,10 @@ impl Whole {
             }
             (None, Some(oom)) => {
                 assert_eq!((exit, fault.code), (0, OUT_OF_MEMORY), "{fault}: {oom:?}");
+                assert!(
+                    oom.function.as_ref().is_none_or(|told| *told == fault.function),
+                    "{fault}: {oom:?}"
+                );
                 "out of memory".to_owned()
             }
             (None, None) => {
@@ -168,7 +216,7 @@ impl Whole {
 
     fn same_figures(&self, run: &Run, fault: &Fault) {
         // Where threads are left to themselves, what they hold differs a little from run to run.
-        let near = |one: Option<cargo_vram::bytes::Bytes>, other: Option<cargo_vram::bytes::Bytes>| match self.way {
+        let near = |one: Option<Bytes>, other: Option<Bytes>| match self.way {
             Way::Estimate => one == other,
             Way::Measure(_) => one.unwrap().0.abs_diff(other.unwrap().0) * 20 <= other.unwrap().0,
         };
@@ -183,7 +231,18 @@ impl Whole {
     }
 }
 
+/// Where the files of the one case are.
+fn kept(folder: &Path, way: &Way) -> PathBuf {
+    folder.join(way.name()).join("case-0/0")
+}
+
+fn record(folder: &Path, way: &Way, pass: &str) -> Record {
+    let text = std::fs::read_to_string(kept(folder, way).join(pass).join("driver.log")).unwrap();
+    Record::parse(&text)
+}
+
 /// One fault.
+#[derive(Clone)]
 struct Fault {
     pass: &'static str,
     function: String,
@@ -209,12 +268,14 @@ impl std::fmt::Display for Fault {
 impl Fault {
     /// What a candidate of autotune may run into, so that another one is chosen.
     fn is_of_a_candidate(&self) -> bool {
-        cargo_vram::run::record::CallError {
+        let call = CallError {
+            time: 0,
+            reserved: Bytes(0),
             function: self.function.clone(),
             code: self.code,
             detail: String::new(),
-        }
-        .is_of_a_candidate()
+        };
+        call.is_of_a_candidate() || call.is_out_of_memory()
     }
 }
 
@@ -231,12 +292,13 @@ fn faults(whole: &Whole, everything: bool) -> Vec<Fault> {
             let mut places = vec![1, count.div_ceil(2), *count];
             places.dedup();
             let mut codes = vec![(LAUNCH_FAILED, false), (UNKNOWN, true), (OUT_OF_MEMORY, false)];
+            let mut elsewhere = OTHERS.map(|code| (code, false)).to_vec();
             if function.starts_with("nvrtc") {
                 // The compiler has codes of its own: out of memory, and an internal error.
                 codes = vec![(1, false), (11, false)];
-            }
-            if pass == "cold" {
-                codes.retain(|(code, _)| *code == LAUNCH_FAILED || function.starts_with("nvrtc"));
+                elsewhere.clear();
+            } else if pass == "cold" {
+                elsewhere = codes.split_off(1);
             }
             if !everything {
                 // One of each kind: the card falls off the bus half-way.
@@ -246,17 +308,19 @@ fn faults(whole: &Whole, everything: bool) -> Vec<Fault> {
                     continue;
                 }
             }
-            for call in places {
-                for &(code, sticky) in &codes {
-                    faults.push(Fault {
-                        pass,
-                        function: function.clone(),
-                        call,
-                        code,
-                        sticky,
-                    });
-                }
-            }
+            // The codes that decide the way it ends at every place, all others half-way.
+            let everywhere = places.iter().flat_map(|call| codes.iter().map(|code| (*call, *code)));
+            let elsewhere = elsewhere
+                .iter()
+                .filter(|_| everything)
+                .map(|code| (count.div_ceil(2), *code));
+            faults.extend(everywhere.chain(elsewhere).map(|(call, (code, sticky))| Fault {
+                pass,
+                function: function.clone(),
+                call,
+                code,
+                sticky,
+            }));
         }
     }
     faults

@@ -175,17 +175,25 @@ impl Judge<'_> {
             requested,
             reserved,
             available,
+            function,
             ..
         } = oom;
+        let wanted = match (requested, function) {
+            (Some(requested), _) => format!("{requested} were asked for"),
+            (None, Some(function)) => format!("{function} had no room"),
+            (None, None) => "there was no room".to_owned(),
+        };
         let message = format!(
-            "out of memory on `{}` {}: {requested} were asked for, {reserved} were reserved and {available} left",
+            "out of memory on `{}` {}: {wanted}, {reserved} were reserved and {available} left",
             self.run.gpu.id,
             place(oom),
         );
         Verdict {
             pass: Some(oom.pass),
             limit: Some(self.run.gpu.available_bytes),
-            actual: reserved.0.checked_add(requested.0).map(Bytes),
+            actual: requested
+                .and_then(|requested| reserved.0.checked_add(requested.0))
+                .map(Bytes),
             ..self.verdict(Rule::Oom, Status::Fail, message)
         }
     }

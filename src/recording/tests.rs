@@ -202,7 +202,8 @@ fn a_key_cut_short_at_the_end_is_left_out_and_one_in_the_middle_is_an_error() {
         step: None,
         phase: None,
         kernel: None,
-        requested: Bytes(1),
+        requested: Some(Bytes(1)),
+        function: None,
         reserved: Bytes(1),
         available: Bytes(0),
     });

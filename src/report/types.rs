@@ -379,8 +379,12 @@ pub struct Oom {
     pub phase: Option<Phase>,
     /// The kernel that wanted the memory or, where unknown, the last one launched before.
     pub kernel: Option<String>,
-    /// Bytes asked for.
-    pub requested: Bytes,
+    /// Bytes asked for; absent where the driver had no room for something of its own, a kernel say, and does not tell
+    /// how much that is.
+    pub requested: Option<Bytes>,
+    /// The driver's function that had no room; absent where it was an allocation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
     /// Bytes held from the driver at that moment.
     pub reserved: Bytes,
     /// Bytes that were left.

@@ -188,7 +188,7 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
     }
 }
 
-/// The first call that failed where none may. In a cold pass some may: candidates that the card cannot run.
+/// The first call that failed where none may, for another reason than memory. In a cold pass some may: candidates that the card cannot run.
 pub(super) fn failed_call(pass: Pass, left: &Left) -> Option<&CallError> {
     let candidate = |call: &CallError| pass == Pass::Cold && call.is_of_a_candidate();
     // A card without stream-ordered memory: Burn asks `cuMemAlloc` next.
@@ -196,7 +196,7 @@ pub(super) fn failed_call(pass: Pass, left: &Left) -> Option<&CallError> {
     left.record
         .errors
         .iter()
-        .find(|call| !candidate(call) && !unordered(call))
+        .find(|call| !candidate(call) && !unordered(call) && !call.is_out_of_memory())
 }
 
 /// The card that a process ran on, where that was not the one it was to run on.

@@ -1,5 +1,6 @@
-//! Out of memory: the three ways in which it shows, and what is known of it.
+//! Out of memory: the four ways in which it shows, and what is known of it.
 
+use super::ending::done;
 use super::process::Left;
 use crate::bytes::Bytes;
 use crate::protocol::{Event, Phase};
@@ -42,22 +43,41 @@ pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
             step,
             phase: Some(phase),
             kernel: kernel.or_else(|| refusal.and_then(|refusal| refusal.kernel.clone())),
-            requested: Bytes(bytes),
+            requested: Some(Bytes(bytes)),
+            function: None,
             reserved,
             available: refusal.map_or(card.saturating_sub(reserved), |refusal| refusal.available),
         });
     }
     // In a cold pass, a refusal that ended in no panic was one of a candidate.
-    let refusal = left.record.last_refusal().filter(|_| pass != Pass::Cold)?;
-    let (step, phase) = moment(left, refusal.time);
+    if let Some(refusal) = left.record.last_refusal().filter(|_| pass != Pass::Cold) {
+        let (step, phase) = moment(left, refusal.time);
+        return Some(Oom {
+            pass,
+            step,
+            phase,
+            kernel: refusal.kernel.clone(),
+            requested: Some(refusal.requested),
+            function: None,
+            reserved: refusal.reserved,
+            available: refusal.available,
+        });
+    }
+    // What the driver needs for itself: a kernel's code, a launch. In a cold pass that may be a candidate's, too.
+    let call = left.record.errors.iter().find(|call| call.is_out_of_memory())?;
+    if pass == Pass::Cold && done(left).is_some() {
+        return None;
+    }
+    let (step, phase) = moment(left, call.time);
     Some(Oom {
         pass,
         step,
         phase,
-        kernel: refusal.kernel.clone(),
-        requested: refusal.requested,
-        reserved: refusal.reserved,
-        available: refusal.available,
+        kernel: None,
+        requested: None,
+        function: Some(call.function.clone()),
+        reserved: call.reserved,
+        available: card.saturating_sub(call.reserved),
     })
 }
 

@@ -64,6 +64,10 @@ pub struct Refusal {
 /// A call that was answered with an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallError {
+    /// Nanoseconds of `CLOCK_MONOTONIC`.
+    pub time: u64,
+    /// Bytes held at that moment.
+    pub reserved: Bytes,
     /// The function.
     pub function: String,
     /// The driver's error code.
@@ -73,6 +77,25 @@ pub struct CallError {
 }
 
 impl CallError {
+    /// Whether the card had no room for something that the driver needs for itself. That is no allocation of the
+    /// model's, which is a [`Refusal`]; nor is it the host's memory that ran out.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        const OUT_OF_MEMORY: i64 = 2;
+        const NEED_ROOM: [&str; 9] = [
+            "cuDevicePrimaryCtxRetain",
+            "cuCtxCreate",
+            "cuStreamCreate",
+            "cuEventCreate",
+            "cuModuleLoad",
+            "cuModuleGetFunction",
+            "cuLibrary",
+            "cuLaunchKernel",
+            "cuMemcpy",
+        ];
+        self.code == OUT_OF_MEMORY && NEED_ROOM.iter().any(|name| self.function.starts_with(name))
+    }
+
     /// Whether autotune runs into this with a candidate that the card cannot run, which is then merely not chosen:
     /// a kernel that does not compile or load, asks for more than there is, or wants tensor maps of another shape.
     #[must_use]
@@ -169,6 +192,8 @@ impl Record {
                 self.unsupported.extend(text("function").map(str::to_owned));
             }
             "error" => self.errors.push(CallError {
+                time: number("t"),
+                reserved: self.reserved,
                 function: text("function").unwrap_or_default().to_owned(),
                 code: text("code").and_then(|value| value.parse().ok()).unwrap_or(0),
                 detail: text("detail").map(unescaped).unwrap_or_default(),

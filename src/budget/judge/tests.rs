@@ -171,7 +171,8 @@ fn out_of_memory_fails_whatever_the_budget_says() {
         step: Some(1),
         phase: Some(Phase::Optimizer),
         kernel: None,
-        requested: Bytes(21 << 30),
+        requested: Some(Bytes(21 << 30)),
+        function: None,
         reserved: Bytes(20 << 30),
         available: Bytes(3 << 30),
     };

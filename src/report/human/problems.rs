@@ -80,12 +80,17 @@ fn oom(run: &Run, oom: &Oom) -> String {
         identity(run),
         run.gpu.id
     );
+    let asked = match (oom.requested, &oom.function) {
+        (Some(requested), _) => format!("asked {requested}"),
+        (None, Some(function)) => format!("{} had no room", words(function)),
+        (None, None) => "there was no room".to_owned(),
+    };
     let _ = writeln!(
         text,
-        "  asked {}, held {}, left {} of {}",
-        oom.requested, oom.reserved, oom.available, run.gpu.available_bytes
+        "  {asked}, held {}, left {} of {}",
+        oom.reserved, oom.available, run.gpu.available_bytes
     );
-    if oom.requested <= oom.available {
+    if oom.requested.is_some_and(|requested| requested <= oom.available) {
         let page = Bytes(run.gpu.total_bytes.0 / 4);
         let _ = writeln!(
             text,

@@ -246,7 +246,8 @@ fn an_out_of_memory_in_one_of_both_and_an_error() {
         step: Some(1),
         phase: Some(Phase::Optimizer),
         kernel: Some("matmul\u{1b}[2J".to_owned()),
-        requested: Bytes(21 << 30),
+        requested: Some(Bytes(21 << 30)),
+        function: None,
         reserved: Bytes(130 << 30),
         available: Bytes(3 << 30),
     });

@@ -43,7 +43,8 @@ fn oom(step: u32) -> Option<Oom> {
         step: Some(step),
         phase: Some(Phase::Optimizer),
         kernel: None,
-        requested: Bytes(1),
+        requested: Some(Bytes(1)),
+        function: None,
         reserved: Bytes(2),
         available: Bytes(0),
     })
