@@ -9,6 +9,8 @@ pub mod bytes;
 pub mod cli;
 #[cfg(feature = "cli")]
 pub mod driver;
+#[cfg(all(feature = "cli", unix))]
+pub mod explain;
 #[cfg(feature = "cli")]
 pub mod gpu;
 #[cfg(feature = "burn-0_21")]
