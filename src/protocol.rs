@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. A model that speaks another one is not run.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// The environment variable that holds the path of the job file. Without it, a model's binary does nothing.
 pub const JOB_VARIABLE: &str = "CARGO_VRAM_JOB";
@@ -49,6 +49,9 @@ pub struct RunJob {
     pub autotune: PathBuf,
     /// Whether launches are observed.
     pub traced: bool,
+    /// Where the trace goes, one [`Traced`] a line, where there is to be one. Only models that were built with the
+    /// feature `explain` can write it.
+    pub trace: Option<PathBuf>,
     /// Whether Burn's threads take turns, launch by launch, so that two runs agree in every byte.
     pub lockstep: bool,
     /// The model is known to have a loop written by hand: Burn's persistent pool, which is a matter of chance there, is
@@ -179,4 +182,156 @@ pub enum Event {
         /// Streams that held device memory.
         streams: u32,
     },
+}
+
+/// One line of a trace. A process that dies leaves what it had written until then.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "t")]
+pub enum Traced {
+    /// Always first.
+    Start {
+        /// The folder of this library's own source, which is none of the user's.
+        home: String,
+        /// What sizes are rounded up to.
+        alignment: u64,
+    },
+    /// A step was completed.
+    StepDone,
+    /// The program asked for an operation.
+    Operation {
+        /// Counted from 1.
+        number: u64,
+        /// As Burn's backends name it: `float_add`.
+        name: String,
+        /// The tensors it was given.
+        inputs: Vec<u64>,
+        /// The tensors it makes, now or later.
+        outputs: Vec<Made>,
+        /// From where, as a number of a [`Traced::Stack`].
+        stack: u32,
+    },
+    /// A call: the innermost frame first.
+    Stack {
+        /// Its number.
+        stack: u32,
+        /// Its frames.
+        frames: Vec<Frame>,
+    },
+    /// What is at an address; several where functions were inlined, the innermost first.
+    Address {
+        /// The address.
+        address: u64,
+        /// Its names.
+        symbols: Vec<Symbol>,
+    },
+    /// The program goes on to a phase: operations that follow belong to it.
+    Marked {
+        /// The step, absent before the first.
+        step: Option<u32>,
+        /// Which phase.
+        phase: Phase,
+    },
+    /// The device goes on to a phase: samples that follow belong to it.
+    Reached {
+        /// The step, absent before the first.
+        step: Option<u32>,
+        /// Which phase.
+        phase: Phase,
+    },
+    /// The name of a kernel.
+    Kernel {
+        /// Its number.
+        kernel: u32,
+        /// Its name.
+        name: String,
+    },
+    /// Burn's allocator was looked at.
+    Sample {
+        /// Nanoseconds of `CLOCK_MONOTONIC`.
+        time: u64,
+        /// Live bytes.
+        live: u64,
+        /// The kernel being launched.
+        kernel: Option<u32>,
+        /// It was so much for an instant within the launch.
+        spike: bool,
+    },
+    /// Burn's allocator handed out a piece of memory.
+    Allocated {
+        /// Its number.
+        memory: u64,
+        /// Its size, as it was asked for.
+        bytes: u64,
+    },
+    /// Fusion's tensors were looked at.
+    Look {
+        /// After this operation was with fusion, whether done or not.
+        after: u64,
+        /// After so many steps.
+        steps: u32,
+        /// Tensors that have memory now.
+        came: Vec<Held>,
+        /// Tensors that have none any more.
+        gone: Vec<u64>,
+    },
+    /// A module of the model, or a parameter of one.
+    Module {
+        /// `layer1.0.conv1`
+        path: String,
+        /// The type of the module that it is a field of.
+        parent: String,
+    },
+    /// A tensor is a parameter, or a parameter's gradient.
+    Belongs {
+        /// The tensor.
+        tensor: u64,
+        /// The parameter's path.
+        path: String,
+        /// Whether the parameter receives a gradient.
+        learnable: bool,
+        /// Whether it is the gradient.
+        gradient: bool,
+    },
+}
+
+/// A tensor that an operation makes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Made {
+    /// Its number.
+    pub id: u64,
+    /// Its shape.
+    pub shape: Vec<u64>,
+    /// Its element type.
+    pub dtype: String,
+    /// Its elements' bytes.
+    pub bytes: u64,
+}
+
+/// A tensor and its memory.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Held {
+    /// The tensor.
+    pub tensor: u64,
+    /// The piece of memory.
+    pub memory: u64,
+}
+
+/// A frame of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Frame {
+    /// Where it goes on.
+    pub address: u64,
+    /// Where its stack is: two calls of one function have two.
+    pub stack: u64,
+}
+
+/// A place in the program.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Symbol {
+    /// The function.
+    pub function: String,
+    /// The file, where debug information has it.
+    pub file: Option<String>,
+    /// The line.
+    pub line: Option<u32>,
 }

@@ -110,6 +110,7 @@ impl Check {
                 hardware: Hardware::Real(taken.real),
                 repeat: 1,
                 recordings: recordings.clone(),
+                trace: false,
                 folder: folder.path().join("measure"),
             };
             runs.extend(pipeline::run(&measured, &self.running, on, loudness).0);
@@ -121,6 +122,7 @@ impl Check {
             hardware: Hardware::Virtual,
             repeat: 1,
             recordings: recordings.clone(),
+            trace: false,
             folder: folder.path().join("estimate"),
         };
         runs.extend(pipeline::run(&estimated, &self.running, on, loudness).0);

@@ -50,6 +50,7 @@ impl Estimate {
             hardware: Hardware::Virtual,
             repeat: 1,
             recordings,
+            trace: false,
             folder: folder.path().join("estimate"),
         };
         let (runs, _) = pipeline::run(&cases, &self.running, on, loudness);

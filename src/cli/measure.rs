@@ -95,6 +95,7 @@ impl Measure {
             repeat: self.repeat,
             // A card makes its own choices, unless others are to be replayed.
             recordings: pipeline::own_recordings(&self.running)?.unwrap_or_default(),
+            trace: false,
             folder: folder.path().join("measure"),
         };
         let (runs, choices) = pipeline::run(&cases, &self.running, on, loudness);

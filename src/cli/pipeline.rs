@@ -185,6 +185,8 @@ pub(super) struct On<'a> {
     pub(super) repeat: u32,
     /// What autotune chose on real cards.
     pub(super) recordings: Recordings,
+    /// Whether traced passes write traces.
+    pub(super) trace: bool,
     /// For the processes' files; of this set of cases alone.
     pub(super) folder: PathBuf,
 }
@@ -203,6 +205,7 @@ pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudn
         fault: running.fault.clone(),
         recordings: on.recordings,
         plan: running.plan.clone(),
+        trace: on.trace,
         steps: running.steps,
         jobs,
         host_memory: running.host_memory,

@@ -1,5 +1,405 @@
 //! Where a model's memory goes: layers, categories, phases, tensors, lines, leaks and savings, from a trace.
 
+mod calls;
+mod categories;
+mod layers;
+mod lines;
+mod memory;
+mod phases;
+mod trace;
 mod types;
 
+use std::collections::HashMap;
+use std::path::Path;
+
 pub use types::*;
+
+use self::calls::Calls;
+use self::categories::Origin;
+use self::layers::{Modules, Row};
+use self::memory::{Life, Memory};
+use self::trace::Trace;
+use crate::bytes::Bytes;
+use crate::report::{Pass, Run, Step, Tool};
+use crate::run::record::Record;
+
+/// What an explanation is made of.
+#[derive(Debug)]
+pub struct Ingredients<'a> {
+    /// Which program.
+    pub tool: Tool,
+    /// The commit that was checked out.
+    pub commit: Option<String>,
+    /// The run, as a report has it.
+    pub run: Run,
+    /// The trace of its traced pass.
+    pub trace: &'a Path,
+    /// The driver's record of that pass.
+    pub record: &'a Record,
+    /// The phases of its cold pass.
+    pub cold: &'a [Step],
+    /// The folder of the user's own code.
+    pub root: &'a Path,
+    /// How the layer table counts activations.
+    pub activations: Activations,
+    /// Whether lines are wanted.
+    pub lines: bool,
+}
+
+/// Explains a run.
+///
+/// # Errors
+///
+/// The trace cannot be read.
+pub fn explain(of: Ingredients<'_>) -> std::io::Result<Explanation> {
+    let trace = Trace::read(of.trace)?;
+    let memory = Memory::of(&trace);
+    let origins = categories::origins(&trace);
+    let categories = categories::categories(&trace, &memory, &origins);
+    let modules = Modules::of(&trace);
+    let mut calls = Calls::new(&trace, of.root);
+    let first = trace.operations.iter().filter_map(|operation| operation.at.0).min();
+    let rows = layers::rows(&trace, &modules, &mut calls, first.unwrap_or(0));
+    let layers = layers::table(&trace, &rows, &modules, &memory, &origins, of.activations);
+    let timeline = timeline(&trace, &memory, &categories, &origins, of.record);
+    let places = Places::of(&trace, &modules, &rows, &mut calls, &origins);
+    let tensors: Vec<Tensor> = memory
+        .tensors
+        .iter()
+        .zip(&categories)
+        .map(|(life, category)| tensor(life, *category, &memory, &origins, &places))
+        .collect();
+    let mut totals = layers::totals(&layers, of.run.inputs.get("batch_size").copied());
+    if let Some(parameters) = of.run.parameters {
+        // Those that no layer of the first step uses count, too.
+        totals.parameters = parameters.count;
+        totals.learnable = parameters.learnable;
+        totals.not_learnable = parameters.count - parameters.learnable;
+        totals.parameter_bytes = parameters.bytes;
+        totals.total_bytes = parameters.bytes + totals.feature_bytes;
+    }
+    let peak = peak(&of.run, &memory, &timeline, &tensors);
+    let lines = if of.lines {
+        lines::lines(&trace, &memory, &origins, &mut calls)
+    } else {
+        Vec::new()
+    };
+    Ok(Explanation {
+        version: EXPLANATION_VERSION,
+        tool: of.tool,
+        commit: of.commit,
+        partial: partial(&of.run, &trace),
+        activations: of.activations,
+        totals,
+        layers,
+        peak,
+        phases: phases::phases(&of.run, of.cold),
+        leak: leak(&of.run, &tensors, &memory),
+        tensors,
+        timeline,
+        lines,
+        savings: Vec::new(),
+        assumptions: Vec::new(),
+        run: of.run,
+    })
+}
+
+/// Why it is of less than the whole run.
+fn partial(run: &Run, trace: &Trace) -> Option<String> {
+    if let Some(oom) = &run.oom {
+        let place = oom.phase.map_or_else(String::new, |phase| {
+            let phase = format!("{phase:?}").to_lowercase();
+            oom.step
+                .map_or_else(|| format!(" in {phase}"), |step| format!(" in {phase} of step {step}"))
+        });
+        return Some(format!(
+            "the model ran out of memory{place}: what follows is what was seen until then"
+        ));
+    }
+    if let Some(error) = &run.error {
+        return Some(format!("{}: what follows is what was seen until then", error.message));
+    }
+    trace
+        .is_damaged
+        .then(|| "lines of the trace make no sense: they were left out".to_owned())
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+fn timeline(
+    trace: &Trace,
+    memory: &Memory,
+    categories: &[Category],
+    origins: &HashMap<u64, Origin<'_>>,
+    record: &Record,
+) -> Timeline {
+    let mut kernels: Vec<String> = trace.kernels.values().cloned().collect();
+    let unnamed = number(kernels.len());
+    if memory.samples.iter().any(|sample| sample.kernel.is_none()) {
+        kernels.push(String::new());
+    }
+    let mut borders: Vec<Border> = Vec::new();
+    for (index, sample) in memory.samples.iter().enumerate() {
+        let (step, phase) = sample.at;
+        let same = |last: &Border| (last.step, last.phase) == (step, phase);
+        if !borders.last().is_some_and(same) {
+            borders.push(Border {
+                sample: number(index),
+                step,
+                phase,
+            });
+        }
+    }
+    Timeline {
+        live: memory.samples.iter().map(|sample| Bytes(sample.live)).collect(),
+        reserved: memory
+            .samples
+            .iter()
+            .map(|sample| record.held_at(sample.time))
+            .collect(),
+        kernel: memory
+            .samples
+            .iter()
+            .map(|sample| sample.kernel.unwrap_or(unnamed))
+            .collect(),
+        kernels,
+        borders,
+        categories: categories::over_time(memory, categories, origins)
+            .into_iter()
+            .map(|(category, bytes)| Series {
+                category,
+                bytes: bytes.into_iter().map(Bytes).collect(),
+            })
+            .collect(),
+    }
+}
+
+/// Which module each tensor belongs to, and who asked for it.
+struct Places {
+    /// By tensor: the module's path, and whether it was inferred.
+    modules: HashMap<u64, (String, bool)>,
+    /// By tensor.
+    sources: HashMap<u64, Source>,
+}
+
+impl Places {
+    fn of(
+        trace: &Trace,
+        modules: &Modules,
+        rows: &[Row],
+        calls: &mut Calls<'_>,
+        origins: &HashMap<u64, Origin<'_>>,
+    ) -> Self {
+        let mut known: HashMap<u64, (String, bool)> = HashMap::new();
+        for (tensor, belongs) in &trace.belongs {
+            let path = belongs.path.rsplit_once('.').map_or("", |(parent, _)| parent);
+            known.insert(*tensor, (path.to_owned(), false));
+        }
+        // The rows of the first step; those of the other steps are alike.
+        let mut steps: Vec<u32> = trace.operations.iter().filter_map(|operation| operation.at.0).collect();
+        steps.dedup();
+        steps.sort_unstable();
+        steps.dedup();
+        let mut note = |rows: &[Row]| {
+            for row in rows {
+                for made in row
+                    .operations
+                    .iter()
+                    .flat_map(|index| &trace.operations[*index].outputs)
+                {
+                    known.entry(made.id).or_insert_with(|| (row.path.clone(), row.inferred));
+                }
+            }
+        };
+        note(rows);
+        for step in steps.into_iter().skip(1) {
+            note(&layers::rows(trace, modules, calls, step));
+        }
+        // What is made of a tensor belongs where that one does, if nothing else is known.
+        for operation in &trace.operations {
+            let given = operation.inputs.iter().find_map(|input| known.get(input).cloned());
+            if let Some((path, _)) = given {
+                for made in &operation.outputs {
+                    known.entry(made.id).or_insert_with(|| (path.clone(), true));
+                }
+            }
+        }
+        let sources = origins
+            .iter()
+            .filter_map(|(tensor, origin)| Some((*tensor, calls.of(origin.operation).source?)))
+            .collect();
+        Self {
+            modules: known,
+            sources,
+        }
+    }
+}
+
+fn tensor(
+    life: &Life,
+    category: Category,
+    memory: &Memory,
+    origins: &HashMap<u64, Origin<'_>>,
+    places: &Places,
+) -> Tensor {
+    let origin = origins.get(&life.id);
+    let bytes = memory.pieces[life.piece].bytes;
+    let place = places.modules.get(&life.id);
+    let (step, phase) = origin.map_or((None, crate::protocol::Phase::Context), |origin| origin.operation.at);
+    let has_module = !matches!(category, Category::Input | Category::Unattributed);
+    Tensor {
+        id: life.id,
+        shape: origin.map(|origin| origin.made.shape.clone()).unwrap_or_default(),
+        dtype: origin.map(|origin| origin.made.dtype.clone()).unwrap_or_default(),
+        bytes: Bytes(if life.shares.is_none() { bytes } else { 0 }),
+        logical: Bytes(origin.map_or(bytes, |origin| origin.made.bytes)),
+        category,
+        module: place
+            .filter(|_| has_module)
+            .map(|(path, _)| path.clone())
+            .filter(|path| !path.is_empty()),
+        inferred: place.is_some_and(|(_, inferred)| *inferred),
+        operation: origin
+            .map(|origin| bare(&origin.operation.name).to_owned())
+            .unwrap_or_default(),
+        source: places.sources.get(&life.id).cloned(),
+        step,
+        phase,
+        born: number(life.born),
+        died: died(life, memory).map(number),
+        shares: life.shares.map(number),
+    }
+}
+
+/// When a tensor's memory is seen no more, for it or for whoever has it next.
+fn died(life: &Life, memory: &Memory) -> Option<usize> {
+    let piece = &memory.pieces[life.piece];
+    let is_last = piece
+        .holders
+        .last()
+        .is_some_and(|(_, holders)| holders.iter().any(|holder| memory.tensors[*holder].id == life.id));
+    if is_last { piece.died } else { life.died }
+}
+
+/// Burn's name of an operation without the kind of tensor.
+fn bare(name: &str) -> &str {
+    let kinds = ["float_", "int_", "bool_", "q_"];
+    kinds.iter().find_map(|kind| name.strip_prefix(kind)).unwrap_or(name)
+}
+
+/// The moment with the most live bytes: the first of them.
+fn peak(run: &Run, memory: &Memory, timeline: &Timeline, tensors: &[Tensor]) -> Moment {
+    let most = timeline.live.iter().max().copied().unwrap_or_default();
+    let sample = timeline.live.iter().position(|live| *live == most).unwrap_or(0);
+    let (step, phase) = memory
+        .samples
+        .get(sample)
+        .map_or((None, crate::protocol::Phase::Context), |sample| sample.at);
+    let reserved = timeline.reserved.get(sample).copied().unwrap_or_default();
+    let outside = |outside: &Option<crate::report::Outside>| outside.as_ref().map_or(Bytes(0), |one| one.bytes);
+    let (context, modules) = (outside(&run.gpu.context), outside(&run.gpu.modules));
+    let mut categories: Vec<CategoryBytes> = timeline
+        .categories
+        .iter()
+        .map(|series| CategoryBytes {
+            category: series.category,
+            bytes: series.bytes.get(sample).copied().unwrap_or_default(),
+        })
+        .collect();
+    categories.extend([
+        CategoryBytes {
+            category: Category::Fragmentation,
+            bytes: reserved.saturating_sub(most),
+        },
+        CategoryBytes {
+            category: Category::Context,
+            bytes: context,
+        },
+        CategoryBytes {
+            category: Category::Modules,
+            bytes: modules,
+        },
+    ]);
+    Moment {
+        sample: number(sample),
+        step,
+        phase,
+        kernel: memory
+            .samples
+            .get(sample)
+            .and_then(|sample| timeline.kernels.get(sample.kernel? as usize).cloned()),
+        live: most,
+        reserved,
+        process: reserved + context + modules,
+        categories,
+        tensors: at(memory, tensors, sample),
+    }
+}
+
+/// The tensors that are there at a sample, the largest first.
+fn at(memory: &Memory, tensors: &[Tensor], sample: usize) -> Vec<u32> {
+    let mut there: Vec<usize> = Vec::new();
+    for piece in &memory.pieces {
+        if piece.born > sample || piece.died.is_some_and(|died| died <= sample) {
+            continue;
+        }
+        let holders = piece.holders.iter().rev().find(|(from, _)| *from <= sample);
+        there.extend(holders.iter().flat_map(|(_, holders)| holders));
+    }
+    there.sort_by_key(|tensor| {
+        (
+            std::cmp::Reverse(tensors[*tensor].bytes.max(tensors[*tensor].logical)),
+            *tensor,
+        )
+    });
+    there.into_iter().map(number).collect()
+}
+
+/// Steps that are looked at before it is said that live grows: the first ones make the optimizer's state.
+const SETTLED: usize = 1;
+/// Growing this often in a row is no coincidence.
+const TIMES: usize = 3;
+
+/// Live at the end of each step, where it keeps growing.
+fn leak(run: &Run, tensors: &[Tensor], memory: &Memory) -> Option<Leak> {
+    let steps: Vec<Bytes> = run
+        .steps
+        .iter()
+        .filter(|step| step.pass == Pass::Traced)
+        .filter_map(|step| step.phases.last())
+        .map(|phase| phase.live_end)
+        .collect();
+    let per_step = growth(&steps)?;
+    let last = u32::try_from(steps.len() - 1).ok();
+    let mut left: Vec<usize> = (0..tensors.len())
+        .filter(|index| {
+            let tensor = &tensors[*index];
+            let kept = matches!(
+                tensor.category,
+                Category::Activation | Category::ActivationGradient | Category::Input | Category::Gradient
+            );
+            // It outlived the step it was made in.
+            kept && tensor.step < last && memory.tensors[*index].gone_steps > tensor.step.map(|step| step + 1)
+        })
+        .collect();
+    left.sort_by_key(|index| (std::cmp::Reverse(tensors[*index].bytes), *index));
+    Some(Leak {
+        steps,
+        per_step,
+        tensors: left.into_iter().map(number).collect(),
+    })
+}
+
+/// How much the last step adds, where each step since the first ones added something.
+#[must_use]
+pub fn growth(steps: &[Bytes]) -> Option<Bytes> {
+    let settled = steps.get(SETTLED..)?;
+    let grows: Vec<Option<u64>> = settled
+        .windows(2)
+        .map(|pair| pair[1].0.checked_sub(pair[0].0).filter(|more| *more > 0))
+        .collect();
+    let last = grows.last().copied().flatten()?;
+    (grows.len() >= TIMES && grows.iter().all(Option::is_some)).then_some(Bytes(last))
+}

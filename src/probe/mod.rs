@@ -21,6 +21,8 @@ mod events;
 mod optimizer;
 mod run;
 mod timeline;
+#[cfg(feature = "explain")]
+mod trace;
 mod train;
 
 pub use burn_0_21::Declared;

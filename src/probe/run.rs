@@ -120,6 +120,9 @@ impl<B: Backend, Kind> Run<B, Kind> {
     }
 
     pub(super) fn mark(&self, step: Option<u32>, phase: Phase) {
-        (self.device.marker)(Moment { step, phase });
+        let moment = Moment { step, phase };
+        #[cfg(feature = "explain")]
+        super::trace::marked(moment);
+        (self.device.marker)(moment);
     }
 }

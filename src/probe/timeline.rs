@@ -50,6 +50,8 @@ fn with<R>(act: impl FnOnce(&mut Timeline) -> R) -> R {
 
 /// The device reached this moment.
 pub(super) fn reach(moment: Moment, time: u64) {
+    #[cfg(feature = "explain")]
+    super::trace::reached(moment);
     with(|timeline| timeline.now = moment);
     events::send(&Event::Phase {
         time,
@@ -71,6 +73,8 @@ pub(super) fn kernel() -> Option<String> {
 /// A kernel is about to be launched.
 pub(super) fn launching(kernel: String) {
     with(|timeline| timeline.kernel = Some(kernel));
+    #[cfg(feature = "explain")]
+    super::trace::launching();
 }
 
 /// Memory was looked at.
@@ -81,6 +85,8 @@ pub(super) fn sample(live: u64, streams: u32) {
         let seen = timeline.seen.entry(now).or_insert(Seen { peak: live, end: live });
         seen.peak = seen.peak.max(live);
         seen.end = live;
+        #[cfg(feature = "explain")]
+        super::trace::sample(live, timeline.kernel.as_deref(), false);
     });
 }
 
@@ -91,6 +97,8 @@ pub(super) fn spike(live: u64) {
         if let Some(seen) = timeline.seen.get_mut(&now) {
             seen.peak = seen.peak.max(live);
         }
+        #[cfg(feature = "explain")]
+        super::trace::sample(live, timeline.kernel.as_deref(), true);
     });
 }
 
@@ -101,6 +109,8 @@ pub(super) fn missed() {
 
 /// One step was completed, with this many values read by this library.
 pub(super) fn step_done(reads: u64) {
+    #[cfg(feature = "explain")]
+    super::trace::step_done();
     with(|timeline| {
         timeline.steps_done += 1;
         timeline.own_reads += reads;
@@ -109,6 +119,8 @@ pub(super) fn step_done(reads: u64) {
 
 /// Writes what was seen so far.
 pub(super) fn flush() {
+    #[cfg(feature = "explain")]
+    super::trace::flush();
     with(|timeline| {
         for (moment, seen) in &timeline.seen {
             events::send(&Event::Seen {

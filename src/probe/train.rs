@@ -70,12 +70,16 @@ impl<'a, B: AutodiffBackend, M: AutodiffModule<B>, X> WithBatch<'a, B, Train, M,
             // `step` of the trait runs forward and backward in one call, with no place to mark between them.
             run.mark(Some(step), Phase::Forward);
             let output = model.step(input);
+            #[cfg(feature = "explain")]
+            burn_0_21::modules::name_gradients(&model, &output.grads);
             run.mark(Some(step), Phase::Optimizer);
             model = model.optimize::<B, _>(&mut optimizer, LEARNING_RATE, output.grads);
+            #[cfg(feature = "explain")]
+            burn_0_21::modules::name(&model);
             // Burn's learner hands the item to its metrics, which read it: that waits for the step, and holds no more.
             run.sync();
             drop(output.item);
-            timeline::step_done(0);
+            step_done(0);
         }
     }
 }
@@ -92,7 +96,7 @@ impl<B: Backend, M: Module<B>, X> WithBatch<'_, B, Infer, M, X> {
             let output = forward(&model, input);
             run.sync();
             drop(output);
-            timeline::step_done(0);
+            step_done(0);
         }
     }
 }
@@ -123,12 +127,16 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> 
             let loss = (self.loss)(&model, input);
             run.mark(Some(step), Phase::Backward);
             let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            #[cfg(feature = "explain")]
+            burn_0_21::modules::name_gradients(&model, &gradients);
             run.mark(Some(step), Phase::Optimizer);
             model = optimizer.step(LEARNING_RATE, model, gradients);
+            #[cfg(feature = "explain")]
+            burn_0_21::modules::name(&model);
             if self.read_loss {
                 let _ = loss.into_data();
             }
-            timeline::step_done(u64::from(self.read_loss));
+            step_done(u64::from(self.read_loss));
         }
     }
 }
@@ -141,7 +149,17 @@ fn made<B: Backend, Kind, M: Module<B>>(run: &Run<B, Kind>, make: Make<B, M>) ->
     }
     let model = model.fork(&run.device.device);
     burn_0_21::report_parameters(&model);
+    #[cfg(feature = "explain")]
+    burn_0_21::modules::name(&model);
     model
+}
+
+/// A step was completed, with this many values read by this library.
+fn step_done(reads: u64) {
+    // What the optimizer needed meanwhile is gone by now, and what it keeps is not.
+    #[cfg(feature = "explain")]
+    burn_0_21::modules::look();
+    timeline::step_done(reads);
 }
 
 impl<B: Backend, Kind> Run<B, Kind> {
@@ -169,7 +187,7 @@ impl Iterator for Steps {
 
     fn next(&mut self) -> Option<Step> {
         if self.left.start > 0 {
-            timeline::step_done(0);
+            step_done(0);
         }
         let number = self.left.next()?;
         let step = Step {
@@ -196,9 +214,12 @@ impl Step {
 
     /// What follows is this phase of the step.
     pub fn phase(&self, phase: Phase) {
-        (self.marker)(Moment {
+        let moment = Moment {
             step: Some(self.number),
             phase,
-        });
+        };
+        #[cfg(feature = "explain")]
+        super::trace::marked(moment);
+        (self.marker)(moment);
     }
 }

@@ -12,13 +12,14 @@ use super::collect::{Collected, Passes};
 use super::list::Listed;
 use super::plan::Known;
 use super::process::{self, Left};
+use super::record::Record;
 use super::{collect, measured, plan};
 use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
 use crate::gpu::Profile;
 use crate::protocol::{Action, RunJob};
 use crate::recording::{Recordings, RunIdentity};
-use crate::report::{Autotune, Pass, Run, Tuning};
+use crate::report::{Autotune, Pass, Run, Step, Tuning};
 
 /// What is run.
 #[derive(Debug, Clone)]
@@ -48,6 +49,8 @@ pub struct Settings {
     pub fault: Option<Fault>,
     /// What autotune chose on real cards.
     pub recordings: Recordings,
+    /// Whether the traced pass writes a trace, which only models can that were built for it.
+    pub trace: bool,
     /// Autotune's choices to replay: there is no cold pass then, and no figure of one.
     pub plan: Option<PathBuf>,
     /// Steps a pass.
@@ -74,6 +77,40 @@ impl Settings {
     #[must_use]
     pub fn choices(&self, case: usize) -> PathBuf {
         repetition(&case_folder(&self.folder, case), 0).join(CHOICES)
+    }
+}
+
+/// The file of a trace in a pass's own folder.
+const TRACE: &str = "trace.jsonl";
+
+/// The files of a traced case that an explanation is made of.
+#[derive(Debug)]
+pub struct TracedCase {
+    /// The trace.
+    pub trace: PathBuf,
+    /// The driver's record of the traced pass.
+    pub record: Record,
+    /// The phases of the cold pass: reserved alone.
+    pub cold: Vec<Step>,
+}
+
+impl TracedCase {
+    /// Reads what a case left in the folder that all cases shared.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read. That there is no cold pass is no error.
+    pub fn read(folder: &Path, case: usize) -> std::io::Result<Self> {
+        let folder = repetition(&case_folder(folder, case), 0);
+        let traced = folder.join("traced");
+        let cold = process::left_in(&folder.join("cold"));
+        Ok(Self {
+            trace: traced.join(TRACE),
+            record: process::left_in(&traced)?.1,
+            cold: cold
+                .map(|(events, record)| collect::reserved_steps(&events, &record))
+                .unwrap_or_default(),
+        })
     }
 }
 
@@ -256,6 +293,7 @@ impl Runner<'_> {
             inputs: self.case.inputs.clone(),
             autotune: autotune.to_owned(),
             traced: pass == Pass::Traced,
+            trace: (pass == Pass::Traced && self.settings.trace).then(|| folder.join(TRACE)),
             // A traced pass is the same everywhere, so that live is. Where a card is there, the others are left alone.
             lockstep: pass == Pass::Traced || matches!(self.settings.hardware, Hardware::Virtual),
             free_form: self.free_form.load(Relaxed),

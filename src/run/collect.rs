@@ -10,6 +10,7 @@ use super::ending::{self, done};
 use super::measured::{self, Seen};
 use super::oom::oom;
 use super::process::Left;
+use super::record::Record;
 use crate::bytes::Bytes;
 use crate::protocol::{Event, Phase};
 use crate::report::words::pass_name;
@@ -244,15 +245,64 @@ fn parameters(left: &Left) -> Option<Parameters> {
         _ => None,
     })
 }
-fn steps(left: &Left) -> Vec<Step> {
-    let began: Vec<(u64, Option<u32>, Phase)> = left
-        .events
+
+/// When the device came to each phase: nanoseconds of `CLOCK_MONOTONIC`.
+fn began(events: &[Event]) -> Vec<(u64, Option<u32>, Phase)> {
+    events
         .iter()
         .filter_map(|event| match event {
             Event::Phase { time, step, phase } => Some((*time, *step, *phase)),
             _ => None,
         })
+        .collect()
+}
+
+/// Reserved in a phase, its most and its last. It is the driver's own account, between the moments at which this phase and
+/// the next one began. A phase may begin more than once in a step; what is before all others begins with the process.
+fn reserved_in(
+    began: &[(u64, Option<u32>, Phase)],
+    record: &Record,
+    step: Option<u32>,
+    phase: Phase,
+) -> (Bytes, Bytes) {
+    let starts = began
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, s, p))| (*s, *p) == (step, phase));
+    let mut intervals: Vec<(u64, u64)> = starts
+        .map(|(at, (from, ..))| (*from, began.get(at + 1).map_or(u64::MAX, |next| next.0)))
         .collect();
+    if intervals.is_empty() {
+        intervals.push((0, began.first().map_or(u64::MAX, |first| first.0)));
+    }
+    let (mut reserved_peak, mut reserved_end) = (Bytes(0), Bytes(0));
+    for (from, to) in intervals {
+        let (peak, end) = record.held_between(from, to);
+        reserved_peak = reserved_peak.max(peak);
+        reserved_end = end;
+    }
+    (reserved_peak, reserved_end)
+}
+
+/// Adds a phase to its step. A process that died wrote what it had seen, and may have written it twice.
+fn add(steps: &mut Vec<Step>, pass: Pass, step: Option<u32>, peaks: PhasePeaks) {
+    // What comes before the first step belongs to it.
+    let number = step.unwrap_or(0);
+    match steps.iter_mut().find(|step| step.step == number) {
+        Some(step) => match step.phases.iter_mut().find(|known| known.phase == peaks.phase) {
+            Some(known) => *known = peaks,
+            None => step.phases.push(peaks),
+        },
+        None => steps.push(Step {
+            step: number,
+            pass,
+            phases: vec![peaks],
+        }),
+    }
+}
+
+fn steps(left: &Left) -> Vec<Step> {
+    let began = began(&left.events);
     let mut steps: Vec<Step> = Vec::new();
     for event in &left.events {
         let Event::Seen {
@@ -260,29 +310,11 @@ fn steps(left: &Left) -> Vec<Step> {
             phase,
             live_peak,
             live_end,
-            ..
         } = event
         else {
             continue;
         };
-        // Reserved is the driver's own account, between the moments at which this phase and the next one began. A
-        // phase may begin more than once in a step; what is before all others begins with the process.
-        let starts = began
-            .iter()
-            .enumerate()
-            .filter(|(_, (_, s, p))| (s, p) == (step, phase));
-        let mut intervals: Vec<(u64, u64)> = starts
-            .map(|(at, (from, ..))| (*from, began.get(at + 1).map_or(u64::MAX, |next| next.0)))
-            .collect();
-        if intervals.is_empty() {
-            intervals.push((0, began.first().map_or(u64::MAX, |first| first.0)));
-        }
-        let (mut reserved_peak, mut reserved_end) = (Bytes(0), Bytes(0));
-        for (from, to) in intervals {
-            let (peak, end) = left.record.held_between(from, to);
-            reserved_peak = reserved_peak.max(peak);
-            reserved_end = end;
-        }
+        let (reserved_peak, reserved_end) = reserved_in(&began, &left.record, *step, *phase);
         let peaks = PhasePeaks {
             phase: *phase,
             live_peak: Bytes(*live_peak),
@@ -290,23 +322,29 @@ fn steps(left: &Left) -> Vec<Step> {
             reserved_peak,
             reserved_end,
         };
-        // What comes before the first step belongs to it.
-        let number = step.unwrap_or(0);
-        match steps.iter_mut().find(|step| step.step == number) {
-            Some(step) => match step.phases.iter_mut().find(|known| known.phase == *phase) {
-                // A process that died wrote what it had seen, and may have written it twice.
-                Some(known) => *known = peaks,
-                None => step.phases.push(peaks),
-            },
-            None => steps.push(Step {
-                step: number,
-                pass: Pass::Traced,
-                phases: vec![peaks],
-            }),
-        }
+        add(&mut steps, Pass::Traced, *step, peaks);
     }
     steps
 }
+
+/// The phases of a cold pass, in which only what is reserved is known: live is 0 throughout.
+pub(super) fn reserved_steps(events: &[Event], record: &Record) -> Vec<Step> {
+    let began = began(events);
+    let mut steps: Vec<Step> = Vec::new();
+    for (_, step, phase) in &began {
+        let (reserved_peak, reserved_end) = reserved_in(&began, record, *step, *phase);
+        let peaks = PhasePeaks {
+            phase: *phase,
+            live_peak: Bytes(0),
+            live_end: Bytes(0),
+            reserved_peak,
+            reserved_end,
+        };
+        add(&mut steps, Pass::Cold, *step, peaks);
+    }
+    steps
+}
+
 /// What the figures rest on besides what was run.
 fn assumptions(
     case: &Case,

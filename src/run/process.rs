@@ -82,6 +82,13 @@ pub(super) fn run(
     })
 }
 
+/// What a process left in its folder: what it said, and the driver's record.
+pub(super) fn left_in(folder: &Path) -> std::io::Result<(Vec<Event>, Record)> {
+    let (events, _) = read_events(&folder.join("events.jsonl"))?;
+    let record = std::fs::read(folder.join("driver.log"))?;
+    Ok((events, Record::parse(&String::from_utf8_lossy(&record))))
+}
+
 /// Reads the events. A last line that was cut short is no damage: the process died while it wrote.
 fn read_events(path: &Path) -> std::io::Result<(Vec<Event>, bool)> {
     let bytes = match std::fs::read(path) {

@@ -24,6 +24,8 @@ use tracing::{Event, Metadata, Subscriber};
 use super::marks;
 use super::stage::Downstream;
 use crate::probe::timeline;
+#[cfg(feature = "explain")]
+use crate::probe::trace;
 
 /// Spans of a launch, on the thread that asks for it.
 const LAUNCH: &str = "launch_inner";
@@ -31,6 +33,9 @@ const LAUNCH: &str = "launch_inner";
 const OWN: &str = "empty";
 /// Spans of every allocation, on the server's thread.
 const RESERVE: &str = "reserve";
+/// Spans in which such memory becomes a tensor's, or whatever it was reserved for.
+#[cfg(feature = "explain")]
+const BIND: &str = "bind";
 const SERVER_TARGET: &str = "cubecl_cuda::compute::command";
 
 const LAUNCH_ID: u64 = 1;
@@ -54,6 +59,9 @@ thread_local! {
     /// Live bytes before the launch.
     static BEFORE: Cell<u64> = const { Cell::new(0) };
     static OWN_BYTES: Cell<u64> = const { Cell::new(0) };
+    /// The size of what was reserved last.
+    #[cfg(feature = "explain")]
+    static RESERVED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Takes turns from now on and, in a traced pass, observes every launch.
@@ -64,6 +72,8 @@ pub(super) fn install(device: &CudaDevice, client: ComputeClient<CudaRuntime>, t
         "the feature `max_level_…` or `release_max_level_…` of `tracing` hides Burn's launches from cargo-vram: switch it off for this target",
     );
     let alignment = client.properties().memory.alignment;
+    #[cfg(feature = "explain")]
+    trace::start(alignment);
     let launches = Launches {
         traced,
         server: DeviceHandle::new(device.to_id()),
@@ -138,8 +148,15 @@ struct Spans;
 
 fn wanted(metadata: &Metadata<'_>) -> bool {
     metadata.is_span()
-        && (metadata.name() == LAUNCH
-            || ([OWN, RESERVE].contains(&metadata.name()) && metadata.target() == SERVER_TARGET))
+        && (metadata.name() == LAUNCH || (is_allocation(metadata.name()) && metadata.target() == SERVER_TARGET))
+}
+
+fn is_allocation(name: &str) -> bool {
+    #[cfg(feature = "explain")]
+    if name == BIND {
+        return true;
+    }
+    [OWN, RESERVE].contains(&name)
 }
 
 impl Subscriber for Spans {
@@ -157,6 +174,8 @@ impl Subscriber for Spans {
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
         let (id, name) = match span.metadata().name() {
+            #[cfg(feature = "explain")]
+            BIND => (RESERVE_ID, BIND),
             LAUNCH => (LAUNCH_ID, LAUNCH),
             OWN => (OWN_ID, OWN),
             _ => (RESERVE_ID, RESERVE),
@@ -165,10 +184,20 @@ impl Subscriber for Spans {
             let mut fields = Fields::default();
             span.record(&mut fields);
             match name {
+                #[cfg(feature = "explain")]
+                BIND => {
+                    if let Some(memory) = fields.memory {
+                        trace::allocated(memory, RESERVED.get());
+                    }
+                }
                 LAUNCH => timeline::launching(fields.kernel),
                 OWN => OWN_BYTES.set(OWN_BYTES.get() + fields.size.next_multiple_of(launches.alignment)),
                 // A data loader's stream holds memory before anything is launched on it.
-                _ => launches.meet_stream(),
+                _ => {
+                    launches.meet_stream();
+                    #[cfg(feature = "explain")]
+                    RESERVED.set(fields.size);
+                }
             }
         }
         Id::from_u64(id)
@@ -197,6 +226,9 @@ impl Subscriber for Spans {
 struct Fields {
     kernel: String,
     size: u64,
+    /// The number of the memory that something reserved becomes.
+    #[cfg(feature = "explain")]
+    memory: Option<u64>,
 }
 
 impl Visit for Fields {
@@ -209,6 +241,10 @@ impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         if field.name() == "kernel.name" {
             self.kernel = format!("{value:?}");
+        }
+        #[cfg(feature = "explain")]
+        if field.name() == "new" {
+            self.memory = trace::memory_number(&format!("{value:?}"));
         }
     }
 }

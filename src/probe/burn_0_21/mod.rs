@@ -2,12 +2,18 @@
 
 mod launches;
 mod marks;
+#[cfg(feature = "explain")]
+pub(super) mod modules;
+#[cfg(feature = "explain")]
+mod observed;
 mod panics;
 mod stage;
 
 use std::time::Duration;
 
-use burn::backend::{Autodiff, Cuda};
+use burn::backend::Autodiff;
+#[cfg(not(feature = "explain"))]
+use burn::backend::Cuda;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Element, Int, Shape, Tensor, TensorMetadata};
@@ -24,6 +30,12 @@ use crate::protocol::{Event, RunJob, Task};
 /// The name of this adapter, as the feature that switches it on.
 pub(super) const ADAPTER: &str = "burn-0_21";
 
+/// The backend that models run on.
+#[cfg(not(feature = "explain"))]
+type Chosen = Cuda;
+#[cfg(feature = "explain")]
+type Chosen = observed::Observed;
+
 /// The device of a run, and what follows it.
 pub(super) struct Device<B: Backend> {
     pub(super) device: B::Device,
@@ -39,7 +51,7 @@ pub trait Declared<Kind>: 'static {
     fn run(&self, context: Context);
 }
 
-impl<F: Fn(&mut Run<Autodiff<Cuda>, Train>) + 'static> Declared<Train> for F {
+impl<F: Fn(&mut Run<Autodiff<Chosen>, Train>) + 'static> Declared<Train> for F {
     const TASK: Task = Task::Train;
 
     fn run(&self, context: Context) {
@@ -51,7 +63,7 @@ impl<F: Fn(&mut Run<Autodiff<Cuda>, Train>) + 'static> Declared<Train> for F {
     }
 }
 
-impl<F: Fn(&mut Run<Cuda, Infer>) + 'static> Declared<Infer> for F {
+impl<F: Fn(&mut Run<Chosen, Infer>) + 'static> Declared<Infer> for F {
     const TASK: Task = Task::Infer;
 
     fn run(&self, context: Context) {
@@ -65,6 +77,11 @@ impl<F: Fn(&mut Run<Cuda, Infer>) + 'static> Declared<Infer> for F {
 
 fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
     configure(job);
+    #[cfg(feature = "explain")]
+    if let Some(path) = &job.trace {
+        // A trace that cannot be written is missing, and the tool says so.
+        let _ = crate::probe::trace::open(path);
+    }
     panics::watch();
     let device = CudaDevice::default();
     // The context is made now, so that it is no part of what the model costs.

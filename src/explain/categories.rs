@@ -1,0 +1,162 @@
+//! What each tensor is for, and how many bytes are held for what at each sample.
+
+use std::collections::HashMap;
+
+use super::memory::{Life, Memory};
+use super::trace::{Operation, Trace};
+use super::types::Category;
+use crate::protocol::{Made, Phase};
+
+/// Every category of live memory, in the order in which they are shown.
+pub(super) const LIVE: [Category; 10] = [
+    Category::Parameter,
+    Category::Buffer,
+    Category::Gradient,
+    Category::OptimizerState,
+    Category::Activation,
+    Category::ActivationGradient,
+    Category::Input,
+    Category::Workspace,
+    Category::Alignment,
+    Category::Unattributed,
+];
+
+/// A tensor as its operation made it.
+pub(super) struct Origin<'a> {
+    pub(super) operation: &'a Operation,
+    /// The operation's number, from 1.
+    pub(super) number: u64,
+    pub(super) made: &'a Made,
+}
+
+/// Where each tensor is from.
+pub(super) fn origins(trace: &Trace) -> HashMap<u64, Origin<'_>> {
+    let mut origins = HashMap::new();
+    for (index, operation) in trace.operations.iter().enumerate() {
+        for made in &operation.outputs {
+            // An operation may hand on the tensor that it was given.
+            origins.entry(made.id).or_insert(Origin {
+                operation,
+                number: index as u64 + 1,
+                made,
+            });
+        }
+    }
+    origins
+}
+
+/// What each of the tensors is for.
+pub(super) fn categories(trace: &Trace, memory: &Memory, origins: &HashMap<u64, Origin<'_>>) -> Vec<Category> {
+    let borders = Borders::of(trace);
+    memory
+        .tensors
+        .iter()
+        .map(|tensor| category(trace, &borders, tensor, origins.get(&tensor.id)))
+        .collect()
+}
+
+fn category(trace: &Trace, borders: &Borders, tensor: &Life, origin: Option<&Origin<'_>>) -> Category {
+    if let Some(belongs) = trace.belongs.get(&tensor.id) {
+        return match (belongs.gradient, belongs.learnable) {
+            (true, _) => Category::Gradient,
+            (false, true) => Category::Parameter,
+            (false, false) => Category::Buffer,
+        };
+    }
+    let Some(origin) = origin else {
+        return Category::Unattributed;
+    };
+    let (step, phase) = origin.operation.at;
+    match phase {
+        Phase::Batch => Category::Input,
+        Phase::Forward => Category::Activation,
+        Phase::Backward => Category::ActivationGradient,
+        // What is there when the next step is under way was made to stay.
+        Phase::Optimizer if borders.outlives(tensor, step) => Category::OptimizerState,
+        Phase::Model | Phase::Context if borders.outlives(tensor, step) => Category::Buffer,
+        Phase::Optimizer | Phase::Model | Phase::Context => Category::Workspace,
+    }
+}
+
+/// With which operation each step's forward phase ends: what an earlier step did not mean to keep is gone by then.
+struct Borders(HashMap<u32, u64>);
+
+impl Borders {
+    fn of(trace: &Trace) -> Self {
+        let numbered = trace.operations.iter().zip(1..);
+        let forward = numbered.filter(|(operation, _)| operation.at.1 == Phase::Forward);
+        Self(
+            forward
+                .filter_map(|(operation, number)| Some((operation.at.0?, number)))
+                .collect(),
+        )
+    }
+
+    fn outlives(&self, tensor: &Life, step: Option<u32>) -> bool {
+        let (Some(after), Some(steps)) = (tensor.gone_after, tensor.gone_steps) else {
+            return true;
+        };
+        let next = step.map_or(0, |step| step + 1);
+        match self.0.get(&next) {
+            Some(end) => after >= *end,
+            // It was the last step.
+            None => steps >= next,
+        }
+    }
+}
+
+/// Bytes by category, in the order of [`LIVE`], at each sample: they add up to live.
+pub(super) fn over_time(
+    memory: &Memory,
+    categories: &[Category],
+    origins: &HashMap<u64, Origin<'_>>,
+) -> Vec<(Category, Vec<u64>)> {
+    let samples = memory.samples.len();
+    let mut changes: HashMap<Category, Vec<i64>> = LIVE.iter().map(|one| (*one, vec![0; samples + 1])).collect();
+    let mut add = |category: Category, from: usize, to: usize, bytes: u64| {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        if let Some(changes) = changes.get_mut(&category).filter(|_| from < to) {
+            changes[from] += bytes;
+            changes[to] -= bytes;
+        }
+    };
+    for piece in &memory.pieces {
+        let end = piece.died.unwrap_or(samples);
+        if piece.holders.is_empty() {
+            add(Category::Workspace, piece.born, end, piece.bytes);
+        }
+        for (number, (from, holders)) in piece.holders.iter().enumerate() {
+            let to = piece.holders.get(number + 1).map_or(end, |(next, _)| (*next).min(end));
+            let category = holders.iter().map(|tensor| categories[*tensor]).min();
+            let logical = holders
+                .iter()
+                .filter_map(|tensor| origins.get(&memory.tensors[*tensor].id))
+                .map(|origin| origin.made.bytes)
+                .max()
+                .unwrap_or(piece.bytes)
+                .min(piece.bytes);
+            add(category.unwrap_or(Category::Unattributed), *from, to, logical);
+            add(Category::Alignment, *from, to, piece.bytes - logical);
+        }
+    }
+    LIVE.iter()
+        .map(|category| {
+            let mut sum = 0_i64;
+            let changes = changes.remove(category).unwrap_or_default();
+            let mut bytes: Vec<u64> = changes[..samples]
+                .iter()
+                .map(|change| {
+                    sum += change;
+                    u64::try_from(sum).unwrap_or(0)
+                })
+                .collect();
+            if *category == Category::Unattributed {
+                bytes
+                    .iter_mut()
+                    .zip(&memory.unknown)
+                    .for_each(|(bytes, unknown)| *bytes += unknown);
+            }
+            (*category, bytes)
+        })
+        .collect()
+}

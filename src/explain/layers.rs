@@ -1,0 +1,468 @@
+//! The layer table: the operations of a forward phase, put together as people call them.
+
+use std::collections::{HashMap, HashSet};
+
+use super::calls::{Call, Calls};
+use super::categories::Origin;
+use super::memory::Memory;
+use super::trace::{Operation, Trace};
+use super::types::{Activations, Layer, Totals};
+use crate::bytes::Bytes;
+use crate::protocol::{Made, Phase};
+
+/// Modules and functions that only bend a tensor's values.
+const ACTIVATIONS: [&str; 24] = [
+    "relu",
+    "leakyrelu",
+    "leaky_relu",
+    "prelu",
+    "gelu",
+    "quickgelu",
+    "elu",
+    "selu",
+    "celu",
+    "silu",
+    "mish",
+    "sigmoid",
+    "hardsigmoid",
+    "hard_sigmoid",
+    "hardswish",
+    "log_sigmoid",
+    "tanh",
+    "softplus",
+    "softsign",
+    "softmax",
+    "log_softmax",
+    "quiet_softmax",
+    "softmin",
+    "shrink",
+];
+/// Containers that have no function of their own.
+const CONTAINERS: [&str; 3] = ["Vec", "Array", "Tuple"];
+
+/// The model's modules by path.
+pub(super) struct Modules {
+    /// The type of each that has fields; the root's path is empty.
+    types: HashMap<String, String>,
+    /// The fields of each, in their order.
+    fields: HashMap<String, Vec<String>>,
+    /// The parameters: the tensor, and its module's path.
+    owners: HashMap<u64, String>,
+}
+
+impl Modules {
+    pub(super) fn of(trace: &Trace) -> Self {
+        let mut types = HashMap::new();
+        let mut fields: HashMap<String, Vec<String>> = HashMap::new();
+        for (path, parent_type) in &trace.modules {
+            let parent = parent(path).to_owned();
+            types.insert(parent.clone(), parent_type.clone());
+            fields.entry(parent).or_default().push(path.clone());
+        }
+        let owners = trace
+            .belongs
+            .iter()
+            .filter(|(_, belongs)| !belongs.gradient)
+            .map(|(tensor, belongs)| (*tensor, parent(&belongs.path).to_owned()))
+            .collect();
+        Self { types, fields, owners }
+    }
+
+    /// The module that a parameter belongs to.
+    pub(super) fn owner(&self, tensor: u64) -> Option<&str> {
+        self.owners.get(&tensor).map(String::as_str)
+    }
+
+    fn kind(&self, path: &str) -> Option<&str> {
+        self.types.get(path).map(String::as_str)
+    }
+
+    fn is_leaf(&self, path: &str) -> bool {
+        let fields = self.fields.get(path).map_or(&[][..], Vec::as_slice);
+        fields.iter().all(|field| !self.types.contains_key(field))
+    }
+
+    /// The module of this type nearest to `path`: itself, or what it is a part of.
+    fn around<'p>(&self, path: &'p str, kind: &str) -> Option<&'p str> {
+        let mut at = path;
+        loop {
+            if self.kind(at) == Some(kind) {
+                return Some(at);
+            }
+            if at.is_empty() {
+                return None;
+            }
+            at = parent(at);
+        }
+    }
+
+    /// The first module of this type within `path`.
+    fn within(&self, path: &str, kind: &str) -> Option<&str> {
+        let fields = self.fields.get(path)?;
+        fields.iter().find_map(|field| {
+            if self.kind(field) == Some(kind) {
+                return Some(field.as_str());
+            }
+            self.within(field, kind)
+        })
+    }
+}
+
+fn parent(path: &str) -> &str {
+    path.rsplit_once('.').map_or("", |(parent, _)| parent)
+}
+
+fn joined(parent: &str, name: &str) -> String {
+    if parent.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{parent}.{name}")
+    }
+}
+
+/// Operations that are one row of the table.
+pub(super) struct Row {
+    /// Indices into the trace's operations.
+    pub(super) operations: Vec<usize>,
+    pub(super) call: Call,
+    /// Where the parameters that it uses belong.
+    owner: Option<String>,
+    pub(super) path: String,
+    pub(super) inferred: bool,
+    kind: String,
+}
+
+impl Row {
+    /// What it makes: the last operation's first tensor.
+    fn output<'a>(&self, trace: &'a Trace) -> Option<&'a Made> {
+        let last = *self.operations.last()?;
+        trace.operations[last].outputs.first()
+    }
+
+    /// Whether an operation is part of it, too.
+    fn goes_on(
+        &self,
+        trace: &Trace,
+        modules: &Modules,
+        operation: &Operation,
+        call: &Call,
+        owner: Option<&str>,
+    ) -> bool {
+        if self.call.modules != call.modules || self.call.source != call.source {
+            return false;
+        }
+        let is_module = self.is_module(modules);
+        if !is_module && (self.call.function != call.function || self.call.site != call.site) {
+            return false;
+        }
+        match (&self.owner, owner) {
+            (Some(own), Some(owner)) => own == owner,
+            // A module's function may do something to the input before it comes to its parameters.
+            (Some(_), None) => is_module,
+            (None, _) if is_module && self.may_have_parameters(modules) => true,
+            // The same once more is a call of its own.
+            (None, None) => trace.operations[self.operations[0]].name != operation.name,
+            (None, Some(_)) => false,
+        }
+    }
+
+    /// Whether the innermost function is that of a module without modules in it, rather than one that the module called.
+    fn is_module(&self, modules: &Modules) -> bool {
+        let Some(last) = self.call.modules.last() else {
+            return false;
+        };
+        let mut of_this_type = modules.types.iter().filter(|(_, kind)| **kind == last.kind).peekable();
+        if of_this_type.peek().is_none() {
+            // It has no fields: nothing but its function tells of it.
+            return true;
+        }
+        of_this_type.all(|(path, _)| modules.is_leaf(path))
+    }
+
+    fn may_have_parameters(&self, modules: &Modules) -> bool {
+        let kind = self.call.modules.last().map(|last| last.kind.as_str());
+        modules.owners.values().any(|owner| modules.kind(owner) == kind)
+    }
+}
+
+/// Puts the forward operations of a step together; `calls` tells who asked for each.
+pub(super) fn rows(trace: &Trace, modules: &Modules, calls: &mut Calls<'_>, step: u32) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    let forward = trace
+        .operations
+        .iter()
+        .enumerate()
+        .filter(|(_, operation)| operation.at == (Some(step), Phase::Forward));
+    let mut all: Vec<(usize, Call)> = forward.map(|(index, operation)| (index, calls.of(operation))).collect();
+    // The loss is no layer. A program whose functions have no names has no modules to tell it by.
+    if all.iter().any(|(_, call)| !call.modules.is_empty()) {
+        let root = modules.kind("").map(str::to_owned);
+        let outermost = |call: &Call| call.modules.first().map(|first| first.kind.clone());
+        let is_known = all.iter().any(|(_, call)| outermost(call) == root);
+        all.retain(|(_, call)| {
+            let outermost = outermost(call);
+            outermost.is_some() && (!is_known || outermost == root)
+        });
+    }
+    for (index, call) in all {
+        let operation = &trace.operations[index];
+        // What only moves a tensor to where it is makes nothing.
+        if operation.outputs.iter().all(|made| operation.inputs.contains(&made.id)) {
+            continue;
+        }
+        let owner = operation.inputs.iter().find_map(|input| modules.owner(*input));
+        match rows.last_mut() {
+            Some(row) if row.goes_on(trace, modules, operation, &call, owner) => {
+                row.operations.push(index);
+                if row.owner.is_none() {
+                    row.owner = owner.map(str::to_owned);
+                }
+            }
+            _ => rows.push(Row {
+                operations: vec![index],
+                call,
+                owner: owner.map(str::to_owned),
+                path: String::new(),
+                inferred: false,
+                kind: String::new(),
+            }),
+        }
+    }
+    rows.retain(|row| !is_of_ones(trace, row));
+    name(&mut rows, trace, modules);
+    rows
+}
+
+/// Whether it only adds or drops sides of one: the same map, seen otherwise.
+fn is_of_ones(trace: &Trace, row: &Row) -> bool {
+    let [index] = row.operations[..] else { return false };
+    let operation = &trace.operations[index];
+    let ([input], Some(made)) = (&operation.inputs[..], operation.outputs.first()) else {
+        return false;
+    };
+    if !operation.name.ends_with("_reshape") {
+        return false;
+    }
+    let given = trace.operations[..index]
+        .iter()
+        .rev()
+        .flat_map(|operation| &operation.outputs)
+        .find(|made| made.id == *input);
+    let sides = |made: &Made| made.shape.iter().copied().filter(|side| *side != 1).collect::<Vec<_>>();
+    given.is_some_and(|given| sides(given) == sides(made))
+}
+
+/// Gives every row its path and kind.
+fn name(rows: &mut [Row], trace: &Trace, modules: &Modules) {
+    // The parameters used last, which tell where we are.
+    let mut here = String::new();
+    let mut used: HashMap<String, HashSet<String>> = HashMap::new();
+    for number in 0..rows.len() {
+        let next = rows[number..].iter().find_map(|row| row.owner.clone());
+        let row = &rows[number];
+        let last = row.call.modules.last().map(|last| last.kind.clone());
+        let (path, kind, inferred) = if let Some(owner) = &row.owner {
+            let kind = modules.kind(owner).unwrap_or("parameter").to_owned();
+            if modules.is_leaf(owner) || row.is_module(modules) {
+                here.clone_from(owner);
+                (owner.clone(), kind, false)
+            } else {
+                let function = function(row, trace);
+                (joined(owner, &function), function, true)
+            }
+        } else if let Some(kind) = last.filter(|_| row.is_module(modules)) {
+            // A module without parameters: one of those that the module around it has.
+            let around = around(row, modules, &here, next.as_deref(), 1);
+            let path = field(modules, &around, &kind, &mut used);
+            (path, kind, true)
+        } else {
+            let around = around(row, modules, &here, next.as_deref(), 0);
+            let function = function(row, trace);
+            (joined(&around, &function), function, true)
+        };
+        let row = &mut rows[number];
+        (row.path, row.kind, row.inferred) = (path, kind, inferred);
+    }
+}
+
+/// What was called: `flatten`; where that is not known, Burn's name of the operation.
+fn function(row: &Row, trace: &Trace) -> String {
+    match &row.call.function {
+        Some((name, _)) => name.clone(),
+        None => {
+            let name = &trace.operations[row.operations[0]].name;
+            let kinds = ["float_", "int_", "bool_", "q_"];
+            let bare = kinds.iter().find_map(|kind| name.strip_prefix(kind));
+            bare.unwrap_or(name).to_owned()
+        }
+    }
+}
+
+/// The module that something without parameters happens in: the one of the innermost call's type nearest to where we
+/// are. `skip`: so many of the innermost calls are its own.
+fn around(row: &Row, modules: &Modules, here: &str, next: Option<&str>, skip: usize) -> String {
+    let calls = &row.call.modules[..row.call.modules.len() - skip];
+    for call in calls.iter().rev() {
+        if CONTAINERS.contains(&call.kind.as_str()) {
+            continue;
+        }
+        let found = modules
+            .around(here, &call.kind)
+            .or_else(|| modules.around(next?, &call.kind))
+            .or_else(|| modules.within("", &call.kind));
+        if let Some(found) = found {
+            return found.to_owned();
+        }
+    }
+    String::new()
+}
+
+/// The field of a module that is likely meant by a type: the only one of that name, or the next one that was not used yet.
+fn field(modules: &Modules, around: &str, kind: &str, used: &mut HashMap<String, HashSet<String>>) -> String {
+    let word = kind.to_lowercase();
+    let fields = modules.fields.get(around).map_or(&[][..], Vec::as_slice);
+    let name = |path: &str| {
+        path.rsplit('.')
+            .next()
+            .unwrap_or_default()
+            .replace('_', "")
+            .to_lowercase()
+    };
+    let typed: Vec<&String> = fields
+        .iter()
+        .filter(|field| modules.kind(field) == Some(kind))
+        .collect();
+    let likely: Vec<&String> = if typed.is_empty() {
+        fields
+            .iter()
+            .filter(|field| modules.kind(field).is_none() && name(field).contains(&word))
+            .collect()
+    } else {
+        typed
+    };
+    let used = used.entry(joined(around, kind)).or_default();
+    let fresh = likely.iter().find(|field| !used.contains(**field));
+    let Some(field) = fresh.or_else(|| likely.last()) else {
+        return joined(around, &word);
+    };
+    used.insert((*field).clone());
+    (*field).clone()
+}
+
+/// The table, with the batch first.
+pub(super) fn table(
+    trace: &Trace,
+    rows: &[Row],
+    modules: &Modules,
+    memory: &Memory,
+    origins: &HashMap<u64, Origin<'_>>,
+    activations: Activations,
+) -> Vec<Layer> {
+    let own_memory: HashSet<u64> = memory
+        .tensors
+        .iter()
+        .filter(|tensor| tensor.shares.is_none())
+        .map(|tensor| tensor.id)
+        .collect();
+    let mut layers = inputs(trace, rows, origins);
+    let mut counted = HashSet::new();
+    for row in rows {
+        let Some(made) = row.output(trace) else { continue };
+        let is_activation = ACTIVATIONS.contains(&row.kind.to_lowercase().as_str());
+        if is_activation && activations == Activations::Fused && !layers.is_empty() {
+            continue;
+        }
+        let counts = !(is_activation && activations == Activations::InPlace);
+        let [parameters, learnable, bytes] = match &row.owner {
+            Some(owner) if counted.insert(owner.clone()) => parameters(trace, modules, owner, origins),
+            _ => [0; 3],
+        };
+        layers.push(Layer {
+            path: row.path.clone(),
+            inferred: row.inferred,
+            kind: row.kind.clone(),
+            activation: is_activation,
+            output: made.shape.clone(),
+            dtype: made.dtype.clone(),
+            parameters,
+            learnable,
+            parameter_bytes: Bytes(bytes),
+            feature_bytes: Bytes(if counts { made.bytes } else { 0 }),
+            shares_memory: !own_memory.contains(&made.id),
+            source: row.call.source.clone(),
+        });
+    }
+    layers
+}
+
+/// Parameters that belong to a module itself: how many, how many of them learnable, and bytes of all.
+fn parameters(trace: &Trace, modules: &Modules, owner: &str, origins: &HashMap<u64, Origin<'_>>) -> [u64; 3] {
+    let mut seen = HashSet::new();
+    let mut sum = [0; 3];
+    let own = trace
+        .belongs
+        .iter()
+        .filter(|(tensor, belongs)| !belongs.gradient && modules.owner(**tensor) == Some(owner));
+    for (tensor, belongs) in own {
+        let Some(origin) = origins.get(tensor) else { continue };
+        // After each step of the optimizer another tensor is the same parameter.
+        if seen.insert(&belongs.path) {
+            let count: u64 = origin.made.shape.iter().product();
+            sum[0] += count;
+            sum[1] += if belongs.learnable { count } else { 0 };
+            sum[2] += origin.made.bytes;
+        }
+    }
+    sum
+}
+
+/// What the batch consists of, as far as layers use it.
+fn inputs(trace: &Trace, rows: &[Row], origins: &HashMap<u64, Origin<'_>>) -> Vec<Layer> {
+    let mut seen = HashSet::new();
+    let used = rows
+        .iter()
+        .flat_map(|row| &row.operations)
+        .flat_map(|index| &trace.operations[*index].inputs);
+    used.filter(|tensor| seen.insert(**tensor))
+        .filter_map(|tensor| origins.get(tensor))
+        .filter(|origin| origin.operation.at.1 == Phase::Batch)
+        .map(|origin| Layer {
+            path: "input".to_owned(),
+            inferred: true,
+            kind: "input".to_owned(),
+            activation: false,
+            output: origin.made.shape.clone(),
+            dtype: origin.made.dtype.clone(),
+            parameters: 0,
+            learnable: 0,
+            parameter_bytes: Bytes(0),
+            feature_bytes: Bytes(origin.made.bytes),
+            shares_memory: false,
+            source: None,
+        })
+        .collect()
+}
+
+/// What the layers add up to.
+pub(super) fn totals(layers: &[Layer], batch_size: Option<u64>) -> Totals {
+    let sum = |of: fn(&Layer) -> u64| layers.iter().map(of).sum::<u64>();
+    let (parameters, learnable) = (sum(|layer| layer.parameters), sum(|layer| layer.learnable));
+    let parameter_bytes: Bytes = layers.iter().map(|layer| layer.parameter_bytes).sum();
+    let feature_bytes: Bytes = layers.iter().map(|layer| layer.feature_bytes).sum();
+    let input_bytes: Bytes = layers
+        .iter()
+        .filter(|layer| layer.kind == "input")
+        .map(|layer| layer.feature_bytes)
+        .sum();
+    Totals {
+        batch_size,
+        parameters,
+        learnable,
+        not_learnable: parameters - learnable,
+        parameter_bytes,
+        feature_bytes,
+        input_bytes,
+        forward_backward_bytes: Bytes((feature_bytes - input_bytes).0 * 2),
+        total_bytes: parameter_bytes + feature_bytes,
+    }
+}

@@ -1,0 +1,52 @@
+//! The table of phases: every one of every step, cold and warm.
+
+use super::types::PhaseRow;
+use crate::bytes::Bytes;
+use crate::report::{Pass, Run, Step};
+
+/// The rows of a run, and of its cold pass.
+pub(super) fn phases(run: &Run, cold: &[Step]) -> Vec<PhaseRow> {
+    let mut rows = of(run, Pass::Cold, cold);
+    rows.extend(of(run, Pass::Traced, &run.steps));
+    rows
+}
+
+fn of(run: &Run, pass: Pass, steps: &[Step]) -> Vec<PhaseRow> {
+    let is_observed = pass == Pass::Traced;
+    let (mut live, mut reserved) = (Bytes(0), Bytes(0));
+    let mut rows = Vec::new();
+    for step in steps {
+        for phase in &step.phases {
+            let is_before = matches!(phase.phase, crate::report::Phase::Context | crate::report::Phase::Model);
+            let number = (!is_before).then_some(step.step);
+            rows.push(PhaseRow {
+                pass,
+                step: number,
+                phase: phase.phase,
+                live_end: is_observed.then_some(phase.live_end),
+                live_peak: is_observed.then_some(phase.live_peak),
+                live_change: is_observed.then(|| change(live, phase.live_end)),
+                reserved_end: phase.reserved_end,
+                reserved_peak: phase.reserved_peak,
+                reserved_change: change(reserved, phase.reserved_end),
+                failed: run.oom.as_ref().is_some_and(|oom| {
+                    let same_pass = oom.pass == pass || (is_observed && oom.pass == Pass::Warm);
+                    same_pass && oom.step == number && oom.phase == Some(phase.phase)
+                }),
+            });
+            (live, reserved) = (phase.live_end, phase.reserved_end);
+        }
+    }
+    if run.error.is_some() {
+        // Where it died is where it was seen last.
+        if let Some(last) = rows.last_mut() {
+            last.failed = true;
+        }
+    }
+    rows
+}
+
+fn change(before: Bytes, after: Bytes) -> i64 {
+    let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
+    signed(after) - signed(before)
+}

@@ -1,0 +1,84 @@
+//! Burn's own backend, with every operation seen: on the user's thread, in the user's own code, before fusion.
+//!
+//! It is of use only to tell where memory goes: what a model holds is the same with it and without.
+
+mod convert;
+mod forward;
+mod looks;
+mod seen;
+
+use burn::backend::Cuda;
+use burn::tensor::backend::{Backend, BackendTypes, DTypeUsageSet, ExecutionError};
+use burn::tensor::{DType, TensorData};
+
+pub(super) use looks::look;
+pub(super) use seen::Numbered;
+
+/// What is observed.
+type Inner = Cuda;
+
+/// [`Cuda`], observed.
+#[derive(Debug, Clone, Default)]
+pub struct Observed;
+
+impl BackendTypes for Observed {
+    type Device = <Inner as BackendTypes>::Device;
+    type FloatTensorPrimitive = <Inner as BackendTypes>::FloatTensorPrimitive;
+    type FloatElem = <Inner as BackendTypes>::FloatElem;
+    type IntTensorPrimitive = <Inner as BackendTypes>::IntTensorPrimitive;
+    type IntElem = <Inner as BackendTypes>::IntElem;
+    type BoolTensorPrimitive = <Inner as BackendTypes>::BoolTensorPrimitive;
+    type BoolElem = <Inner as BackendTypes>::BoolElem;
+    type QuantizedTensorPrimitive = <Inner as BackendTypes>::QuantizedTensorPrimitive;
+}
+
+impl Backend for Observed {
+    fn ad_enabled(device: &Self::Device) -> bool {
+        Inner::ad_enabled(device)
+    }
+
+    fn memory_persistent_allocations<Output: Send, Input: Send, Func: Fn(Input) -> Output + Send>(
+        device: &Self::Device,
+        input: Input,
+        func: Func,
+    ) -> Output {
+        Inner::memory_persistent_allocations(device, input, func)
+    }
+
+    fn memory_cleanup(device: &Self::Device) {
+        Inner::memory_cleanup(device);
+    }
+
+    fn name(device: &Self::Device) -> String {
+        Inner::name(device)
+    }
+
+    fn seed(device: &Self::Device, seed: u64) {
+        Inner::seed(device, seed);
+    }
+
+    fn sync(device: &Self::Device) -> Result<(), ExecutionError> {
+        let done = Inner::sync(device);
+        look(device);
+        done
+    }
+
+    fn staging<'a, Iter>(data: Iter, device: &Self::Device)
+    where
+        Iter: Iterator<Item = &'a mut TensorData>,
+    {
+        Inner::staging(data, device);
+    }
+
+    fn supports_dtype(device: &Self::Device, dtype: DType) -> bool {
+        Inner::supports_dtype(device, dtype)
+    }
+
+    fn dtype_usage(device: &Self::Device, dtype: DType) -> DTypeUsageSet {
+        Inner::dtype_usage(device, dtype)
+    }
+
+    fn device_count(type_id: u16) -> usize {
+        Inner::device_count(type_id)
+    }
+}

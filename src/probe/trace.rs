@@ -1,0 +1,249 @@
+//! The trace: a file of what was seen, operation by operation and launch by launch, for explanations.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use super::timeline::Moment;
+use crate::protocol::{Frame, Held, Made, Symbol, Traced};
+
+/// Frames of a call that are kept at most.
+const DEEPEST: usize = 256;
+
+struct Trace {
+    file: BufWriter<File>,
+    stacks: HashMap<Vec<Frame>, u32>,
+    kernels: HashMap<String, u32>,
+    /// Addresses of which the trace does not say yet what they are.
+    unnamed: std::collections::BTreeSet<u64>,
+    named: std::collections::BTreeSet<u64>,
+}
+
+static TRACE: OnceLock<Mutex<Trace>> = OnceLock::new();
+static OPERATIONS: AtomicU64 = AtomicU64::new(0);
+static STEPS: AtomicU32 = AtomicU32::new(0);
+static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+
+/// Opens the file; nothing is traced before.
+pub(super) fn open(path: &Path) -> std::io::Result<()> {
+    let file = BufWriter::with_capacity(1 << 16, File::create(path)?);
+    let trace = Trace {
+        file,
+        stacks: HashMap::new(),
+        kernels: HashMap::new(),
+        unnamed: std::collections::BTreeSet::new(),
+        named: std::collections::BTreeSet::new(),
+    };
+    TRACE
+        .set(Mutex::new(trace))
+        .map_err(|_| std::io::Error::from(std::io::ErrorKind::AlreadyExists))
+}
+
+/// The first line.
+pub(super) fn start(alignment: u64) {
+    with(|trace| {
+        trace.write(&Traced::Start {
+            home: concat!(env!("CARGO_MANIFEST_DIR"), "/src").to_owned(),
+            alignment,
+        });
+    });
+}
+
+/// A step was completed.
+pub(super) fn step_done() {
+    STEPS.fetch_add(1, Relaxed);
+    with(|trace| trace.write(&Traced::StepDone));
+}
+
+/// Whether anything is traced.
+pub(super) fn is_on() -> bool {
+    TRACE.get().is_some()
+}
+
+fn with(act: impl FnOnce(&mut Trace)) {
+    if let Some(trace) = TRACE.get() {
+        act(&mut trace.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Trace {
+    /// A failure to write is seen by the reader as a missing end.
+    fn write(&mut self, what: &Traced) {
+        let _ = serde_json::to_writer(&mut self.file, what);
+        let _ = self.file.write_all(b"\n");
+    }
+
+    fn stack(&mut self, frames: Vec<Frame>) -> u32 {
+        if let Some(number) = self.stacks.get(&frames) {
+            return *number;
+        }
+        let number = u32::try_from(self.stacks.len()).unwrap_or(u32::MAX);
+        for frame in &frames {
+            if !self.named.contains(&frame.address) {
+                self.unnamed.insert(frame.address);
+            }
+        }
+        self.write(&Traced::Stack {
+            stack: number,
+            frames: frames.clone(),
+        });
+        self.stacks.insert(frames, number);
+        number
+    }
+}
+
+/// How many steps were completed.
+pub(super) fn steps() -> u32 {
+    STEPS.load(Relaxed)
+}
+
+/// How many operations were asked for.
+pub(super) fn operations() -> u64 {
+    OPERATIONS.load(Relaxed)
+}
+
+/// How many kernels were launched.
+pub(super) fn launches() -> u64 {
+    LAUNCHES.load(Relaxed)
+}
+
+/// The user's thread asked for an operation.
+pub(super) fn operation(name: &str, inputs: Vec<u64>, outputs: Vec<Made>) {
+    let mut frames = Vec::new();
+    backtrace::trace(|frame| {
+        frames.push(Frame {
+            address: frame.ip() as u64,
+            stack: frame.sp() as u64,
+        });
+        frames.len() < DEEPEST
+    });
+    with(|trace| {
+        let number = OPERATIONS.fetch_add(1, Relaxed) + 1;
+        let stack = trace.stack(frames);
+        trace.write(&Traced::Operation {
+            number,
+            name: name.to_owned(),
+            inputs,
+            outputs,
+            stack,
+        });
+    });
+}
+
+/// The user's thread goes on to a phase.
+pub(super) fn marked(moment: Moment) {
+    with(|trace| {
+        trace.write(&Traced::Marked {
+            step: moment.step,
+            phase: moment.phase,
+        });
+    });
+}
+
+/// The device reached a phase.
+pub(super) fn reached(moment: Moment) {
+    with(|trace| {
+        trace.write(&Traced::Reached {
+            step: moment.step,
+            phase: moment.phase,
+        });
+    });
+}
+
+/// Memory was looked at; `spike`: for an instant it was so much.
+pub(super) fn sample(live: u64, kernel: Option<&str>, spike: bool) {
+    with(|trace| {
+        let kernel = kernel.map(|name| {
+            if let Some(number) = trace.kernels.get(name) {
+                return *number;
+            }
+            let number = u32::try_from(trace.kernels.len()).unwrap_or(u32::MAX);
+            trace.kernels.insert(name.to_owned(), number);
+            trace.write(&Traced::Kernel {
+                kernel: number,
+                name: name.to_owned(),
+            });
+            number
+        });
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        trace.write(&Traced::Sample {
+            time: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
+            live,
+            kernel,
+            spike,
+        });
+    });
+}
+
+/// A kernel is launched.
+pub(super) fn launching() {
+    LAUNCHES.fetch_add(1, Relaxed);
+}
+
+/// A piece of memory was handed out.
+pub(super) fn allocated(memory: u64, bytes: u64) {
+    with(|trace| trace.write(&Traced::Allocated { memory, bytes }));
+}
+
+/// Tensors got memory, or gave it back.
+pub(super) fn look(after: u64, steps: u32, came: Vec<Held>, gone: Vec<u64>) {
+    with(|trace| {
+        trace.write(&Traced::Look {
+            after,
+            steps,
+            came,
+            gone,
+        });
+    });
+}
+
+/// A module of the model.
+pub(super) fn module(path: &[String], parent: &str) {
+    with(|trace| {
+        trace.write(&Traced::Module {
+            path: path.join("."),
+            parent: parent.to_owned(),
+        });
+    });
+}
+
+/// A parameter, or its gradient.
+pub(super) fn belongs(tensor: u64, path: &[String], learnable: bool, gradient: bool) {
+    with(|trace| {
+        trace.write(&Traced::Belongs {
+            tensor,
+            path: path.join("."),
+            learnable,
+            gradient,
+        });
+    });
+}
+
+/// The number in what a piece of memory shows of itself: `… ManagedMemoryId { value: 12 } …`.
+pub(super) fn memory_number(shown: &str) -> Option<u64> {
+    let (_, rest) = shown.split_once("ManagedMemoryId { value: ")?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Says what each address is, and that this was everything so far.
+pub(super) fn flush() {
+    with(|trace| {
+        for address in std::mem::take(&mut trace.unnamed) {
+            let mut symbols = Vec::new();
+            // The address is that of the next instruction.
+            backtrace::resolve(address.saturating_sub(1) as *mut std::ffi::c_void, |symbol| {
+                symbols.push(Symbol {
+                    function: symbol.name().map(|name| format!("{name:#}")).unwrap_or_default(),
+                    file: symbol.filename().map(|file| file.to_string_lossy().into_owned()),
+                    line: symbol.lineno(),
+                });
+            });
+            trace.write(&Traced::Address { address, symbols });
+            trace.named.insert(address);
+        }
+        let _ = trace.file.flush();
+    });
+}
