@@ -179,8 +179,7 @@ impl Runner<'_> {
         let known = self.known(&identity);
         // Each pass gets a plan of its own: a key that the plan lacks is written down where it was met.
         let (warm_plan, traced_plan) = (self.folder.join("warm-autotune"), self.folder.join("traced-autotune"));
-        let autotune = plan::write(choices, &warm_plan, known).and_then(|_| plan::write(choices, &traced_plan, known));
-        let autotune: Autotune = match autotune {
+        let autotune = match plan::write(choices, &[&warm_plan, &traced_plan], known) {
             Ok(autotune) => autotune,
             Err(error) => return Collected::first_only(Err(error)),
         };
