@@ -21,6 +21,9 @@ pub struct Report {
     pub tool: Tool,
     /// The commit that was checked out, where the workspace is a git checkout.
     pub commit: Option<String>,
+    /// Whether there were changes on top of that commit, files that git does not know among them; absent where nobody could
+    /// tell.
+    pub dirty: Option<bool>,
     /// The part of the models that was run, as `hash:1/4`.
     pub partition: Option<String>,
     /// `package/model` of every selected model, run or not.
