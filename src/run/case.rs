@@ -18,7 +18,7 @@ use crate::driver::DriverLibrary;
 use crate::gpu::Profile;
 use crate::protocol::{Action, RunJob};
 use crate::recording::{Recordings, RunIdentity};
-use crate::report::{Autotune, Pass, Run, Tuning};
+use crate::report::{Autotune, Pass, RecordingId, Run, Tuning};
 
 /// What is run.
 #[derive(Debug, Clone)]
@@ -206,6 +206,10 @@ impl Runner<'_> {
             },
             autotune,
             unplanned: unplanned.into_iter().max().unwrap_or(0),
+            recording: known.map(|known| RecordingId {
+                gpu: known.recording.gpu().to_owned(),
+                driver: known.recording.driver().to_owned(),
+            }),
             tuning: if known.is_some() {
                 Tuning::Replayed
             } else {
@@ -214,11 +218,16 @@ impl Runner<'_> {
         }
     }
 
-    /// What is known of the card. A real one needs no choices of other models: it makes its own.
+    /// What is known of the card. A real one needs no choices of other models or cards: it makes its own.
     fn known<'a>(&'a self, run: &'a RunIdentity) -> Option<Known<'a>> {
-        let recording = self.settings.recordings.for_gpu(&self.case.profile.id)?;
-        let own = recording.holds(run) || matches!(self.settings.hardware, Hardware::Virtual);
-        own.then_some(Known { recording, run })
+        let (recordings, profile) = (&self.settings.recordings, &self.case.profile);
+        let recording = match &self.settings.hardware {
+            Hardware::Virtual => recordings.for_estimate(&profile.id, profile.like.as_deref()),
+            Hardware::Real(real) => recordings
+                .for_measurement(&profile.id, &real.driver)
+                .find(|recording| recording.holds(run)),
+        };
+        recording.map(|recording| Known { recording, run })
     }
 
     fn pass(&self, pass: Pass, autotune: &Path, slot: Slot<'_>) -> std::io::Result<Left> {
