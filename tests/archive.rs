@@ -28,6 +28,7 @@ fn what_is_packed_comes_out_again() {
     );
     assert_eq!(unpacked.manifest.budgets.as_deref(), Some("budgets.yaml"));
     assert_eq!(unpacked.manifest.commit.as_deref(), Some("0123456789abcdef"));
+    assert_eq!(unpacked.manifest.dirty, Some(true));
     let built = unpacked.built();
     assert_eq!(built.len(), 1);
     assert_eq!(built[0].target.package, "small");

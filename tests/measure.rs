@@ -64,6 +64,8 @@ fn a_measurement_says_what_it_was_made_with_and_proves_it() {
         );
         assert_eq!(measurement.libcuda.version, "13.0");
         assert_eq!(measurement.tuning, Tuning::Free);
+        let cores = std::thread::available_parallelism().unwrap().get();
+        assert_eq!(measurement.cores as usize, cores);
         assert!(measurement.others.is_empty() && measurement.spread.is_none() && measurement.limit.is_none());
         // Left to themselves, Burn's threads may hold a little more or less than when they take turns.
         let known = |line: &String| line.contains("differs between the passes");
@@ -328,6 +330,71 @@ fn what_was_measured_of_a_card_goes_into_its_estimates() {
     assert_eq!(
         without.runs[0].gpu.context.as_ref().unwrap().obtained,
         Obtained::Assumed
+    );
+}
+
+#[test]
+fn a_card_of_ones_own_is_estimated_with_what_was_recorded_on_the_card_it_is_like() {
+    let card = card("l4", "");
+    let recordings = tempfile::tempdir().unwrap();
+    let folder = recordings.path().to_str().unwrap();
+    let model = ["-p", "zoo", "-m", "transformer_inference"];
+    measured(&card, &["-m", "transformer_inference", "--record", folder]);
+    let (_folder, budgets) = common::budgets("version: 1\ngpu_profiles:\n  edge: { like: l4, total: 8 GiB }\n");
+    let estimate = ["estimate", "--recordings", folder, "--budgets", &budgets, "-v", "--gpu"];
+    let (edge, _, text) = common::report(&[&estimate[..], &["edge"], &model].concat());
+    let (edge, own) = (
+        run(&edge, "transformer_inference"),
+        common::report(&[&estimate[..], &["l4"], &model].concat()).0,
+    );
+    let own = run(&own, "transformer_inference");
+    assert!(edge.autotune.recorded > 0, "{:?}", edge.autotune);
+    assert_eq!(edge.autotune, own.autotune);
+    assert_eq!((&edge.recording, edge.gpu.id.as_str()), (&own.recording, "edge"));
+    assert_eq!(edge.recording.as_ref().unwrap().gpu, "l4");
+    let context = edge.gpu.context.as_ref().unwrap();
+    assert_eq!((context.bytes, context.obtained), (Bytes(CONTEXT), Obtained::Assumed));
+    let told = "nothing was recorded on `edge`: autotune's choices are those recorded on `l4`";
+    assert!(
+        edge.assumptions.iter().any(|line| line.starts_with(told)),
+        "{:?}",
+        edge.assumptions
+    );
+    assert!(!own.assumptions.iter().any(|line| line.contains("nothing was recorded")));
+    assert!(text.contains(" recorded on l4 with driver 580.82.07, "), "{text}");
+}
+
+#[test]
+fn a_measurement_replays_what_was_recorded_with_the_driver_that_is_here() {
+    let card = card("l4", "");
+    let recordings = tempfile::tempdir().unwrap();
+    let folder = recordings.path().to_str().unwrap();
+    let model = ["-m", "transformer_inference"];
+    measured(&card, &[&model[..], &["--record", folder]].concat());
+    // The same, as a newer driver's.
+    let (here, newer) = ("580.82.07", "590.1");
+    let (from, to) = (
+        recordings.path().join("l4").join(here),
+        recordings.path().join("l4").join(newer),
+    );
+    std::fs::create_dir(&to).unwrap();
+    for file in ["report.json", "autotune.jsonl", "card.json"] {
+        let text = std::fs::read_to_string(from.join(file)).unwrap();
+        std::fs::write(
+            to.join(file),
+            text.replace(&format!("\"driver\": \"{here}\""), &format!("\"driver\": \"{newer}\"")),
+        )
+        .unwrap();
+    }
+    let driver = |run: &Run| run.recording.as_ref().unwrap().driver.clone();
+    let (replayed, _) = measured(&card, &[&model[..], &["--recordings", folder]].concat());
+    assert_eq!(driver(run(&replayed, "transformer_inference")), here);
+    let arguments = ["estimate", "-p", "zoo", "--gpu", "l4", "--recordings", folder];
+    let (estimated, ..) = common::report(&[&arguments[..], &model].concat());
+    assert_eq!(
+        driver(run(&estimated, "transformer_inference")),
+        newer,
+        "the same on every machine"
     );
 }
 

@@ -136,8 +136,18 @@ impl Drop for Sleeper {
     }
 }
 
+/// The most that the process was seen to hold.
+fn process_peak(looks: &Looks) -> Option<Bytes> {
+    looks.looks.iter().filter_map(|look| look.process).max()
+}
+
+/// The most that the card was seen to hold.
+fn device_peak(looks: &Looks) -> Option<Bytes> {
+    looks.looks.iter().map(|look| look.device).max()
+}
+
 fn is_seen(looks: &Looks) -> bool {
-    !looks.looks.is_empty() && looks.process_peak(0, END).is_some()
+    process_peak(looks).is_some()
 }
 
 #[test]
@@ -209,14 +219,14 @@ fn a_peak_includes_context_and_modules() {
         assert_eq!(looks.error, None);
         assert_eq!(looks.interval, INTERVAL);
         let outside = CONTEXT + 2 * MODULE;
-        assert_eq!(looks.process_peak(0, END), Some(Bytes(outside + 10_001)));
-        assert_eq!(looks.device_peak(0, END), Some(Bytes(outside + 10_001 + 7)));
+        assert_eq!(process_peak(&looks), Some(Bytes(outside + 10_001)));
+        assert_eq!(device_peak(&looks), Some(Bytes(outside + 10_001 + 7)));
         // What it held, in order: nothing, since it was not there, and then each value of the record.
         let mut values: Vec<Option<u64>> = looks.looks.iter().map(|look| look.process.map(|b| b.0)).collect();
         values.dedup();
         let expected = [1000, 10_001, 1000].map(|tensors| Some(outside + tensors));
         assert_eq!(values.strip_prefix(&[None]).unwrap_or_default(), expected, "{values:?}");
-        let last = looks.at(END).unwrap();
+        let last = looks.looks.last().unwrap();
         assert_eq!(last.device, Bytes(outside + 1000 + 7));
         assert!(looks.others(0, END).is_empty());
     });
@@ -258,8 +268,8 @@ fn a_process_that_ends_keeps_its_peak_and_holds_nothing() {
         a_while();
         let looks = poller.stop();
         assert_eq!(looks.error, None);
-        assert_eq!(looks.process_peak(0, END), Some(Bytes(CONTEXT + 9)));
-        let last = looks.at(END).unwrap();
+        assert_eq!(process_peak(&looks), Some(Bytes(CONTEXT + 9)));
+        let last = looks.looks.last().unwrap();
         assert_eq!((last.process, last.device), (None, Bytes(0)));
     });
 }
@@ -292,7 +302,7 @@ fn a_process_that_nvml_does_not_show_has_no_figure_and_the_card_has_one() {
             a_while();
             let looks = poller.stop();
             assert_eq!((&looks.error, is_seen(&looks)), (&None, false), "{shown}");
-            assert_eq!(looks.device_peak(0, END), held, "{shown}");
+            assert_eq!(device_peak(&looks), held, "{shown}");
             let others = looks.others(0, END);
             assert_eq!(others.first().map(|p| (p.pid, p.bytes)), other, "{shown}");
         }
@@ -314,8 +324,8 @@ fn other_processes_are_seen_come_and_go() {
         card.configure("");
         a_while();
         let looks = poller.stop();
-        assert_eq!(looks.process_peak(0, END), Some(Bytes(CONTEXT)));
-        assert_eq!(looks.device_peak(0, END), Some(Bytes(CONTEXT + 75)));
+        assert_eq!(process_peak(&looks), Some(Bytes(CONTEXT)));
+        assert_eq!(device_peak(&looks), Some(Bytes(CONTEXT + 75)));
         let other = |pid, name: Option<&str>, bytes| OtherProcess {
             pid,
             name: name.map(str::to_owned),
@@ -346,7 +356,7 @@ fn a_call_that_never_returns_keeps_nobody_waiting_and_nothing_is_lost() {
         let took = stopped.elapsed();
         assert!(took < Duration::from_secs(20), "{took:?}");
         assert_eq!(looks.error.as_deref(), Some("NVML did not answer for 5 s"));
-        assert_eq!(looks.process_peak(0, END), Some(Bytes(CONTEXT)));
+        assert_eq!(process_peak(&looks), Some(Bytes(CONTEXT)));
     });
 }
 
@@ -366,7 +376,7 @@ fn a_card_that_is_lost_ends_the_looks_and_not_those_before() {
             looks.error.as_deref(),
             Some("the card fell off the bus, or must be reset")
         );
-        assert_eq!(looks.process_peak(0, END), Some(Bytes(CONTEXT)));
+        assert_eq!(process_peak(&looks), Some(Bytes(CONTEXT)));
     });
 }
 

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use cargo_vram::bytes::Bytes;
 use cargo_vram::recording::agreement::{Disagreement, Figure, compare};
 use cargo_vram::recording::{Recordings, RunIdentity};
-use cargo_vram::report::{Mode, Run};
+use cargo_vram::report::{Mode, RecordingId, Run};
 use serde_json::{Value, json};
 
 fn recordings_folder() -> PathBuf {
@@ -131,6 +131,12 @@ fn one_byte_of_warm_reserved_is_a_disagreement_where_every_choice_was_recorded()
     assert_eq!(off(&estimate(1_000_001, 0, 0)), [(Figure::WarmReserved, 0)]);
     assert_eq!(off(&estimate(1_000_001, 1, 0)), []);
     assert_eq!(off(&estimate(1_000_001, 0, 1)), []);
+    let mut of_another_card = estimate(1_000_001, 0, 0);
+    of_another_card.recording = Some(RecordingId {
+        gpu: "h200".to_owned(),
+        driver: "580.82.07".to_owned(),
+    });
+    assert_eq!(off(&of_another_card), []);
 }
 
 #[test]

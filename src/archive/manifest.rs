@@ -50,6 +50,8 @@ pub struct Manifest {
     pub glibc: Option<Glibc>,
     /// The commit that the models were built from.
     pub commit: Option<String>,
+    /// Whether there were changes on top of that commit; absent where nobody could tell.
+    pub dirty: Option<bool>,
     /// Whether nothing of the workspace was left out.
     pub whole: bool,
     /// What the file of budgets is called in reports, where there is one.

@@ -37,6 +37,8 @@ pub struct Contents<'a> {
     pub baseline: Option<&'a Utf8Path>,
     /// The commit that the models were built from.
     pub commit: Option<&'a str>,
+    /// Whether there were changes on top of that commit.
+    pub dirty: Option<bool>,
     /// Whether nothing of the workspace was left out.
     pub whole: bool,
 }
@@ -74,6 +76,7 @@ pub fn pack(contents: &Contents<'_>, to: &Path) -> Result<Packed, ArchiveError> 
         target: facts.target.to_owned(),
         glibc: facts.needed,
         commit: contents.commit.map(str::to_owned),
+        dirty: contents.dirty,
         whole: contents.whole,
         budgets: contents.budgets.map(|path| shown(contents.root, path)),
         targets,

@@ -53,7 +53,7 @@ impl Archive {
             return Ok(exit);
         }
         let driver = source.driver()?;
-        let (commit, baseline) = (source.commit(), source.baseline());
+        let ((commit, dirty), baseline) = (source.commit(), source.baseline());
         let contents = Contents {
             root: source.root(),
             models: &models.declared,
@@ -61,6 +61,7 @@ impl Archive {
             budgets: prepared.budgets.as_ref().map(|_| prepared.budgets_path.as_path()),
             baseline: baseline.exists().then_some(baseline.as_path()),
             commit: commit.as_deref(),
+            dirty,
             whole: source.is_whole(),
         };
         let to = self.output.clone().unwrap_or_else(|| {
@@ -79,9 +80,7 @@ impl Archive {
 
 /// What is in it, and how large it is.
 fn summary(packed: &Packed, to: &Utf8PathBuf) -> String {
-    let Manifest {
-        target, glibc, commit, ..
-    } = &packed.manifest;
+    let Manifest { target, glibc, .. } = &packed.manifest;
     let mut text = String::new();
     for target in &packed.manifest.targets {
         let models: Vec<_> = target.models.iter().map(|model| model.name.as_str()).collect();
@@ -95,9 +94,19 @@ fn summary(packed: &Packed, to: &Utf8PathBuf) -> String {
         "no baseline"
     };
     let glibc = glibc.map_or_else(String::new, |glibc| format!(" with glibc {glibc} or newer"));
-    let commit = commit.as_deref().unwrap_or("unknown");
-    text += &format!("with {budgets} and {baseline}, of commit {commit}\nfor {target}{glibc}\n");
+    let commit = made_of(&packed.manifest);
+    text += &format!("with {budgets} and {baseline}, {commit}\nfor {target}{glibc}\n");
     text += &format!("{to}: {} ({} unpacked)\n", packed.bytes, packed.manifest.total());
     text += &format!("run it with `cargo-vram vram check --archive-file {to}`\n");
     text
+}
+
+/// What an archive was made of.
+pub(super) fn made_of(manifest: &Manifest) -> String {
+    let commit = manifest.commit.as_deref().unwrap_or("unknown");
+    let changes = match manifest.dirty {
+        Some(true) => ", with changes on top of it",
+        Some(false) | None => "",
+    };
+    format!("of commit {commit}{changes}")
 }

@@ -1,7 +1,7 @@
 //! The real card that models are measured on: found, shown to be one, and taken for this measurement alone.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::sync::Arc;
 
 use clap::Args;
 use miette::Diagnostic;
@@ -231,13 +231,15 @@ fn taken(
         libcuda: proven.libcuda,
         libnvrtc: proven.libnvrtc,
     };
+    let nvml = Nvml::open(libraries.libnvml.as_deref()).ok().map(Arc::new);
     let real = Real {
-        driver: driver_version(libraries.libnvml.as_deref(), all.driver_version),
+        driver: driver_version(nvml.as_deref(), all.driver_version),
         uuid: device.uuid,
         libcuda,
         libnvrtc,
         toolkit,
         libnvml: libraries.libnvml,
+        nvml,
         proof,
         limited: limit.is_some(),
         exclusive: measuring.exclusive,
@@ -269,13 +271,12 @@ fn seed() -> u64 {
 }
 
 /// As people know it, `580.82.07`; where nothing tells, the version of CUDA that it is for.
-fn driver_version(libnvml: Option<&Path>, cuda: (u32, u32)) -> String {
-    let known = Nvml::open(libnvml).ok().and_then(|nvml| nvml.driver_version());
+fn driver_version(nvml: Option<&Nvml>, cuda: (u32, u32)) -> String {
+    let known = nvml.and_then(Nvml::driver_version);
     known.unwrap_or_else(|| format!("{}.{}", cuda.0, cuda.1))
 }
 
 fn others(real: &Real) -> Option<Vec<OtherProcess>> {
-    let nvml = Nvml::open(real.libnvml.as_deref()).ok();
-    let card = nvml.as_ref().and_then(|nvml| nvml.device(&real.uuid).ok());
+    let card = real.nvml.as_ref().and_then(|nvml| nvml.device(&real.uuid).ok());
     card.and_then(|card| card.processes())
 }

@@ -71,6 +71,24 @@ pub(super) fn declared_card<'a>(prepared: &'a Prepared, running: &Running) -> Re
     Ok(prepared.profiles.get(gpu)?)
 }
 
+/// A card as it is estimated: what was measured on such a card goes before what is known of it otherwise.
+pub(super) fn estimated(profile: &Profile, recordings: &Recordings) -> Profile {
+    recorded(profile, recordings.for_estimate(&profile.id, profile.like.as_deref()))
+}
+
+/// A card as it is measured, with this driver.
+pub(super) fn measured(profile: &Profile, driver: &str, recordings: &Recordings) -> Profile {
+    recorded(profile, recordings.for_measurement(&profile.id, driver).next())
+}
+
+fn recorded(profile: &Profile, recording: Option<&Recording>) -> Profile {
+    let profile = profile.clone();
+    match recording.map(Recording::card) {
+        Some(card) => profile.measured(&card.gpu, card.context.as_ref(), card.modules.as_ref()),
+        None => profile,
+    }
+}
+
 /// The cases of the selected models on a card: one a budget, or one with the model's own inputs where there is no budget.
 pub(super) fn cases(
     prepared: &Prepared,
@@ -78,14 +96,8 @@ pub(super) fn cases(
     running: &Running,
     inputs: &BTreeMap<String, u64>,
     profile: &Profile,
-    recordings: &Recordings,
 ) -> Result<Vec<Case>, Stopped> {
     let globs = globs(running).into_diagnostic()?;
-    // What was measured on such a card goes before what is known of it otherwise.
-    let profile = match recordings.for_gpu(&profile.id).map(Recording::card) {
-        Some(card) => &profile.clone().measured(card.context.as_ref(), card.modules.as_ref()),
-        None => profile,
-    };
     let mut cases = Vec::new();
     for model in &models.selected {
         let budgets = prepared

@@ -91,8 +91,8 @@ impl Check {
         budgets.check_models(&declared, whole)?;
         let recordings = pipeline::recordings(&self.running)?;
         let declared_card = cases::declared_card(&prepared, &self.running)?;
-        let of = |card: &Profile| cases::cases(&prepared, &models, &self.running, &BTreeMap::new(), card, &recordings);
-        let mut estimated = of(declared_card)?;
+        let of = |card: &Profile| cases::cases(&prepared, &models, &self.running, &BTreeMap::new(), card);
+        let mut estimated = of(&cases::estimated(declared_card, &recordings))?;
         let mut headline = format!(
             "estimated on a virtual {} ({}), judged by {}",
             declared_card.name, declared_card.total.value, prepared.budgets_name
@@ -100,10 +100,11 @@ impl Check {
         let mut runs = Vec::new();
         if let Some(taken) = taken {
             headline = format!("{}; {headline}", taken.headline());
-            let measured = of(&taken.profile)?;
+            let measured = of(&cases::measured(&taken.profile, &taken.real.driver, &recordings))?;
             // What is measured is estimated, too: by the profile that estimates for this card use elsewhere.
             if taken.profile.id != declared_card.id {
-                estimated.extend(of(prepared.profiles.find(&taken.profile.id).unwrap_or(&taken.profile))?);
+                let card = prepared.profiles.find(&taken.profile.id).unwrap_or(&taken.profile);
+                estimated.extend(of(&cases::estimated(card, &recordings))?);
             }
             let on = pipeline::On {
                 driver: &driver,

@@ -36,15 +36,8 @@ impl Estimate {
         let folder = prepared.source.scratch(self.running.keep.as_deref())?;
         let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
         let recordings = pipeline::recordings(&self.running)?;
-        let profile = cases::declared_card(&prepared, &self.running)?;
-        let cases = cases::cases(
-            &prepared,
-            &models,
-            &self.running,
-            &self.inputs.values(),
-            profile,
-            &recordings,
-        )?;
+        let profile = cases::estimated(cases::declared_card(&prepared, &self.running)?, &recordings);
+        let cases = cases::cases(&prepared, &models, &self.running, &self.inputs.values(), &profile)?;
         let on = pipeline::On {
             driver: &prepared.source.driver()?,
             hardware: Hardware::Virtual,

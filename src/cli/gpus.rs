@@ -2,6 +2,7 @@
 
 mod detect;
 
+use camino::Utf8PathBuf;
 use clap::Args;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
@@ -31,6 +32,9 @@ pub(super) struct Gpus {
     /// Show the cards of this machine instead, as their driver reports them, for budgets.yaml
     #[arg(long, conflicts_with = "sources")]
     detect: bool,
+    /// Ask for the cards of this machine with the program in this archive: without Rust
+    #[arg(long, value_name = "FILE", requires = "detect")]
+    archive_file: Option<Utf8PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -60,7 +64,7 @@ impl Gpus {
     pub(super) fn run(&self) -> Result<Exit, Stopped> {
         let profiles = Profiles::builtin()?;
         if self.detect {
-            return detect::run(&profiles, &self.output);
+            return detect::run(&profiles, self.archive_file.as_deref(), &self.output);
         }
         let text = match self.output.message_format {
             Format::Json => pipeline::json(&profiles.iter().map(card).collect::<Vec<_>>())?,

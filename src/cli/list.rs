@@ -1,24 +1,28 @@
-//! `cargo vram list`: the declared models.
+//! `cargo vram list`: the declared models, or those of an archive.
 
 use clap::Args;
 use comfy_table::Table;
 use serde::Serialize;
 
 use super::exit::Exit;
-use super::options::{Format, Loudness, Output, Packages};
+use super::options::{Archive, Format, Loudness, Output, Packages};
+use super::source::Source;
 use super::{Stopped, pipeline, terminal};
 use crate::protocol::Task;
 use crate::report::human;
 
-/// List the models that the workspace declares
+/// List the models that the workspace declares, or those of an archive
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cargo vram list
-  cargo vram list --message-format json")]
+  cargo vram list --message-format json
+  cargo vram list --archive-file models.tar.zst    what it says is in it: none of its programs is run")]
 pub(super) struct List {
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    archive: Archive,
     #[command(flatten)]
     packages: Packages,
 }
@@ -34,11 +38,18 @@ struct Model<'a> {
 
 impl List {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
-        let prepared = pipeline::prepare(&self.packages, None, None)?;
-        let folder = prepared.source.scratch(None)?;
-        let found = pipeline::models(&prepared, &self.packages, None, loudness, folder.path())?;
-        let models: Vec<_> = found
-            .declared
+        let source = Source::open(&self.packages, self.archive.file())?;
+        let (declared, problems) = match &source {
+            Source::Archive(brought) => (brought.listed(), Vec::new()),
+            Source::Workspace(_) => {
+                let folder = source.scratch(None)?;
+                let (built, mut problems) = source.built(&self.packages, loudness)?;
+                let (declared, unlisted) = source.list(&built, folder.path())?;
+                problems.extend(unlisted);
+                (declared, problems)
+            }
+        };
+        let models: Vec<_> = declared
             .iter()
             .map(|model| Model {
                 package: &model.built.target.package,
@@ -64,7 +75,7 @@ impl List {
         };
         pipeline::put(&text, self.output.output.as_deref())?;
         let mut exit = Exit::Success;
-        for problem in &found.problems {
+        for problem in &problems {
             terminal::remark(&human::problem(problem));
             exit = exit.or(Exit::of_code(&problem.code));
         }

@@ -79,14 +79,9 @@ impl Measure {
         let taken = card::take(&self.measuring, self.limit, &driver, &prepared.profiles, loudness)?;
         let folder = prepared.source.scratch(self.running.keep.as_deref())?;
         let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
-        let cases = cases::cases(
-            &prepared,
-            &models,
-            &self.running,
-            &self.inputs.values(),
-            &taken.profile,
-            &pipeline::recordings(&self.running)?,
-        )?;
+        let known = pipeline::recordings(&self.running)?;
+        let profile = cases::measured(&taken.profile, &taken.real.driver, &known);
+        let cases = cases::cases(&prepared, &models, &self.running, &self.inputs.values(), &profile)?;
         let headline = taken.headline();
         let facts = taken.facts();
         let on = pipeline::On {

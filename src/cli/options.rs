@@ -125,7 +125,7 @@ impl Packages {
 /// Models that were built elsewhere.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Archive {
-    /// Run the models of this file, which `cargo vram archive` wrote: nothing is built, and the workspace is not looked
+    /// Take the models of this file, which `cargo vram archive` wrote: nothing is built, and the workspace is not looked
     /// at
     // `PATH` is what clap-cargo calls --manifest-path.
     #[arg(long, value_name = "FILE", conflicts_with_all = [

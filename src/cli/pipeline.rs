@@ -81,29 +81,54 @@ pub(super) fn prepare(
     budgets_file: Option<&Utf8Path>,
 ) -> Result<Prepared, Stopped> {
     let source = Source::open(packages, archive_file)?;
-    let mut profiles = Profiles::builtin()?;
-    let (budgets_path, budgets_name) = match budgets_file {
-        Some(path) => {
-            let name = path.strip_prefix(source.root()).unwrap_or(path);
-            (path.to_owned(), name.to_string())
-        }
-        None => source.budgets(),
-    };
-    let budgets = if budgets_file.is_some() || budgets_path.exists() {
-        let known: Vec<_> = profiles.ids().collect();
-        Some(Budgets::load(&budgets_path, &budgets_name, &known)?)
-    } else {
-        None
-    };
-    if let Some(budgets) = &budgets {
-        add_profiles(&mut profiles, budgets)?;
-    }
+    let Written {
+        profiles,
+        budgets,
+        path: budgets_path,
+        name: budgets_name,
+    } = written(&source, budgets_file)?;
     Ok(Prepared {
         source,
         profiles,
         budgets,
         budgets_path,
         budgets_name,
+    })
+}
+
+/// What a person wrote: the file of budgets, where there is one, and the cards with those that it adds.
+pub(super) struct Written {
+    profiles: Profiles,
+    pub(super) budgets: Option<Budgets>,
+    path: Utf8PathBuf,
+    /// The file as people are shown it.
+    pub(super) name: String,
+}
+
+/// Reads the file of budgets.
+pub(super) fn written(source: &Source, budgets_file: Option<&Utf8Path>) -> Result<Written, Stopped> {
+    let mut profiles = Profiles::builtin()?;
+    let (path, name) = match budgets_file {
+        Some(path) => {
+            let name = path.strip_prefix(source.root()).unwrap_or(path);
+            (path.to_owned(), name.to_string())
+        }
+        None => source.budgets(),
+    };
+    let budgets = if budgets_file.is_some() || path.exists() {
+        let known: Vec<_> = profiles.ids().collect();
+        Some(Budgets::load(&path, &name, &known)?)
+    } else {
+        None
+    };
+    if let Some(budgets) = &budgets {
+        add_profiles(&mut profiles, budgets)?;
+    }
+    Ok(Written {
+        profiles,
+        budgets,
+        path,
+        name,
     })
 }
 
@@ -221,6 +246,7 @@ pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudn
 
 /// Puts the report together; it is judged afterwards.
 pub(super) fn report(prepared: &Prepared, models: &Models, running: &Running, runs: Vec<Run>) -> Report {
+    let (commit, dirty) = prepared.source.commit();
     Report {
         version: REPORT_VERSION,
         tool: Tool {
@@ -228,7 +254,8 @@ pub(super) fn report(prepared: &Prepared, models: &Models, running: &Running, ru
             version: env!("CARGO_PKG_VERSION").into(),
             fingerprint: fingerprint(),
         },
-        commit: prepared.source.commit(),
+        commit,
+        dirty,
         partition: running.partition.map(|partition| partition.to_string()),
         expected: models.expected.clone(),
         status: Status::Pass,

@@ -9,8 +9,9 @@ use tempfile::TempDir;
 use super::Stopped;
 use super::options::{Loudness, Packages};
 use super::pipeline::Asked;
+use super::survey::rustc;
 use super::terminal::Progress;
-use crate::archive::{self, ArchiveError, Unpacked};
+use crate::archive::{self, ArchiveError, Manifest, Unpacked};
 use crate::driver::{self, DriverLibrary};
 use crate::report::Problem;
 use crate::run::{self, Listed};
@@ -70,19 +71,21 @@ impl Source {
         }
     }
 
+    /// The archive of that name, or the workspace that the command was run in, where there is one.
+    pub(super) fn here(archive_file: Option<&Utf8Path>) -> Result<Option<Self>, Stopped> {
+        if let Some(file) = archive_file {
+            return Ok(Some(Self::Archive(Box::new(Brought::open(file, Vec::new())?))));
+        }
+        let selection = Selection::default();
+        let workspace = Workspace::load(&selection).ok();
+        Ok(workspace.map(|workspace| Self::Workspace(Box::new(Here { selection, workspace }))))
+    }
+
     /// The workspace's folder, or the one that stands for it.
     pub(super) fn root(&self) -> &Utf8Path {
         match self {
             Self::Workspace(here) => here.workspace.root(),
             Self::Archive(brought) => &brought.root,
-        }
-    }
-
-    /// The workspace, where there is one.
-    pub(super) fn workspace(&self) -> Option<&Workspace> {
-        match self {
-            Self::Workspace(here) => Some(&here.workspace),
-            Self::Archive(_) => None,
         }
     }
 
@@ -94,11 +97,21 @@ impl Source {
         }
     }
 
-    /// The commit that the models are built from.
-    pub(super) fn commit(&self) -> Option<String> {
+    /// The commit that the models are built from, and whether anything was changed on top of it.
+    pub(super) fn commit(&self) -> (Option<String>, Option<bool>) {
         match self {
-            Self::Workspace(here) => commit(here.workspace.root()),
-            Self::Archive(brought) => brought.unpacked.manifest.commit.clone(),
+            Self::Workspace(here) => {
+                let root = here.workspace.root();
+                let commit = git(root, &["rev-parse", "HEAD"]).map(|text| text.trim().to_owned());
+                let changes = commit
+                    .as_ref()
+                    .and_then(|_| git(root, &["--no-optional-locks", "status", "--porcelain"]));
+                (commit, changes.map(|changes| !changes.is_empty()))
+            }
+            Self::Archive(brought) => {
+                let manifest = &brought.unpacked.manifest;
+                (manifest.commit.clone(), manifest.dirty)
+            }
         }
     }
 
@@ -148,12 +161,11 @@ impl Source {
     pub(super) fn driver(&self) -> Result<DriverLibrary, Stopped> {
         match self {
             Self::Workspace(here) => {
-                let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
                 let target = here.selection.target.as_deref();
                 let folder = here.workspace.target_directory().as_std_path();
-                Ok(driver::build(Path::new(&rustc), target, folder)?)
+                Ok(driver::build(&rustc(), target, folder)?)
             }
-            Self::Archive(brought) => Ok(brought.unpacked.driver.clone()),
+            Self::Archive(brought) => Ok(brought.driver().clone()),
         }
     }
 
@@ -176,6 +188,10 @@ impl Source {
 }
 
 impl Here {
+    pub(super) fn workspace(&self) -> &Workspace {
+        &self.workspace
+    }
+
     fn build(&self, packages: &Packages, loudness: Loudness) -> Result<(Vec<Built>, Vec<Problem>), Stopped> {
         let (targets, mut problems) = workspace::declared_targets(&self.workspace);
         if targets.is_empty() && problems.is_empty() {
@@ -227,6 +243,35 @@ impl Brought {
         Ok(brought)
     }
 
+    pub(super) fn driver(&self) -> &DriverLibrary {
+        &self.unpacked.driver
+    }
+
+    pub(super) fn manifest(&self) -> &Manifest {
+        &self.unpacked.manifest
+    }
+
+    pub(super) fn file(&self) -> &Utf8Path {
+        &self.file
+    }
+
+    /// The models of the named packages, as the archive says: no program is asked.
+    pub(super) fn listed(&self) -> Vec<Listed> {
+        let targets = self.unpacked.built().into_iter().zip(&self.unpacked.manifest.targets);
+        let meant = |package: &String| self.packages.is_empty() || self.packages.contains(package);
+        targets
+            .filter(|(_, target)| meant(&target.package))
+            .flat_map(|(built, target)| {
+                let listed = |model: &archive::Model| Listed {
+                    name: model.name.clone(),
+                    task: model.task,
+                    built: built.clone(),
+                };
+                target.models.iter().map(listed).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
     /// The targets of the named packages; all, where none is named.
     fn built(&self) -> Result<Vec<Built>, ArchiveError> {
         let mut built = self.unpacked.built();
@@ -271,12 +316,14 @@ fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> Asked + use<> {
     move |source| Asked::File { path, source }
 }
 
-fn commit(root: &Utf8Path) -> Option<String> {
+fn git(folder: &Utf8Path, arguments: &[&str]) -> Option<String> {
     let output = std::process::Command::new("git")
-        .args(["rev-parse", "HEAD"])
-        .current_dir(root)
+        .args(arguments)
+        .current_dir(folder)
         .output()
         .ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| text.trim().to_owned())
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }

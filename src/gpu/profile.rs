@@ -43,6 +43,9 @@ pub struct Profile {
     pub id: String,
     /// As the driver names it: `NVIDIA L4`.
     pub name: String,
+    /// The card that a user's card was said to be like, where kernels for the one are kernels for the other: what autotune chose
+    /// on that one serves where nothing is known of this one.
+    pub like: Option<String>,
     /// What the driver calls other boards of the same configuration.
     pub also_named: Vec<String>,
     /// Total memory, as `cuDeviceTotalMem` returns it.
@@ -71,19 +74,27 @@ impl Profile {
             .saturating_sub(self.modules.value)
     }
 
-    /// The same card with what was measured on one like it.
+    /// The same card with what was measured on the card `on`. Where that is another one, it is assumed here, and goes before
+    /// nothing but other assumptions.
     #[must_use]
-    pub fn measured(mut self, context: Option<&Outside>, modules: Option<&Outside>) -> Self {
-        let sourced = |outside: &Outside| Sourced {
-            value: outside.bytes,
-            provenance: Provenance::Measured(outside.source.clone()),
+    pub fn measured(mut self, on: &str, context: Option<&Outside>, modules: Option<&Outside>) -> Self {
+        let here = on == self.id;
+        let take = |known: &mut Sourced<Bytes>, outside: Option<&Outside>| {
+            let Some(outside) = outside.filter(|_| here || known.provenance.is_assumed()) else {
+                return;
+            };
+            let provenance = if here {
+                Provenance::Measured(outside.source.clone())
+            } else {
+                Provenance::Assumed(format!("as on `{on}` (measured: {})", outside.source))
+            };
+            *known = Sourced {
+                value: outside.bytes,
+                provenance,
+            };
         };
-        if let Some(context) = context {
-            self.context = sourced(context);
-        }
-        if let Some(modules) = modules {
-            self.modules = sourced(modules);
-        }
+        take(&mut self.context, context);
+        take(&mut self.modules, modules);
         self
     }
 

@@ -88,6 +88,7 @@ impl Profiles {
                 modules: profiles.modules.clone(),
                 id,
                 name: card.name,
+                like: None,
                 also_named: card.also_named,
                 total: card.total,
                 compute_capability: card.compute_capability,
@@ -169,6 +170,8 @@ impl Profiles {
         let profile = Profile {
             id: id.to_owned(),
             name: overrides.name.unwrap_or_else(|| like.name.clone()),
+            // What was tuned for another architecture is tuned for other kernels.
+            like: Some(like.id.clone()).filter(|_| compute_capability == like.compute_capability),
             // A measured card is looked up by name, and a name belongs to the card that is sold under it.
             also_named: Vec::new(),
             total: stated_or_inherited(overrides.total, &like.total, &like.id),

@@ -99,13 +99,12 @@ pub fn compare(measured: &Run, estimated: &Run) -> Vec<Disagreement> {
         (false, false) => {}
         (measured, estimated) => return vec![Disagreement::OutOfMemory { measured, estimated }],
     }
-    let all_recorded = estimated.autotune.nearest == 0 && estimated.autotune.assumed == 0;
     let (live, warm, cold) = (
         |run: &Run| run.peaks.warm.live,
         |run: &Run| run.peaks.warm.reserved,
         |run: &Run| run.peaks.cold.reserved,
     );
-    let warm_percent = if all_recorded { 0 } else { WARM_PERCENT };
+    let warm_percent = if estimated.is_tuned_here() { 0 } else { WARM_PERCENT };
     [
         figure(Figure::WarmLive, 0, live(measured), live(estimated)),
         figure(Figure::WarmReserved, warm_percent, warm(measured), warm(estimated)),

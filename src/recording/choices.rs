@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"version":1}
-//! {"run":{"burn":…,"commit":…,"fingerprint":…,"keys":64,"run":{"inputs":{…},"model":…,"package":…},"tool":…}}
+//! {"run":{"burn":…,"commit":…,"dirty":…,"fingerprint":…,"keys":64,"run":{"inputs":{…},"model":…,"package":…},"tool":…}}
 //! {"key":{"candidates":8,"checksum":…,"fastest":2,"key":{…},"module":…,"run":{…}}}
 //! {"outcome":{"Ok":{"computation":{…},"index":2,"name":…}}}
 //! ```
@@ -38,6 +38,8 @@ pub struct RunFacts {
     pub fingerprint: String,
     /// The commit that was measured.
     pub commit: Option<String>,
+    /// Whether there were changes on top of it.
+    pub dirty: Option<bool>,
     /// How many keys it tuned.
     pub keys: usize,
 }

@@ -120,6 +120,7 @@ fn read_choices(report: &Report, folders: &[(RunIdentity, PathBuf)]) -> Result<C
             tool: report.tool.version.clone(),
             fingerprint: report.tool.fingerprint.clone(),
             commit: report.commit.clone(),
+            dirty: report.dirty,
             keys: tuned.len(),
         };
         let entries = tuned.into_iter();

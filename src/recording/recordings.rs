@@ -78,6 +78,19 @@ impl Recordings {
             .find(|recording| (recording.gpu(), recording.driver()) == (gpu, driver))
     }
 
+    /// The recording that an estimate for a card replays: the card's own or, where there is none, that of the card which it
+    /// was said to be like.
+    #[must_use]
+    pub fn for_estimate(&self, gpu: &str, like: Option<&str>) -> Option<&Recording> {
+        self.for_gpu(gpu).or_else(|| self.for_gpu(like?))
+    }
+
+    /// The recordings of a card that is measured, in the order in which they serve: that of the driver which is here, then
+    /// that of the newest.
+    pub fn for_measurement(&self, gpu: &str, driver: &str) -> impl Iterator<Item = &Recording> {
+        self.for_driver(gpu, driver).into_iter().chain(self.for_gpu(gpu))
+    }
+
     /// All of them, by card, and by driver from old to new.
     pub fn iter(&self) -> impl Iterator<Item = &Recording> {
         self.all.iter()

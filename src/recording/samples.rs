@@ -91,7 +91,7 @@ pub(crate) fn measured(model: &str, batch_size: u64) -> Run {
         "measurement": {
             "uuid": "GPU-0", "libcuda": {"path": "/lib/libcuda.so.580.82.07", "version": "13.0"},
             "libnvrtc": {"path": "/lib/libnvrtc.so.13", "version": "13.0"},
-            "proof": {"seed": 1, "expected": 2, "computed": 2}, "process": null, "idle": null, "others": [],
+            "cores": 16, "proof": {"seed": 1, "expected": 2, "computed": 2}, "process": null, "idle": null, "others": [],
             "limit": null, "tuning": "free", "spread": null,
         },
         "streams": 1, "device_reads": 0, "assumptions": [], "error": null, "seconds": 1.5,

@@ -233,6 +233,30 @@ fn of_several_drivers_the_newest_serves_by_number_and_each_can_be_asked_for() {
 }
 
 #[test]
+fn a_card_without_a_recording_is_served_by_that_of_the_card_it_is_like() {
+    let (dir, _folder) = recorded(&[measured("resnet18", 32)]);
+    let recordings = Recordings::load(dir.path()).unwrap();
+    let gpu = |id, like| recordings.for_estimate(id, like).map(Recording::gpu);
+    assert_eq!(gpu("edge", Some("l4")), Some("l4"));
+    assert_eq!(gpu("edge", Some("h200")), None);
+    assert_eq!(gpu("edge", None), None);
+    assert_eq!(gpu("l4", Some("h200")), Some("l4"), "its own goes first");
+}
+
+#[test]
+fn what_is_measured_is_served_by_the_recording_of_the_driver_that_is_here() {
+    let dir = tempfile::tempdir().unwrap();
+    for driver in ["535.1", "580.82.07"] {
+        record_runs(dir.path(), driver, &[measured("resnet18", 32)]).unwrap();
+    }
+    let recordings = Recordings::load(dir.path()).unwrap();
+    let first = |driver| recordings.for_measurement("l4", driver).next().unwrap().driver();
+    assert_eq!(first("535.1"), "535.1");
+    assert_eq!(first("550.1"), "580.82.07", "of another driver, the newest");
+    assert!(recordings.for_measurement("h200", "535.1").next().is_none());
+}
+
+#[test]
 fn a_users_recording_of_a_card_goes_before_all_others_of_it() {
     let (own, others) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     record_runs(own.path(), "535.1", &[measured("resnet18", 32)]).unwrap();
@@ -300,7 +324,12 @@ fn a_damaged_file_is_an_error_with_its_line() {
         kept.map(|(_, line)| format!("{line}\n")).collect()
     };
     type Change<'a> = &'a dyn Fn(&str) -> String;
-    let cases: [(&str, Change<'_>, &str); 14] = [
+    let cases: [(&str, Change<'_>, &str); 15] = [
+        (
+            "report.json",
+            &|text| text.replace("\"cores\": 16,", ""),
+            "missing field `cores`",
+        ),
         (
             "autotune.jsonl",
             &replace("{\"version\":1}", "{\"version\":2}"),

@@ -39,6 +39,7 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
         steps: Vec::new(),
         oom: None,
         autotune: Autotune::default(),
+        recording: None,
         measurement: None,
         streams: 1,
         device_reads: 0,
@@ -60,6 +61,7 @@ pub(crate) fn measured(run: Run) -> Run {
             uuid: "GPU-1".to_owned(),
             libcuda: library.clone(),
             libnvrtc: library,
+            cores: 16,
             proof: Proof {
                 seed: 1,
                 expected: 2,

@@ -21,6 +21,9 @@ pub struct Report {
     pub tool: Tool,
     /// The commit that was checked out, where the workspace is a git checkout.
     pub commit: Option<String>,
+    /// Whether there were changes on top of that commit, files that git does not know among them; absent where nobody could
+    /// tell.
+    pub dirty: Option<bool>,
     /// The part of the models that was run, as `hash:1/4`.
     pub partition: Option<String>,
     /// `package/model` of every selected model, run or not.
@@ -130,6 +133,9 @@ pub struct Run {
     pub oom: Option<Oom>,
     /// How many of the plan's choices rest on what.
     pub autotune: Autotune,
+    /// The recording that the plan replays, as far as it has the keys; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recording: Option<RecordingId>,
     /// How it was measured; absent in an estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measurement: Option<Measurement>,
@@ -143,6 +149,24 @@ pub struct Run {
     pub error: Option<RunError>,
     /// Wall-clock seconds, all passes together: the one figure that differs between two runs.
     pub seconds: f64,
+}
+
+impl Run {
+    /// Whether every choice of autotune was made on a card of this very kind.
+    #[must_use]
+    pub fn is_tuned_here(&self) -> bool {
+        let elsewhere = self.recording.as_ref().filter(|recording| recording.gpu != self.gpu.id);
+        self.autotune.nearest == 0 && self.autotune.assumed == 0 && elsewhere.is_none()
+    }
+}
+
+/// Which recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RecordingId {
+    /// The card that was measured. Not the run's own where that is declared to be like it and has no recording.
+    pub gpu: String,
+    /// The version of its driver.
+    pub driver: String,
 }
 
 /// The card a run was made for.
@@ -198,6 +222,9 @@ pub struct Measurement {
     pub libcuda: Library,
     /// The compiler of its kernels.
     pub libnvrtc: Library,
+    /// How many of the host's cores the model's process could use: which parameters win the race for Burn's persistent pool
+    /// may depend on it.
+    pub cores: u32,
     /// What a kernel computed on the card, to show that there is one.
     pub proof: Proof,
     /// Where `process` is from; absent where it could not be read at all.
@@ -394,9 +421,9 @@ pub struct Oom {
 /// How many choices of the plan rest on what.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Autotune {
-    /// Recorded on this card.
+    /// Recorded on this card, or on the one that the run's `recording` names.
     pub recorded: u32,
-    /// Taken from the nearest key recorded on this card.
+    /// Taken from the nearest key recorded there.
     pub nearest: u32,
     /// Taken from the documented order.
     pub assumed: u32,

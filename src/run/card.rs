@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bytes::Bytes;
@@ -37,6 +38,8 @@ pub struct Real {
     pub toolkit: PathBuf,
     /// The library that tells what processes hold; where there is none, `process` is not measured.
     pub libnvml: Option<PathBuf>,
+    /// That library, ready before a process begins: making it so can take longer than making a context.
+    pub nvml: Option<Arc<Nvml>>,
     /// The version of the driver, as people know it.
     pub driver: String,
     /// What a kernel computed on it.
@@ -69,18 +72,12 @@ pub(super) struct Watch<'a> {
     real: &'a Real,
     before: Before,
     poller: Option<Poller>,
-    /// Held so that NVML is ready when the process begins: making it so can take longer than making a context.
-    _nvml: Option<Nvml>,
 }
 
 impl<'a> Watch<'a> {
     /// Looks at what the card holds now.
     pub(super) fn new(real: &'a Real) -> Self {
-        let nvml = real
-            .libnvml
-            .as_deref()
-            .and_then(|library| Nvml::open(Some(library)).ok());
-        let card = nvml.as_ref().and_then(|nvml| nvml.device(&real.uuid).ok());
+        let card = real.nvml.as_ref().and_then(|nvml| nvml.device(&real.uuid).ok());
         let before = Before {
             idle: card
                 .as_ref()
@@ -92,7 +89,6 @@ impl<'a> Watch<'a> {
             real,
             before,
             poller: None,
-            _nvml: nvml,
         }
     }
 

@@ -19,7 +19,7 @@ use crate::driver::DriverLibrary;
 use crate::gpu::Profile;
 use crate::protocol::{Action, RunJob};
 use crate::recording::{Recordings, RunIdentity};
-use crate::report::{Autotune, Pass, Run, Step, Tuning};
+use crate::report::{Autotune, Pass, RecordingId, Run, Step, Tuning};
 
 /// What is run.
 #[derive(Debug, Clone)]
@@ -216,8 +216,7 @@ impl Runner<'_> {
         let known = self.known(&identity);
         // Each pass gets a plan of its own: a key that the plan lacks is written down where it was met.
         let (warm_plan, traced_plan) = (self.folder.join("warm-autotune"), self.folder.join("traced-autotune"));
-        let autotune = plan::write(choices, &warm_plan, known).and_then(|_| plan::write(choices, &traced_plan, known));
-        let autotune: Autotune = match autotune {
+        let autotune = match plan::write(choices, &[&warm_plan, &traced_plan], known) {
             Ok(autotune) => autotune,
             Err(error) => return Collected::first_only(Err(error)),
         };
@@ -244,6 +243,10 @@ impl Runner<'_> {
             },
             autotune,
             unplanned: unplanned.into_iter().max().unwrap_or(0),
+            recording: known.map(|known| RecordingId {
+                gpu: known.recording.gpu().to_owned(),
+                driver: known.recording.driver().to_owned(),
+            }),
             tuning: if known.is_some() {
                 Tuning::Replayed
             } else {
@@ -252,11 +255,16 @@ impl Runner<'_> {
         }
     }
 
-    /// What is known of the card. A real one needs no choices of other models: it makes its own.
+    /// What is known of the card. A real one needs no choices of other models or cards: it makes its own.
     fn known<'a>(&'a self, run: &'a RunIdentity) -> Option<Known<'a>> {
-        let recording = self.settings.recordings.for_gpu(&self.case.profile.id)?;
-        let own = recording.holds(run) || matches!(self.settings.hardware, Hardware::Virtual);
-        own.then_some(Known { recording, run })
+        let (recordings, profile) = (&self.settings.recordings, &self.case.profile);
+        let recording = match &self.settings.hardware {
+            Hardware::Virtual => recordings.for_estimate(&profile.id, profile.like.as_deref()),
+            Hardware::Real(real) => recordings
+                .for_measurement(&profile.id, &real.driver)
+                .find(|recording| recording.holds(run)),
+        };
+        recording.map(|recording| Known { recording, run })
     }
 
     fn pass(&self, pass: Pass, autotune: &Path, slot: Slot<'_>) -> std::io::Result<Left> {

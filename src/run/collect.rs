@@ -15,7 +15,8 @@ use crate::bytes::Bytes;
 use crate::protocol::{Event, Phase};
 use crate::report::words::pass_name;
 use crate::report::{
-    Autotune, Gpu, Measurement, Mode, Oom, Parameters, Pass, Peak, Peaks, PhasePeaks, Run, RunError, Step, Tuning,
+    Autotune, Gpu, Measurement, Mode, Oom, Parameters, Pass, Peak, Peaks, PhasePeaks, RecordingId, Run, RunError, Step,
+    Tuning,
 };
 
 /// What the passes of a case left behind; absent where a pass was not tried.
@@ -31,6 +32,8 @@ pub(super) struct Passes {
 pub(super) struct Collected {
     pub(super) passes: Passes,
     pub(super) autotune: Autotune,
+    /// What the plan replays.
+    pub(super) recording: Option<RecordingId>,
     /// Choices that the warm or the traced pass had to make because the plan lacked them.
     pub(super) unplanned: usize,
     /// Where the plan of a measurement is from.
@@ -45,6 +48,7 @@ impl Collected {
                 ..Passes::default()
             },
             autotune: Autotune::default(),
+            recording: None,
             unplanned: 0,
             tuning: Tuning::Free,
         }
@@ -187,16 +191,10 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
         steps,
         oom,
         autotune: collected.autotune,
+        recording: collected.recording.clone(),
         streams: traced.and_then(done).map_or(0, |done| done.streams),
         device_reads: some_pass.map_or(0, device_reads),
-        assumptions: assumptions(
-            case,
-            hardware,
-            collected.unplanned,
-            cold,
-            whole(Pass::Warm),
-            whole(Pass::Traced),
-        ),
+        assumptions: assumptions(case, hardware, collected, cold, whole(Pass::Warm), whole(Pass::Traced)),
         error,
         seconds: (took.as_secs_f64() * 1000.0).round() / 1000.0,
     }
@@ -349,7 +347,7 @@ pub(super) fn reserved_steps(events: &[Event], record: &Record) -> Vec<Step> {
 fn assumptions(
     case: &Case,
     hardware: &Hardware,
-    unplanned: usize,
+    collected: &Collected,
     cold: Option<&Left>,
     warm: Option<&Left>,
     traced: Option<&Left>,
@@ -358,9 +356,20 @@ fn assumptions(
         Hardware::Virtual => case.profile.assumptions(),
         Hardware::Real(_) => Vec::new(),
     };
-    if unplanned > 0 {
+    if let Some(recording) = collected
+        .recording
+        .as_ref()
+        .filter(|recording| recording.gpu != case.profile.id)
+    {
         list.push(format!(
-            "the cold pass ended before all autotune choices were made: {unplanned} were made in the later passes, whose figures include that"
+            "nothing was recorded on `{}`: autotune's choices are those recorded on `{}`, which it is said to be like, with driver {}",
+            case.profile.id, recording.gpu, recording.driver,
+        ));
+    }
+    if collected.unplanned > 0 {
+        list.push(format!(
+            "the cold pass ended before all autotune choices were made: {} were made in the later passes, whose figures include that",
+            collected.unplanned
         ));
     }
     if traced.or(cold).is_some_and(is_free_form) {

@@ -162,6 +162,7 @@ pub(super) fn measurement(real: &Real, limit: Option<Bytes>, tuning: Tuning, pas
         uuid: real.uuid.clone(),
         libcuda: library(|left| &left.record.libcuda, &real.libcuda),
         libnvrtc: library(|left| &left.record.libnvrtc, &real.libnvrtc),
+        cores: std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
         proof: real.proof.clone(),
         process: passes.iter().find_map(|left| Seen::of(left)).map(|seen| seen.source()),
         idle: passes.first().and_then(|left| left.before.idle),

@@ -89,6 +89,16 @@ impl Workspace {
         self.whole
     }
 
+    /// The features of a version of a package, as the whole workspace is built.
+    #[must_use]
+    pub fn features(&self, name: &str, version: &str) -> Option<Vec<String>> {
+        let is_it = |package: &&Package| package.name.as_str() == name && package.version.to_string() == version;
+        let package = self.metadata.packages.iter().find(is_it)?;
+        let resolve = self.metadata.resolve.as_ref()?;
+        let node = resolve.nodes.iter().find(|node| node.id == package.id)?;
+        Some(node.features.iter().map(ToString::to_string).collect())
+    }
+
     /// Every version of `name` that a package is built with, its development dependencies included; not those that
     /// only the dependency `without` brings.
     #[must_use]

@@ -115,6 +115,17 @@ impl Small {
         small
     }
 
+    /// With a driver that is one.
+    pub(crate) fn with_driver(self, driver: &DriverLibrary) -> Self {
+        for (file, name) in [
+            (&driver.library, "libcargo_vram_driver.so"),
+            (&driver.survey, "vram-survey"),
+        ] {
+            std::fs::copy(file, self.path("lib").join(name)).unwrap();
+        }
+        self
+    }
+
     pub(crate) fn path(&self, name: &str) -> Utf8PathBuf {
         Utf8Path::from_path(self.folder.path()).unwrap().join(name)
     }
@@ -157,6 +168,7 @@ impl Small {
             budgets: Some(&budgets),
             baseline: Some(&baseline),
             commit: Some("0123456789abcdef"),
+            dirty: Some(true),
             whole: true,
         };
         pack(&contents, to)

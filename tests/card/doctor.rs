@@ -2,6 +2,8 @@
 
 use std::process::Output;
 
+use serde_json::Value;
+
 use crate::common;
 use crate::common::card::{self, CardFolder, builtin, card_folder};
 use crate::faults::fake;
@@ -140,6 +142,63 @@ fn without_a_card_nothing_of_it_can_fail() {
     );
     assert!(
         said.contains("not needed to estimate") && !said.contains("fail  "),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_doctor_tells_programs_each_check_by_its_name() {
+    let card = card_folder(&(builtin("l4") + "nvml_processes=refused\n"));
+    let output = on(&card, &["doctor", "-p", "zoo", "--message-format", "json"]);
+    assert_exit(&output, 0);
+    let checks: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = checks.as_array().unwrap();
+    let names: Vec<_> = checks.iter().map(|check| check["name"].as_str().unwrap()).collect();
+    let expected = [
+        "host",
+        "rustc",
+        "cargo",
+        "virtual-driver",
+        "device-node",
+        "cuda-driver",
+        "nvrtc",
+        "cuda-headers",
+        "gpu",
+        "kernel",
+        "nvml",
+        "free-memory",
+        "workspace",
+        "budgets",
+        "models",
+        "autotune",
+        "disk",
+    ];
+    assert_eq!(names, expected);
+    for check in checks {
+        assert!(!check["what"].as_str().unwrap().is_empty(), "{check}");
+        // Whatever is not right has something to do about it.
+        assert_eq!(check["status"] == "pass", check["fix"].is_null(), "{check}");
+    }
+    let nvml = &checks[10];
+    assert_eq!(nvml["status"], "warn", "{nvml}");
+    assert!(
+        nvml["fix"].as_str().unwrap().contains("let nobody else use the card"),
+        "{nvml}"
+    );
+}
+
+#[test]
+fn a_quiet_doctor_names_only_what_is_wrong() {
+    let card = card_folder(&builtin("l4"));
+    let output = on(&card, &["doctor", "-p", "zoo", "-q"]);
+    assert_exit(&output, 0);
+    assert_eq!(said(&output), "");
+    card.configure(&(builtin("l4") + "nvml_processes=refused\n"));
+    let output = on(&card, &["doctor", "-p", "zoo", "-q"]);
+    assert_exit(&output, 0);
+    let said = said(&output);
+    assert!(
+        said.starts_with("warn  NVML: ") && said.contains("      help: ") && said.lines().count() == 2,
         "{said}"
     );
 }

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use cargo_vram::gpu::{Libraries, Survey, SurveyError, survey_within};
 
-use crate::common::{self, card};
-use crate::{assert_exit, library, said};
+use crate::common;
+use crate::common::card::{self, builtin, card_folder};
+use crate::{assert_exit, library, on, said};
 
 /// Longer than any driver takes that answers.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -43,6 +44,65 @@ use std::ffi::{c_char, c_int, c_uint};
     if cfg!(newer) && matches!(which, 13 | 36) { 1 } else { 0 }
 }
 "#;
+
+/// A compiler that compiles nothing, and says what it was given: its options, and the beginning of the source.
+const FAKE_COMPILER: &str = r#"
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::sync::Mutex;
+static SAID: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+#[unsafe(no_mangle)] extern "C" fn nvrtcVersion(major: &mut c_int, minor: &mut c_int) -> c_uint { (*major, *minor) = (13, 0); 0 }
+#[unsafe(no_mangle)] unsafe extern "C" fn nvrtcCreateProgram(
+    _: usize, source: *const c_char, _: usize, _: c_int, _: usize, _: usize,
+) -> c_uint {
+    let source = unsafe { CStr::from_ptr(source) }.to_bytes();
+    let kernel = source.windows(6).position(|part| part == b"extern").unwrap();
+    *SAID.lock().unwrap() = source[..kernel].to_vec();
+    0
+}
+#[unsafe(no_mangle)] unsafe extern "C" fn nvrtcCompileProgram(_: usize, count: c_int, options: *const *const c_char) -> c_uint {
+    for at in 0..count as usize {
+        let option = unsafe { CStr::from_ptr(*options.add(at)) }.to_bytes();
+        SAID.lock().unwrap().extend([b"|", option].concat());
+    }
+    6
+}
+#[unsafe(no_mangle)] extern "C" fn nvrtcGetProgramLogSize(_: usize, size: &mut usize) -> c_uint { *size = SAID.lock().unwrap().len() + 1; 0 }
+#[unsafe(no_mangle)] unsafe extern "C" fn nvrtcGetProgramLog(_: usize, log: *mut u8) -> c_uint {
+    let said = SAID.lock().unwrap();
+    unsafe { std::ptr::copy_nonoverlapping(said.as_ptr(), log, said.len()) };
+    0
+}
+"#;
+
+#[test]
+fn the_proof_is_compiled_as_burns_own_kernels_are() {
+    for (id, architecture) in [("h200", "sm_90a"), ("l4", "sm_89")] {
+        let card = card_folder(&builtin(id));
+        let source = card.path.join("compiler.rs");
+        std::fs::write(&source, FAKE_COMPILER).unwrap();
+        for name in ["libnvrtc.so", "libnvrtc.so.13"] {
+            std::fs::remove_file(card.path.join(name)).unwrap();
+            card::compile(&source, &card.path.join(name), &[]);
+        }
+        let include = card.toolkit().join("include");
+        std::fs::create_dir(include.join("cccl")).unwrap();
+        let output = on(&card, &["doctor", "-p", "zoo"]);
+        assert_exit(&output, 101);
+        let said = said(&output);
+        let include = include.display();
+        let given = format!(
+            "#include <cuda_fp16.h>\n      |--gpu-architecture={architecture}|--include-path={include}|-lineinfo|--include-path={include}/cccl"
+        );
+        assert!(
+            said.contains("#include <cuda_runtime.h>") && said.contains(&given),
+            "{given}\n{said}"
+        );
+        assert!(
+            said.contains("CUDA's headers, which Burn's kernels include too"),
+            "{said}"
+        );
+    }
+}
 
 /// A folder with such a driver as its only library.
 pub(crate) fn fake(fault: &str) -> tempfile::TempDir {

@@ -3,6 +3,9 @@
 #![cfg(all(feature = "cli", target_os = "linux"))]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod archive;
+#[path = "../archive_support/mod.rs"]
+mod archive_support;
 #[path = "../common/mod.rs"]
 mod common;
 mod doctor;

@@ -99,8 +99,7 @@ impl Judge<'_> {
             None => format!("{difference} apart"),
         };
         // With other choices of autotune the two hold different workspaces: that is no mistake of either.
-        let chosen = estimate.autotune.assumed + estimate.autotune.nearest == 0;
-        let (status, only) = if status == Status::Fail && metric == Metric::Reserved && !chosen {
+        let (status, only) = if status == Status::Fail && metric == Metric::Reserved && !estimate.is_tuned_here() {
             (
                 Status::Warn,
                 "; only a warning, until autotune's choices are recorded on this card",
@@ -140,6 +139,11 @@ impl Judge<'_> {
                 "; the estimate rests on {} of {all} choices of autotune",
                 choices.join(" and ")
             );
+        }
+        if let Some(recording) = &estimate.recording
+            && recording.gpu != estimate.gpu.id
+        {
+            text += &format!("; what was recorded was recorded on `{}`", recording.gpu);
         }
         let (measured, estimated) = (self.run.gpu.total_bytes, estimate.gpu.total_bytes);
         if measured != estimated {

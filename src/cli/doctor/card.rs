@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Finding::{self, Fail, Pass, Warn};
-use super::help;
+use super::{Check, help};
 use crate::bytes::Bytes;
 use crate::gpu::{Device, GpuError, Libraries, Nvml, Profiles, Survey, Toolkit, device_node, survey, toolkit};
 
@@ -13,41 +13,52 @@ use crate::gpu::{Device, GpuError, Libraries, Nvml, Profiles, Survey, Toolkit, d
 const OLDEST_CUDA: u32 = 12;
 /// How long NVML may take, all in all.
 const NVML_TIMEOUT: Duration = Duration::from_secs(10);
+// Names of checks that are made in one of several places.
+const GPU: &str = "gpu";
+const DRIVER: &str = "cuda-driver";
+const NVRTC: &str = "nvrtc";
+const HEADERS: &str = "cuda-headers";
+const NVML: &str = "nvml";
 const NOT_NEEDED: &str = "none, and none is needed to estimate";
 
 /// Everything of a GPU. `program` asks the driver, and is absent where it could not be built.
-pub(super) fn findings(program: Option<&Path>) -> Vec<Finding> {
+pub(super) fn checks(program: Option<&Path>) -> Vec<Check> {
     let libraries = Libraries::find();
     let Some(node) = device_node() else {
         return without_a_card(&libraries);
     };
-    let mut findings = vec![Pass(format!("NVIDIA device node: {}", node.display()))];
+    let mut checks = vec![Pass(format!("NVIDIA device node: {}", node.display())).of("device-node")];
     let survey = match ask(program, &libraries) {
         Ok(survey) => survey,
         Err(finding) => {
-            findings.push(finding);
-            findings.extend([compiler_file(&libraries), headers(&libraries)]);
-            return findings;
+            checks.extend([
+                finding.of(DRIVER),
+                compiler_file(&libraries).of(NVRTC),
+                headers(&libraries).of(HEADERS),
+            ]);
+            return checks;
         }
     };
     let program = program.unwrap_or(Path::new(""));
-    findings.push(driver(&survey));
-    findings.push(compiler(&survey, &libraries));
-    findings.push(headers(&libraries));
-    findings.extend(cards(&survey));
+    checks.extend([
+        driver(&survey).of(DRIVER),
+        compiler(&survey, &libraries).of(NVRTC),
+        headers(&libraries).of(HEADERS),
+    ]);
+    checks.extend(cards(&survey).into_iter().map(|card| card.of(GPU)));
     let free_of_first = if survey.libnvrtc.is_some() {
         let (finding, free) = proof(program, &libraries);
-        findings.push(finding);
+        checks.push(finding.of("kernel"));
         free
     } else {
         None
     };
-    findings.extend(memory(&survey, &libraries, free_of_first));
-    findings
+    checks.extend(memory(&survey, &libraries, free_of_first));
+    checks
 }
 
 /// Nothing fails: an estimate needs none of it.
-fn without_a_card(libraries: &Libraries) -> Vec<Finding> {
+fn without_a_card(libraries: &Libraries) -> Vec<Check> {
     let found = |what: &str, path: &Option<PathBuf>| {
         Pass(match path {
             Some(path) => format!("{what}: {}, not needed to estimate", path.display()),
@@ -55,17 +66,18 @@ fn without_a_card(libraries: &Libraries) -> Vec<Finding> {
         })
     };
     vec![
-        Pass(format!("GPU: {NOT_NEEDED}")),
-        found("CUDA driver", &libraries.libcuda),
-        found("NVRTC", &libraries.libnvrtc),
+        Pass(format!("GPU: {NOT_NEEDED}")).of(GPU),
+        found("CUDA driver", &libraries.libcuda).of(DRIVER),
+        found("NVRTC", &libraries.libnvrtc).of(NVRTC),
         found(
             "CUDA headers",
             &match toolkit(libraries.libnvrtc.as_deref()) {
                 Toolkit::Here(folder) | Toolkit::Without(folder, _) => Some(folder),
                 Toolkit::Nowhere => None,
             },
-        ),
-        found("NVML", &libraries.libnvml),
+        )
+        .of(HEADERS),
+        found("NVML", &libraries.libnvml).of(NVML),
     ]
 }
 
@@ -209,7 +221,7 @@ struct Seen {
 type Told = Result<(Option<String>, Vec<Seen>), (String, String)>;
 
 /// NVML, and the memory that is free.
-fn memory(survey: &Survey, libraries: &Libraries, free_of_first: Option<Bytes>) -> Vec<Finding> {
+fn memory(survey: &Survey, libraries: &Libraries, free_of_first: Option<Bytes>) -> Vec<Check> {
     let uuids: Vec<String> = survey.devices.iter().map(|device| device.uuid.clone()).collect();
     let path = libraries.libnvml.clone();
     let (sender, receiver) = mpsc::channel();
@@ -220,15 +232,15 @@ fn memory(survey: &Survey, libraries: &Libraries, free_of_first: Option<Bytes>) 
         let fix = "`nvidia-smi` and the kernel's log (`dmesg`) tell of a card that hangs";
         Err((format!("it did not answer within {seconds} s"), fix.to_owned()))
     });
-    let mut findings = vec![nvml(&answer, libraries)];
+    let mut checks = vec![nvml(&answer, libraries).of(NVML)];
     let seen = answer.map(|(_, seen)| seen).unwrap_or_default();
     for (at, device) in survey.devices.iter().enumerate() {
         let used = seen.get(at).and_then(|seen| seen.used);
         let free = used.map(|(used, total)| (total.saturating_sub(used), total));
         let by_cuda = free_of_first.filter(|_| at == 0).map(|free| (free, device.total));
-        findings.push(free_memory(device.ordinal, free.or(by_cuda)));
+        checks.push(free_memory(device.ordinal, free.or(by_cuda)).of("free-memory"));
     }
-    findings
+    checks
 }
 
 fn told(path: Option<&Path>, uuids: &[String]) -> Told {

@@ -5,10 +5,13 @@ mod project;
 mod toolchain;
 
 use clap::Args;
+use serde::Serialize;
 
 use super::exit::Exit;
-use super::options::{Loudness, Packages};
+use super::options::{Archive, Format, Loudness, Output, Packages};
+use super::source::Source;
 use super::{Stopped, pipeline, survey, terminal};
+use crate::report::Status;
 
 /// Tell what is here, and what to do about what is missing
 ///
@@ -18,12 +21,20 @@ use super::{Stopped, pipeline, survey, terminal};
 #[command(after_help = "\
 Examples:
   cargo vram doctor
+  cargo vram doctor -q                                only warnings and failures
   cargo vram doctor -p my-models
+  cargo vram doctor --message-format json             a list of checks: name, status, what, fix
+  cargo vram doctor --archive-file models.tar.zst     on a machine without Rust
 
 Exit codes:
   0    nothing failed (warnings allowed)
-  101  something failed")]
+  101  something failed
+  2    command line or archive unusable")]
 pub(super) struct Doctor {
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    archive: Archive,
     #[command(flatten)]
     packages: Packages,
 }
@@ -37,25 +48,65 @@ enum Finding {
 
 use Finding::{Fail, Pass, Warn};
 
-impl Doctor {
-    pub(super) fn run(&self, _: Loudness) -> Result<Exit, Stopped> {
-        let prepared = pipeline::prepare(&self.packages, None, None);
-        let target_folder = prepared
-            .as_ref()
-            .ok()
-            .and_then(|prepared| prepared.source.workspace())
-            .map(|workspace| workspace.target_directory().as_std_path());
-        let built = survey::built(target_folder);
-        let mut findings = toolchain::findings(&built);
-        let program = built.as_ref().ok().map(|built| built.library.survey.as_path());
-        findings.extend(card::findings(program));
-        match &prepared {
-            Ok(prepared) => findings.extend(project::findings(prepared, &self.packages)),
-            Err(error) => findings.push(Fail(error.to_string(), help(&**error))),
+/// What was found, as programs are told it.
+#[derive(Serialize)]
+struct Check {
+    /// Short and stable: `cuda-driver`.
+    name: &'static str,
+    status: Status,
+    what: String,
+    fix: Option<String>,
+}
+
+impl Finding {
+    fn of(self, name: &'static str) -> Check {
+        let (status, what, fix) = match self {
+            Pass(what) => (Status::Pass, what, String::new()),
+            Warn(what, fix) => (Status::Warn, what, fix),
+            Fail(what, fix) => (Status::Fail, what, fix),
+        };
+        Check {
+            name,
+            status,
+            what: what.trim_end().to_owned(),
+            fix: Some(fix).filter(|fix| !fix.is_empty()),
         }
-        let failed = findings.iter().any(|finding| matches!(finding, Fail(..)));
-        terminal::show(&findings.iter().map(line).collect::<String>());
+    }
+}
+
+impl Doctor {
+    pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
+        let source = Source::open(&self.packages, self.archive.file());
+        let source = match source {
+            // Nothing else can be asked there, where an archive stands for Rust.
+            Err(error) if self.archive.file().is_some() => return Err(error),
+            source => source,
+        };
+        let built = survey::built(source.as_ref().ok());
+        let mut checks = toolchain::checks(source.as_ref().ok(), &built);
+        let program = built.as_ref().ok().map(|built| built.library.survey.as_path());
+        checks.extend(card::checks(program));
+        match &source {
+            Ok(source) => checks.extend(project::checks(source)),
+            Err(error) => checks.push(Fail(error.to_string(), help(&**error)).of("workspace")),
+        }
+        let failed = checks.iter().any(|check| check.status == Status::Fail);
+        self.show(&checks, loudness)?;
         Ok(if failed { Exit::Incomplete } else { Exit::Success })
+    }
+
+    fn show(&self, checks: &[Check], loudness: Loudness) -> Result<(), Stopped> {
+        let shown = |check: &&Check| !loudness.quiet || check.status != Status::Pass;
+        let lines: String = checks.iter().filter(shown).map(Check::line).collect();
+        let output = self.output.output.as_deref();
+        let text = match self.output.message_format {
+            Format::Human => lines.clone(),
+            Format::Json => pipeline::json(&checks)?,
+        };
+        if output.is_some() {
+            terminal::show(&lines);
+        }
+        Ok(pipeline::put(&text, output)?)
     }
 }
 
@@ -63,17 +114,18 @@ fn help(error: &(impl miette::Diagnostic + ?Sized)) -> String {
     error.help().map(|help| help.to_string()).unwrap_or_default()
 }
 
-fn line(finding: &Finding) -> String {
-    let (status, what, fix) = match finding {
-        Pass(what) => ("pass", what, ""),
-        Warn(what, fix) => ("warn", what, fix.as_str()),
-        Fail(what, fix) => ("fail", what, fix.as_str()),
-    };
-    // A text of several lines stays under its status.
-    let what = what.trim_end().replace('\n', "\n      ");
-    if fix.is_empty() {
-        format!("{status}  {what}\n")
-    } else {
-        format!("{status}  {what}\n      help: {fix}\n")
+impl Check {
+    fn line(&self) -> String {
+        let status = match self.status {
+            Status::Pass => "pass",
+            Status::Warn => "warn",
+            Status::Fail | Status::Error => "fail",
+        };
+        // A text of several lines stays under its status.
+        let what = self.what.replace('\n', "\n      ");
+        match &self.fix {
+            None => format!("{status}  {what}\n"),
+            Some(fix) => format!("{status}  {what}\n      help: {fix}\n"),
+        }
     }
 }

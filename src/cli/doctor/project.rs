@@ -1,69 +1,86 @@
-//! The workspace, its models and its folders.
+//! The workspace, its models and its folders; or the archive.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use cargo_metadata::{Metadata, MetadataCommand};
-
 use super::Finding::{self, Fail, Pass, Warn};
+use super::{Check, help};
 use crate::bytes::Bytes;
-use crate::cli::options::Packages;
-use crate::cli::pipeline::Prepared;
-use crate::workspace::{self, DeclaredTarget, Selection};
+use crate::cli::archive::made_of;
+use crate::cli::pipeline;
+use crate::cli::source::{Brought, Source};
+use crate::workspace::{self, DeclaredTarget, Workspace};
 
 /// Less free disk than this is a warning: a debug build of Burn takes most of it.
 const DISK_WARN: Bytes = Bytes(2 << 30);
 /// With less than this nothing can be built.
 const DISK_FAIL: Bytes = Bytes(200 << 20);
 
-pub(super) fn findings(prepared: &Prepared, packages: &Packages) -> Vec<Finding> {
-    let mut findings = vec![
-        Pass(format!("workspace: {}", prepared.source.root())),
-        match &prepared.budgets {
-            Some(budgets) => Pass(format!("{}: {} budgets", prepared.budgets_name, budgets.models.len())),
-            None => Warn(
-                format!("{} does not exist", prepared.budgets_name),
-                "`cargo vram init` writes a first one".to_owned(),
-            ),
-        },
-    ];
-    let Some(workspace) = prepared.source.workspace() else {
-        return findings;
+pub(super) fn checks(source: &Source) -> Vec<Check> {
+    let what = match source {
+        Source::Workspace(_) => Pass(format!("workspace: {}", source.root())).of("workspace"),
+        Source::Archive(brought) => archive(brought).of("archive"),
     };
-    let (targets, problems) = workspace::declared_targets(workspace);
-    let metadata = packages.selection().ok().and_then(|selection| metadata(&selection));
-    for target in &targets {
-        findings.push(burn(target, metadata.as_ref()));
+    let mut checks = vec![what, budgets(source).of("budgets")];
+    if let Source::Workspace(here) = source {
+        checks.extend(models(here.workspace()));
     }
+    checks
+}
+
+fn archive(brought: &Brought) -> Finding {
+    let models = brought.listed();
+    let names: Vec<_> = models.iter().map(|model| model.name.as_str()).collect();
+    Pass(format!(
+        "archive: {}, {}, with {}",
+        brought.file(),
+        made_of(brought.manifest()),
+        names.join(", ")
+    ))
+}
+
+fn budgets(source: &Source) -> Finding {
+    let written = match pipeline::written(source, None) {
+        Ok(written) => written,
+        Err(error) => return Fail(error.to_string(), help(&*error)),
+    };
+    match (&written.budgets, source) {
+        (Some(budgets), _) => Pass(format!("{}: {} budgets", written.name, budgets.models.len())),
+        (None, Source::Workspace(_)) => Warn(
+            format!("{} does not exist", written.name),
+            "`cargo vram init` writes a first one".to_owned(),
+        ),
+        (None, Source::Archive(_)) => Warn(
+            "the archive has no budgets".to_owned(),
+            "write budgets.yaml before `cargo vram archive`, or name a file with `check --budgets`".to_owned(),
+        ),
+    }
+}
+
+/// The declared models, and the folders that they are built and run in.
+fn models(workspace: &Workspace) -> Vec<Check> {
+    let (targets, problems) = workspace::declared_targets(workspace);
+    let mut checks: Vec<_> = targets
+        .iter()
+        .map(|target| burn(target, workspace).of("models"))
+        .collect();
     if targets.is_empty() && problems.is_empty() {
-        findings.push(Warn(
-            "no models are declared".to_owned(),
-            "`cargo vram init` declares one".to_owned(),
-        ));
+        let fix = "`cargo vram init` declares one".to_owned();
+        checks.push(Warn("no models are declared".to_owned(), fix).of("models"));
     }
     for problem in problems {
-        findings.push(Fail(problem.message, problem.help.unwrap_or_default()));
+        checks.push(Fail(problem.message, problem.help.unwrap_or_default()).of("models"));
     }
     let folders: BTreeSet<_> = targets.iter().map(|target| target.folder.as_std_path()).collect();
-    findings.extend(folders.into_iter().map(autotune));
-    findings.push(disk(workspace.target_directory().as_std_path()));
-    findings
+    checks.extend(folders.into_iter().map(|folder| autotune(folder).of("autotune")));
+    checks.push(disk(workspace.target_directory().as_std_path()).of("disk"));
+    checks
 }
 
-/// What Cargo would build, once more: the workspace keeps its own to itself.
-fn metadata(selection: &Selection) -> Option<Metadata> {
-    let mut command = MetadataCommand::new();
-    if let Some(path) = &selection.manifest_path {
-        command.manifest_path(path);
-    }
-    let options = [selection.cargo_flags.clone(), selection.features.clone()].concat();
-    command.other_options(options).exec().ok()
-}
-
-fn burn(target: &DeclaredTarget, metadata: Option<&Metadata>) -> Finding {
+fn burn(target: &DeclaredTarget, workspace: &Workspace) -> Finding {
     let what = format!("{}: target `{}`, Burn {}", target.package, target.name, target.burn);
-    let Some(features) = metadata.and_then(|metadata| burn_features(metadata, &target.burn)) else {
+    let Some(features) = workspace.features("burn", &target.burn) else {
         return Pass(what);
     };
     let state = |feature: &str| {
@@ -78,17 +95,6 @@ fn burn(target: &DeclaredTarget, metadata: Option<&Metadata>) -> Finding {
         state("fusion"),
         state("autotune")
     ))
-}
-
-/// The features of the Burn of a version, as the whole workspace is built.
-fn burn_features(metadata: &Metadata, version: &str) -> Option<Vec<String>> {
-    let burn = metadata
-        .packages
-        .iter()
-        .find(|package| package.name.as_str() == "burn" && package.version.to_string() == version)?;
-    let resolve = metadata.resolve.as_ref()?;
-    let node = resolve.nodes.iter().find(|node| node.id == burn.id)?;
-    Some(node.features.iter().map(ToString::to_string).collect())
 }
 
 /// The folder where Burn keeps what autotune chose, in the user's own runs: that of the nearest `Cargo.toml`, unless a

@@ -1,18 +1,27 @@
 //! The host, Rust, and what this program builds with it.
 
+use std::path::Path;
 use std::process::Command;
 
 use super::Finding::{self, Fail, Pass};
-use super::help;
+use super::{Check, help};
 use crate::cli::Stopped;
-use crate::cli::survey::Built;
+use crate::cli::source::Source;
+use crate::cli::survey::{self, Built};
 
-pub(super) fn findings(built: &Result<Built, Stopped>) -> Vec<Finding> {
+pub(super) fn checks(source: Option<&Source>, built: &Result<Built, Stopped>) -> Vec<Check> {
+    let host = host().of("host");
+    if let Some(Source::Archive(_)) = source {
+        let not_needed = |name: &'static str| Pass(format!("{name}: not needed: an archive")).of(name);
+        let driver = Pass("virtual driver: that of the archive".to_owned()).of("virtual-driver");
+        return vec![host, not_needed("rustc"), not_needed("cargo"), driver];
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     vec![
-        host(),
-        program("rustc", "RUSTC"),
-        program("cargo", "CARGO"),
-        driver(built),
+        host,
+        program(&survey::rustc()).of("rustc"),
+        program(Path::new(&cargo)).of("cargo"),
+        driver(built).of("virtual-driver"),
     ]
 }
 
@@ -33,12 +42,11 @@ fn host() -> Finding {
     }
 }
 
-fn program(name: &str, variable: &str) -> Finding {
-    let program = std::env::var(variable).unwrap_or_else(|_| name.to_owned());
-    match Command::new(&program).arg("--version").output() {
+fn program(program: &Path) -> Finding {
+    match Command::new(program).arg("--version").output() {
         Ok(output) if output.status.success() => Pass(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
         _ => Fail(
-            format!("`{program}` does not run"),
+            format!("`{}` does not run", program.display()),
             "install Rust, or put it on PATH".to_owned(),
         ),
     }

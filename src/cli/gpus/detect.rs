@@ -3,16 +3,17 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use camino::Utf8Path;
 use serde::Serialize;
 
 use super::{Card, card};
 use crate::bytes::Bytes;
 use crate::cli::exit::Exit;
 use crate::cli::options::{Format, Output};
+use crate::cli::source::Source;
 use crate::cli::{Stopped, pipeline, survey, terminal};
 use crate::gpu::{self, Device, Libraries, Limits, Profile, Profiles, Survey};
 use crate::report::Library;
-use crate::workspace::{Selection, Workspace};
 
 /// The longest id of a profile.
 const LONGEST_ID: usize = 32;
@@ -60,12 +61,9 @@ struct Described<'a> {
 }
 
 /// Lists the cards. Where there is none that can be used, says why and what to do.
-pub(super) fn run(profiles: &Profiles, output: &Output) -> Result<Exit, Stopped> {
-    let workspace = Workspace::load(&Selection::default()).ok();
-    let target_folder = workspace
-        .as_ref()
-        .map(|workspace| workspace.target_directory().as_std_path());
-    let built = survey::built(target_folder)?;
+pub(super) fn run(profiles: &Profiles, archive_file: Option<&Utf8Path>, output: &Output) -> Result<Exit, Stopped> {
+    let source = Source::here(archive_file)?;
+    let built = survey::built(source.as_ref())?;
     let survey = match gpu::survey(&built.library.survey, &Libraries::find(), None, None) {
         Ok(survey) => survey,
         Err(error) => {

@@ -3,7 +3,7 @@
 //! A program of its own, so that a driver that crashes or hangs takes nothing else with it. It is
 //! built by bare `rustc`, shares no code with the library beside it, and loads what it asks by path.
 //!
-//!     vram-survey --libcuda PATH [--libnvrtc PATH] [--proof SEED]
+//!     vram-survey --libcuda PATH [--libnvrtc PATH] [--proof SEED [--headers FOLDER]]
 
 #![warn(clippy::undocumented_unsafe_blocks, unreachable_pub)]
 
@@ -33,7 +33,7 @@ unsafe extern "C" {
 fn main() {
     let mut facts = Facts::take_stdout();
     let Some(asked) = Asked::parse() else {
-        eprintln!("vram-survey --libcuda PATH [--libnvrtc PATH] [--proof SEED]");
+        eprintln!("vram-survey --libcuda PATH [--libnvrtc PATH] [--proof SEED [--headers FOLDER]]");
         exit(USAGE);
     };
     let code = match survey(&asked, &mut facts) {
@@ -60,11 +60,13 @@ struct Asked {
     libcuda: OsString,
     libnvrtc: Option<OsString>,
     proof: Option<u64>,
+    /// CUDA's, for the kernel of the proof.
+    headers: Option<OsString>,
 }
 
 impl Asked {
     fn parse() -> Option<Self> {
-        let (mut libcuda, mut libnvrtc, mut proof) = (None, None, None);
+        let (mut libcuda, mut libnvrtc, mut proof, mut headers) = (None, None, None, None);
         let mut words = std::env::args_os().skip(1);
         while let Some(word) = words.next() {
             let value = words.next()?;
@@ -72,6 +74,7 @@ impl Asked {
                 "--libcuda" => libcuda = Some(value),
                 "--libnvrtc" => libnvrtc = Some(value),
                 "--proof" => proof = Some(value.to_str()?.parse().ok()?),
+                "--headers" => headers = Some(value),
                 _ => return None,
             }
         }
@@ -79,6 +82,7 @@ impl Asked {
             libcuda: libcuda?,
             libnvrtc,
             proof,
+            headers,
         })
     }
 }
@@ -164,7 +168,9 @@ fn survey(asked: &Asked, facts: &mut Facts) -> Result<(), Failure> {
         facts.write(&line);
     }
     match asked.proof {
-        Some(seed) if count > 0 => prove(&cuda, nvrtc.as_ref(), seed, facts),
+        Some(seed) if count > 0 => {
+            prove(&cuda, nvrtc.as_ref(), seed, asked.headers.as_ref(), facts)
+        }
         _ => Ok(()),
     }
 }

@@ -1,13 +1,18 @@
 //! The proof that a card computes: a kernel that is compiled and run, and what it came to.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CString, OsString, c_char, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 
 use crate::survey_library::{Cuda, Failure, Nvrtc};
 use crate::{Facts, until_nul, values};
 
 const ROUNDS: u32 = 1000;
 const MOST_PTX: usize = 1 << 20;
-const KERNEL: &CStr = c"extern \"C\" __global__ void cargo_vram_proof(unsigned long long *out, unsigned long long seed)
+/// What Burn's kernels include: all of them the first, those with half precision the second. A header that one of these
+/// needs and that is not there stops the proof, and so is found before a model runs.
+const INCLUDES: &str = "#include <cuda_runtime.h>\n#include <cuda_fp16.h>\n";
+const KERNEL: &str = "extern \"C\" __global__ void cargo_vram_proof(unsigned long long *out, unsigned long long seed)
 {
     unsigned long long x = seed;
     for (int round = 0; round < 1000; ++round) {
@@ -31,6 +36,7 @@ pub(crate) fn prove(
     cuda: &Cuda,
     nvrtc: Option<&Nvrtc>,
     seed: u64,
+    headers: Option<&OsString>,
     facts: &mut Facts,
 ) -> Result<(), Failure> {
     let mut device: c_int = 0;
@@ -49,7 +55,7 @@ pub(crate) fn prove(
         detail: "no NVRTC: nothing can be compiled".to_owned(),
     })?;
     let capability = values(cuda, device, &[75, 76])?.replace(',', "");
-    let ptx = compile(nvrtc, &capability)?;
+    let ptx = compile(nvrtc, &capability, headers)?;
     let mut module: Handle = std::ptr::null_mut();
     call!(*cuda, cuModuleLoadData(&mut module => *mut Handle, ptx.as_ptr() => *const u8))?;
     let mut kernel: Handle = std::ptr::null_mut();
@@ -81,19 +87,50 @@ pub(crate) fn prove(
     Ok(())
 }
 
+/// The options that Burn compiles its kernels with (cubecl-cuda 0.10, `compute/context.rs`).
+fn options(capability: &str, headers: Option<&OsString>) -> Vec<CString> {
+    // From 9.0 on, kernels are for the very architecture.
+    let specific = if capability.parse().unwrap_or(0) >= 90 {
+        "a"
+    } else {
+        ""
+    };
+    let mut options = vec![format!("--gpu-architecture=sm_{capability}{specific}").into_bytes()];
+    let include =
+        |folder: &OsString| [b"--include-path=", folder.clone().into_vec().as_slice()].concat();
+    options.extend(headers.map(include));
+    options.push(b"-lineinfo".to_vec());
+    let cccl = headers.map(|headers| Path::new(headers).join("cccl"));
+    options.extend(
+        cccl.filter(|folder| folder.exists())
+            .map(|folder| include(&folder.into())),
+    );
+    // A path from a command line has no NUL in it.
+    options
+        .into_iter()
+        .filter_map(|option| CString::new(option).ok())
+        .collect()
+}
+
 /// The kernel as PTX, in the way that Burn has it compiled.
-fn compile(nvrtc: &Nvrtc, capability: &str) -> Result<Vec<u8>, Failure> {
+fn compile(
+    nvrtc: &Nvrtc,
+    capability: &str,
+    headers: Option<&OsString>,
+) -> Result<Vec<u8>, Failure> {
+    let includes = if headers.is_some() { INCLUDES } else { "" };
+    let source = CString::new(format!("{includes}{KERNEL}")).unwrap_or_default();
     let mut program: Handle = std::ptr::null_mut();
     let none: *const *const c_char = std::ptr::null();
     call!(*nvrtc, nvrtcCreateProgram(
-        &mut program => *mut Handle, KERNEL.as_ptr() => *const c_char,
+        &mut program => *mut Handle, source.as_ptr() => *const c_char,
         c"cargo_vram_proof.cu".as_ptr() => *const c_char,
         0 => c_int, none => *const *const c_char, none => *const *const c_char
     ))?;
-    let option = CString::new(format!("--gpu-architecture=sm_{capability}")).unwrap_or_default();
-    let options = [option.as_ptr()];
+    let options = options(capability, headers);
+    let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
     let compiled = call!(*nvrtc, nvrtcCompileProgram(
-        program => Handle, 1 => c_int, options.as_ptr() => *const *const c_char
+        program => Handle, options.len() as c_int => c_int, options.as_ptr() => *const *const c_char
     ));
     if let Err(mut failure) = compiled {
         let mut size: usize = 0;

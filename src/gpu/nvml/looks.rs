@@ -61,28 +61,9 @@ impl Looks {
         Duration::from_nanos(longest)
     }
 
-    /// The most that the process was seen to hold; `None` where it was never seen.
-    #[must_use]
-    pub fn process_peak(&self, from: u64, to: u64) -> Option<Bytes> {
-        self.between(from, to).iter().filter_map(|look| look.process).max()
-    }
-
-    /// The most that the card was seen to hold; `None` where nobody looked.
-    #[must_use]
-    pub fn device_peak(&self, from: u64, to: u64) -> Option<Bytes> {
-        self.between(from, to).iter().map(|look| look.device).max()
-    }
-
-    /// The last look at a moment or before it.
-    #[must_use]
-    pub fn at(&self, moment: u64) -> Option<&Look> {
-        let end = self.looks.partition_point(|look| look.time <= moment);
-        self.looks.get(end.checked_sub(1)?)
-    }
-
     /// The other processes seen between two moments, each with the most that it was seen to hold.
     ///
-    /// Where the process itself is never seen ([`Self::process_peak`] is `None`), it may be one
+    /// Where the process itself is never seen ([`Look::process`] is always `None`), it may be one
     /// of these, under its id in another namespace.
     #[must_use]
     pub fn others(&self, from: u64, to: u64) -> Vec<OtherProcess> {
@@ -134,27 +115,20 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_is_of_the_looks_between_two_moments_only() {
+    fn only_looks_between_two_moments_count() {
         let looks = looks(&[(10, Some(9), 90), (20, None, 50), (30, Some(4), 40)]);
-        assert_eq!(looks.process_peak(11, 40), Some(Bytes(4)));
-        assert_eq!(looks.process_peak(10, 30), Some(Bytes(9)), "both ends count");
-        assert_eq!(looks.process_peak(20, 20), None);
-        assert_eq!(looks.device_peak(15, 40), Some(Bytes(50)));
-        assert_eq!(looks.device_peak(31, 40), None);
+        let devices = |from, to| {
+            looks
+                .between(from, to)
+                .iter()
+                .map(|look| look.device.0)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(devices(10, 30), [90, 50, 40], "both ends count");
+        assert_eq!(devices(11, 29), [50]);
         assert_eq!(
-            (looks.count(10, 30), looks.count(11, 29), looks.count(31, 40)),
-            (3, 1, 0)
-        );
-        assert_eq!((looks.count(30, 10), looks.device_peak(30, 10)), (0, None));
-    }
-
-    #[test]
-    fn a_moment_is_told_by_the_look_before_it() {
-        let looks = looks(&[(10, None, 1), (20, None, 2)]);
-        let at = |moment| looks.at(moment).map(|look| look.device.0);
-        assert_eq!(
-            (at(9), at(10), at(19), at(20), at(99)),
-            (None, Some(1), Some(1), Some(2), Some(2))
+            (looks.count(10, 30), looks.count(31, 40), looks.count(30, 10)),
+            (3, 0, 0)
         );
     }
 

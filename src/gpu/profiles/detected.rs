@@ -19,6 +19,7 @@ impl Profiles {
         Profile {
             id: known.map_or_else(|| self.free_id(&device.name), |known| known.id.clone()),
             name: device.name.clone(),
+            like: known.and_then(|known| known.like.clone()),
             also_named: known.map(|known| known.also_named.clone()).unwrap_or_default(),
             total: reported(device.total),
             compute_capability: device.compute_capability,

@@ -1,6 +1,7 @@
 //! Tests of the built-in data and of users' cards.
 
 use super::*;
+use crate::report::{Obtained, Outside};
 
 fn builtin() -> Profiles {
     Profiles::builtin().unwrap()
@@ -207,6 +208,46 @@ fn what_a_users_card_inherits_is_assumed_even_where_it_was_measured() {
         told[0].starts_with("The total memory of `lab-card`, 79.18 GiB, is assumed: as on `h100-80gb` (measured:"),
         "{told:?}"
     );
+}
+
+#[test]
+fn what_was_measured_on_another_card_goes_before_assumptions_and_nothing_else() {
+    let seen = Outside {
+        bytes: Bytes(300 << 20),
+        obtained: Obtained::Measured,
+        source: "NVML".to_owned(),
+    };
+    let edge = |overrides| with("edge", "h200", overrides).unwrap();
+    let like = |card: Profile| card.measured("h200", Some(&seen), Some(&seen));
+    let card = like(edge(Overrides {
+        total: Some(Bytes(8 << 30)),
+        ..Overrides::default()
+    }));
+    assert_eq!(card.available(), Bytes((8 << 30) - (600 << 20)));
+    for figure in [&card.context, &card.modules] {
+        assert_eq!(figure.provenance.to_string(), "assumed: as on `h200` (measured: NVML)");
+    }
+    let stated = like(edge(Overrides {
+        context: Some(Bytes(1 << 20)),
+        ..Overrides::default()
+    }));
+    assert_eq!(stated.context.value, Bytes(1 << 20), "what a person stated stays");
+    let known = Profiles::builtin().unwrap().get("h200").unwrap().clone();
+    let known = known.measured("h200", Some(&seen), None);
+    assert_eq!(known.context.provenance, Provenance::Measured("NVML".to_owned()));
+}
+
+#[test]
+fn a_card_is_served_by_what_was_recorded_on_the_one_it_is_like_unless_its_kernels_are_others() {
+    let like = |overrides| with("edge", "h200", overrides).unwrap().like;
+    assert_eq!(like(Overrides::default()).as_deref(), Some("h200"));
+    let other = Overrides {
+        compute_capability: Some((8, 9)),
+        shared_memory_per_block_optin: Some(Bytes(99 << 10)),
+        ..Overrides::default()
+    };
+    assert_eq!(like(other), None);
+    assert_eq!(Profiles::builtin().unwrap().get("h200").unwrap().like, None);
 }
 
 #[test]

@@ -123,7 +123,9 @@ pub enum SurveyError {
     #[error("the CUDA driver `{}` did not answer within {} s", libcuda.display(), after.as_secs_f64())]
     #[diagnostic(
         code(gpu::timed_out),
-        help("`nvidia-smi` and the kernel's log (`dmesg`) tell of a card that hangs; a reboot brings most back")
+        help(
+            "run it again: a first start takes longest where no nvidia-persistenced runs, and less with CUDA_VISIBLE_DEVICES set to one card; if it stays, `nvidia-smi` and the kernel's log (`dmesg`) tell of a card that hangs, and a reboot brings most back"
+        )
     )]
     TimedOut {
         /// The driver.
@@ -204,8 +206,14 @@ impl SurveyError {
     }
 }
 
+/// `NVRTC_ERROR_COMPILATION`.
+const NOT_COMPILED: u32 = 6;
+
 /// What to do about a code of CUDA's.
 fn advice(function: &str, code: u32) -> &'static str {
+    if (function, code) == ("nvrtcCompileProgram", NOT_COMPILED) {
+        return "CUDA's headers, which Burn's kernels include too, are missing in part or of another version: install those of NVRTC's version (the packages cuda-cudart-dev and cuda-crt), and set CUDA_PATH to the folder that has them in `include`";
+    }
     if function.starts_with("nvrtc") {
         return "install NVRTC of the driver's CUDA version, complete with its libnvrtc-builtins, and one that knows this card";
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Libraries, Limits};
+use super::{Libraries, Limits, Toolkit, toolkit};
 use crate::bytes::Bytes;
 use crate::report::{Library, Proof};
 
@@ -20,8 +20,9 @@ pub use select::DeviceError;
 /// The source of every figure that a survey brings.
 pub(super) const SOURCE: &str = "as its driver reports it";
 
-/// How long a driver may take to start; one that initializes many large cards takes seconds.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a driver may take to start: the first start on a machine with many large cards takes a minute and more, where
+/// nothing keeps them initialized.
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// How often the process is looked at.
 const INTERVAL: Duration = Duration::from_millis(5);
 /// More than any number of cards has to say.
@@ -120,6 +121,10 @@ pub fn survey_within(
     }
     if let Some(seed) = proof_seed {
         command.args(["--proof", &seed.to_string()]);
+        // Without them a kernel still shows that there is a card; that they are missing is told elsewhere.
+        if let Toolkit::Here(folder) = toolkit(libraries.libnvrtc.as_deref()) {
+            command.arg("--headers").arg(folder.join("include"));
+        }
     }
     // Both load libraries of their own, which lie beside them.
     let mut path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();

@@ -75,10 +75,11 @@ pub(super) fn details(report: &Report) -> String {
         let autotune = run.autotune;
         let _ = writeln!(
             text,
-            "{}: {} s; autotune choices: {} recorded, {} nearest, {} assumed; {} streams, {} device reads",
+            "{}: {} s; autotune choices: {} recorded{}, {} nearest, {} assumed; {} streams, {} device reads",
             identity(run),
             run.seconds,
             autotune.recorded,
+            recorded_on(run),
             autotune.nearest,
             autotune.assumed,
             run.streams,
@@ -97,6 +98,13 @@ pub(super) fn details(report: &Report) -> String {
     text
 }
 
+/// Where what was recorded was recorded.
+fn recorded_on(run: &Run) -> String {
+    run.recording.as_ref().map_or_else(String::new, |recording| {
+        format!(" on {} with driver {}", named(&recording.gpu), named(&recording.driver))
+    })
+}
+
 fn measured(run: &Run, measurement: &Measurement) -> Vec<String> {
     let library =
         |library: &crate::report::Library| format!("{} from {}", named(&library.version), named(&library.path));
@@ -113,6 +121,7 @@ fn measured(run: &Run, measurement: &Measurement) -> Vec<String> {
         format!("measured on {}, {}", named(&run.gpu.name), named(&measurement.uuid)),
         format!("driver: {}", library(&measurement.libcuda)),
         format!("NVRTC: {}", library(&measurement.libnvrtc)),
+        format!("host: {} cores", measurement.cores),
         format!("proof: {proved}"),
         format!("process: {}", process(measurement.process.as_ref())),
         match measurement.idle {

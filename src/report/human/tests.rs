@@ -54,6 +54,7 @@ fn report(runs: Vec<Run>) -> Report {
             fingerprint: String::new(),
         },
         commit: None,
+        dirty: None,
         partition: None,
         expected: Vec::new(),
         status: Status::Pass,

@@ -14,7 +14,7 @@ use crate::report::Autotune;
 pub use choice::Known;
 use choice::{Basis, choose};
 
-/// Makes the plan in `to` from what a cold pass tried in `from`, and counts what its choices rest on.
+/// Makes the plan from what a cold pass tried in `from`, once in each folder of `to`, and counts what its choices rest on.
 ///
 /// For each key that the cold pass met, the choice is the first there is of
 /// 1. *recorded*: what was chosen on the card for this key with these candidates, by this run or else by another, unless
@@ -30,7 +30,7 @@ use choice::{Basis, choose};
 ///
 /// # Errors
 /// Where the folders cannot be read or written.
-pub fn write(from: &Path, to: &Path, known: Option<Known<'_>>) -> std::io::Result<Autotune> {
+pub fn write(from: &Path, to: &[&Path], known: Option<Known<'_>>) -> std::io::Result<Autotune> {
     let mut counts = Autotune::default();
     let mut plan: BTreeMap<PathBuf, String> = BTreeMap::new();
     let mut met: BTreeMap<(PathBuf, String), BTreeSet<String>> = BTreeMap::new();
@@ -60,13 +60,15 @@ pub fn write(from: &Path, to: &Path, known: Option<Known<'_>>) -> std::io::Resul
             }
         }
     }
-    std::fs::create_dir_all(to)?;
-    for (path, text) in plan {
-        let path = to.join(path);
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
+    for to in to {
+        std::fs::create_dir_all(to)?;
+        for (path, text) in &plan {
+            let path = to.join(path);
+            if let Some(folder) = path.parent() {
+                std::fs::create_dir_all(folder)?;
+            }
+            std::fs::write(path, text)?;
         }
-        std::fs::write(path, text)?;
     }
     Ok(counts)
 }

@@ -230,7 +230,7 @@ fn a_plan_has_every_key_of_the_cold_pass_and_counts_what_its_choices_rest_on() {
     let run = identity("resnet18", 32);
     let plan = |known| {
         let to = tempfile::tempdir().unwrap();
-        let counts = write(cold.path(), to.path(), known).unwrap();
+        let counts = write(cold.path(), &[to.path()], known).unwrap();
         (
             counts,
             planned(to.path(), CONV),
@@ -272,7 +272,7 @@ fn recorded_keys_that_the_cold_pass_did_not_meet_are_added_and_not_counted() {
     let to = tempfile::tempdir().unwrap();
     let counts = write(
         cold.path(),
-        to.path(),
+        &[to.path()],
         Some(Known {
             recording: &recording,
             run: &run,
@@ -297,7 +297,7 @@ fn recorded_keys_that_the_cold_pass_did_not_meet_are_added_and_not_counted() {
 #[test]
 fn a_cold_pass_that_tuned_nothing_has_an_empty_plan() {
     let to = tempfile::tempdir().unwrap();
-    let counts = write(Path::new("/nonexistent"), &to.path().join("plan"), None).unwrap();
+    let counts = write(Path::new("/nonexistent"), &[&to.path().join("plan")], None).unwrap();
     assert_eq!(counts, Autotune::default());
     assert_eq!(count(&to.path().join("plan")), 0);
     assert!(to.path().join("plan").is_dir());

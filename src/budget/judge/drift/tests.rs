@@ -5,7 +5,7 @@ use crate::budget::Budgets;
 use crate::budget::judge::judge;
 use crate::budget::judge::tests::lines;
 use crate::report::sample::{measured, run};
-use crate::report::{Autotune, OtherProcess, Phase, RunError};
+use crate::report::{Autotune, OtherProcess, Phase, RecordingId, RunError};
 
 const FILE: &str = "\
 version: 1
@@ -282,4 +282,22 @@ fn reserved_under_assumed_choices_only_warns_and_live_fails_all_the_same() {
     runs[1].autotune.assumed = 1;
     assert_eq!(status(&runs), [Status::Fail, Status::Warn]);
     assert!(drift(&runs)[1].ends_with("; only a warning, until autotune's choices are recorded on this card"));
+    // Recorded, but on another card.
+    runs[1].autotune = Autotune {
+        recorded: 40,
+        ..Autotune::default()
+    };
+    let mut recorded_on = |gpu: &str| {
+        runs[1].recording = Some(RecordingId {
+            gpu: gpu.to_owned(),
+            driver: "580.82.07".to_owned(),
+        });
+        (
+            status(&runs),
+            drift(&runs)[1].contains("what was recorded was recorded on `like`"),
+        )
+    };
+    assert_eq!(recorded_on("like"), ([Status::Fail, Status::Warn], true));
+    let own = recorded_on(&reserved("a", 1, 1)[1].gpu.id);
+    assert_eq!(own, ([Status::Fail, Status::Fail], false));
 }

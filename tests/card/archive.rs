@@ -1,0 +1,126 @@
+//! What an archive tells on a machine that has a card, and neither Rust nor a workspace.
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use crate::archive_support::{Small, model, tiny};
+use crate::common;
+use crate::common::card::{self, CardFolder, builtin, card_folder};
+use crate::{assert_exit, library, said};
+
+/// An archive of two models, for as long as its folder is held.
+fn packed() -> (Small, PathBuf) {
+    let small = Small::new(model()).with_driver(&library());
+    let file = small.folder.path().join("small.tar.zst");
+    small.pack(&file).unwrap();
+    (small, file)
+}
+
+/// `cargo vram` with an archive, where nothing else is.
+fn without_rust(card: Option<&CardFolder>, arguments: &[&str], file: &std::path::Path) -> Output {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut command = common::vram(arguments);
+    match card {
+        Some(card) => {
+            card.apply(&mut command);
+            command.env("CUDA_PATH", card.toolkit());
+        }
+        None => card::hide(&mut command),
+    }
+    let output = command
+        .arg("--archive-file")
+        .arg(file)
+        .current_dir(elsewhere.path())
+        .env("PATH", "/nonexistent")
+        .env("RUSTC", "/nonexistent")
+        .env_remove("CARGO")
+        .output()
+        .unwrap();
+    let left: Vec<_> = std::fs::read_dir(elsewhere.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    output
+}
+
+#[test]
+fn the_doctor_looks_at_a_card_without_rust() {
+    let (_small, file) = packed();
+    let card = card_folder(&builtin("h200"));
+    let output = without_rust(Some(&card), &["doctor"], &file);
+    assert_exit(&output, 0);
+    let said = said(&output);
+    for line in [
+        "pass  rustc: not needed: an archive",
+        "pass  cargo: not needed: an archive",
+        "pass  virtual driver: that of the archive",
+        "pass  CUDA driver: ",
+        "profile `h200`",
+        "pass  kernel: one was compiled, and ran on GPU 0",
+        "pass  NVML: ",
+        "of commit 0123456789abcdef, with changes on top of it, with alpha, beta",
+        "pass  budgets.yaml: 0 budgets",
+    ] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+    for elsewhere in ["workspace", "disk", "autotune", "fail  ", "warn  "] {
+        assert!(!said.contains(elsewhere), "{elsewhere}\n{said}");
+    }
+    let output = without_rust(None, &["doctor", "--message-format", "json"], &file);
+    assert_exit(&output, 0);
+    let checks: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(checks[1]["name"], "rustc");
+    assert_eq!(checks[1]["what"], "rustc: not needed: an archive");
+}
+
+#[test]
+fn the_cards_of_a_machine_are_detected_without_rust() {
+    let (_small, file) = packed();
+    let card = card_folder(&builtin("t4"));
+    let output = without_rust(Some(&card), &["gpus", "--detect"], &file);
+    assert_exit(&output, 0);
+    assert!(said(&output).contains("`gpu: t4` is enough"), "{}", said(&output));
+    let output = without_rust(Some(&card), &["gpus"], &file);
+    assert_exit(&output, 2);
+    assert!(said(&output).contains("--detect"), "{}", said(&output));
+}
+
+#[test]
+fn the_models_of_an_archive_are_listed_and_none_of_its_programs_is_run() {
+    let (_small, file) = packed();
+    // One whose program does not say that it has any.
+    let mut silent = Small::new(tiny());
+    silent.models = vec!["gamma", "delta"];
+    let other = silent.folder.path().join("other.tar.zst");
+    silent.pack(&other).unwrap();
+    for (file, names) in [(&file, ["alpha", "beta"]), (&other, ["gamma", "delta"])] {
+        let output = without_rust(None, &["list", "--message-format", "json"], file);
+        assert_exit(&output, 0);
+        let models: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (&models[0]["model"], &models[1]["model"]),
+            (&names[0].into(), &names[1].into())
+        );
+        assert_eq!(
+            (&models[0]["package"], &models[0]["burn"]),
+            (&"small".into(), &"0.21.0".into())
+        );
+        assert_eq!(
+            (&models[0]["task"], &models[1]["task"]),
+            (&"train".into(), &"infer".into())
+        );
+    }
+    let output = without_rust(None, &["list", "-p", "smal"], &other);
+    assert_exit(&output, 2);
+    assert!(said(&output).contains("no package `smal`"), "{}", said(&output));
+}
+
+#[test]
+fn what_is_no_archive_is_refused_whoever_asks() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("small.tar.zst");
+    std::fs::write(&file, "text").unwrap();
+    for arguments in [&["doctor"][..], &["gpus", "--detect"], &["list"]] {
+        let output = without_rust(None, arguments, &file);
+        assert_exit(&output, 2);
+        assert!(said(&output).contains("archive::not_zstd"), "{}", said(&output));
+    }
+}
