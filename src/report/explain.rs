@@ -19,7 +19,7 @@ use crate::protocol::Task;
 use crate::report::Mode;
 use crate::report::human::text::words;
 use crate::report::words::percent;
-use paper::{BAD, DIM, NOTICE, PLAIN, Paper, STRONG, place};
+use paper::{BAD, DIM, NOTICE, PLAIN, Paper, STRONG, place, tied};
 
 /// Layers and tensors that are shown where not all were asked for.
 const TOP: usize = 8;
@@ -86,12 +86,6 @@ pub fn explain(explanation: &Explanation, view: &View<'_>, style: &Style) -> Str
         text.push_str(&layers::largest(explanation, TOP, paper));
         text.push_str(&tensors::tensors(explanation, TOP, paper));
         text.push_str(&leak::leak(explanation, paper));
-        if !explanation.lines.is_empty() {
-            text.push_str(&lines::lines(explanation, view.source_line, paper));
-        }
-        if !explanation.savings.is_empty() {
-            text.push_str(&savings::savings(explanation, paper));
-        }
     }
     if view.layers || view.depth.is_some() {
         text.push_str(&layers::layers(explanation, view.depth, paper));
@@ -133,15 +127,15 @@ fn headline(explanation: &Explanation, paper: &Paper) -> String {
             .iter()
             .map(|(name, value)| format!("{}={value}", paper.name(name)))
             .collect();
-        of.push(inputs.join(" "));
+        of.push(tied(&inputs.join(" ")));
     }
     let how = match run.mode {
-        Mode::Estimate => "estimated on a virtual",
+        Mode::Estimate => "estimated for",
         Mode::Measure => "measured on",
     };
-    of.push(format!("{how} {}", paper.name(&run.gpu.name)));
+    of.push(tied(&format!("{how} {}", paper.name(&run.gpu.name))));
     let name = paper.name(run.budget.as_ref().unwrap_or(&run.model));
-    let lines = paper.wrapped(0, &format!("{name}{}{}", paper.dot(), of.join(paper.dot())));
+    let lines = paper.wrapped(0, &format!("{}{}{}", tied(&name), paper.dot(), of.join(paper.dot())));
     let mut text = String::new();
     for (at, line) in lines.iter().enumerate() {
         match line.strip_prefix(&name) {
@@ -151,20 +145,21 @@ fn headline(explanation: &Explanation, paper: &Paper) -> String {
     }
     text.push_str(&wrong(explanation, paper));
     let peak = &explanation.peak;
-    let at = peak.kernel.as_deref().map_or_else(String::new, |kernel| format!(", at {}", paper.name(kernel)));
-    let figures = format!(
-        "peak: {} live, {} reserved, {} for the process{}",
-        paper.size(peak.live),
-        paper.size(peak.reserved),
-        paper.size(peak.process),
-        percent(peak.process, run.gpu.total_bytes).map_or_else(String::new, |share| format!(
-            " ({} of {})",
-            share.replace(' ', "\u{2060}").replace('\u{2060}', " "),
-            paper.size(run.gpu.total_bytes)
-        )),
-    );
-    text.push_str(&paper.prose(0, PLAIN, &figures));
-    text.push_str(&paper.prose(0, DIM, &format!("in {}{at}", place(peak.step, peak.phase))));
+    let at = peak
+        .kernel
+        .as_deref()
+        .map_or_else(String::new, |kernel| format!(", at {}", paper.name(kernel)));
+    let card = run.gpu.total_bytes;
+    let share = percent(peak.process, card).map_or_else(String::new, |share| {
+        format!(", {} of {}", tied(&share), tied(&paper.size(card)))
+    });
+    let figures = [
+        tied(&format!("{} live", paper.size(peak.live))),
+        tied(&format!("{} reserved", paper.size(peak.reserved))),
+        tied(&format!("{} process", paper.size(peak.process))) + &share,
+    ];
+    text.push_str(&paper.prose(0, STRONG, &figures.join(paper.dot())));
+    text.push_str(&paper.prose(0, DIM, &format!("peak in {}{at}", place(peak.step, peak.phase))));
     text
 }
 
@@ -191,7 +186,11 @@ fn wrong(explanation: &Explanation, paper: &Paper) -> String {
 }
 
 fn assumptions(explanation: &Explanation, paper: &Paper) -> String {
-    let all: Vec<_> = explanation.assumptions.iter().chain(&explanation.run.assumptions).collect();
+    let all: Vec<_> = explanation
+        .assumptions
+        .iter()
+        .chain(&explanation.run.assumptions)
+        .collect();
     if all.is_empty() {
         return String::new();
     }
@@ -222,12 +221,8 @@ fn hints(explanation: &Explanation, view: &View<'_>, paper: &Paper) -> String {
             "--tensors N more of {}",
             rows(explanation.peak.tensors.len(), "tensor")
         ));
-        if explanation.lines.is_empty() {
-            hints.push("--lines what each line of code adds".to_owned());
-        }
-        if explanation.savings.is_empty() {
-            hints.push("--savings what would take less".to_owned());
-        }
+        hints.push("--lines what each line of code adds".to_owned());
+        hints.push("--savings what would take less".to_owned());
     }
     let assumed = explanation.assumptions.len() + explanation.run.assumptions.len();
     if !view.verbose && assumed > 0 {

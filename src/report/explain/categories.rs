@@ -1,6 +1,7 @@
 //! What memory is held for, and its colours.
 
 use anstyle::Style as Ansi;
+use unicode_width::UnicodeWidthStr;
 
 use super::grid::{Cell, Column, Grid};
 use super::paper::{DIM, NOTICE, PLAIN, Paper, STRONG, place, shade};
@@ -37,6 +38,23 @@ pub(super) const fn look(category: Category) -> Look {
         style: shade(number),
     }
 }
+
+/// All of them, in the order in which they are told.
+pub(super) const CATEGORIES: [Category; 13] = [
+    Category::Parameter,
+    Category::Buffer,
+    Category::Gradient,
+    Category::OptimizerState,
+    Category::Activation,
+    Category::ActivationGradient,
+    Category::Input,
+    Category::Workspace,
+    Category::Alignment,
+    Category::Unattributed,
+    Category::Fragmentation,
+    Category::Context,
+    Category::Modules,
+];
 
 /// Categories that are no part of live.
 const fn is_live(category: Category) -> bool {
@@ -77,7 +95,13 @@ pub(super) fn categories(explanation: &Explanation, paper: &Paper) -> String {
                 continue;
             }
             let look = look(held.category);
-            row(grid, Cell::from(swatch(&look, paper)).styled(look.style), look.name, held.bytes, PLAIN);
+            row(
+                grid,
+                Cell::from(swatch(held.category, paper)).styled(look.style),
+                look.name,
+                held.bytes,
+                PLAIN,
+            );
             sum += held.bytes;
         }
         sum
@@ -104,12 +128,31 @@ pub(super) fn categories(explanation: &Explanation, paper: &Paper) -> String {
     text
 }
 
-pub(super) const fn swatch(look: &Look, paper: &Paper) -> &'static str {
+/// What a category is drawn with.
+pub(super) const fn swatch(category: Category, paper: &Paper) -> &'static str {
     match (paper.color, paper.unicode) {
+        (true, true) if matches!(category, Category::Fragmentation) => "░",
         (true, true) => "█",
         (true, false) => "#",
-        (false, _) => look.letter,
+        (false, _) => look(category).letter,
     }
+}
+
+/// What is drawn with what, on as many lines as it takes.
+pub(super) fn legend(categories: impl Iterator<Item = Category>, paper: &Paper) -> String {
+    let mut text = String::new();
+    let mut used = 0;
+    for category in categories {
+        let (swatch, look) = (swatch(category, paper), look(category));
+        let width = swatch.width() + 1 + look.name.width();
+        if used > 0 && used + 2 + width > paper.columns() {
+            text.push('\n');
+            used = 0;
+        }
+        text.push_str(&format!("  {} {}", paper.paint(look.style, swatch), look.name));
+        used += 2 + width;
+    }
+    text + "\n"
 }
 
 /// All categories side by side, over the whole width.
@@ -127,12 +170,8 @@ fn bar(explanation: &Explanation, paper: &Paper) -> String {
         let until = ((before * room + whole / 2) / whole).min(room);
         let cells = usize::try_from(until.saturating_sub(drawn)).unwrap_or(0);
         drawn = until.max(drawn);
-        let look = look(held.category);
-        let glyph = match held.category {
-            Category::Fragmentation if paper.color && paper.unicode => "░",
-            _ => swatch(&look, paper),
-        };
-        text.push_str(&paper.paint(look.style, &glyph.repeat(cells)));
+        let glyphs = swatch(held.category, paper).repeat(cells);
+        text.push_str(&paper.paint(look(held.category).style, &glyphs));
     }
     text + "\n"
 }

@@ -156,6 +156,11 @@ impl Grid {
         text
     }
 
+    /// Whether there is room for a column.
+    pub(super) fn shows(&self, column: usize, paper: &Paper) -> bool {
+        self.fitted(paper.width).iter().any(|(at, _)| *at == column)
+    }
+
     /// Which columns are shown, and how wide.
     fn fitted(&self, width: Option<usize>) -> Vec<(usize, usize)> {
         let mut shown: Vec<_> = self.natural().into_iter().enumerate().collect();
@@ -170,7 +175,12 @@ impl Grid {
             }
             shown = wanted;
             let expendable = |at: usize| self.columns.get(at).map_or(0, |column| column.expendable);
-            let Some(most) = shown.iter().map(|(at, _)| expendable(*at)).max().filter(|most| *most > 0) else {
+            let Some(most) = shown
+                .iter()
+                .map(|(at, _)| expendable(*at))
+                .max()
+                .filter(|most| *most > 0)
+            else {
                 break;
             };
             shown.retain(|(at, _)| expendable(*at) != most);
@@ -239,11 +249,16 @@ impl Grid {
             left = left.saturating_sub(blanks);
             let text = fit(&text, left, Cut::End, paper.unicode);
             left -= text.width();
-            if !text.is_empty() {
+            let words = text.trim_end();
+            let after = text.width() - words.width();
+            if !words.is_empty() {
                 line.push_str(&" ".repeat(blanks));
-                line.push_str(&paper.paint(cell.style, &text));
+                line.push_str(&paper.paint(cell.style, words));
+                blanks = 0;
             }
-            blanks = if column.right { 0 } else { padding };
+            // Blanks that were not written do not use up the line.
+            left += after;
+            blanks += after + if column.right { 0 } else { padding };
         }
         line.push('\n');
         line
@@ -277,7 +292,12 @@ impl Grid {
             line.push_str(&" ".repeat(blanks));
             line.push_str(&format!("{}{name}{}", side(left, true), side(right, false)));
         }
-        let line = fit(line.trim_end(), paper.width.unwrap_or(usize::MAX), Cut::End, paper.unicode);
+        let line = fit(
+            line.trim_end(),
+            paper.width.unwrap_or(usize::MAX),
+            Cut::End,
+            paper.unicode,
+        );
         paper.paint(DIM, &line) + "\n"
     }
 }

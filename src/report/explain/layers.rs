@@ -50,7 +50,10 @@ pub(super) fn layers(explanation: &Explanation, depth: Option<usize>, paper: &Pa
     let figures = &explanation.totals;
     let mut apart = |name: &str, parameters: i128, parameter_bytes: i128, feature_bytes: i128| {
         let differs = [parameters, parameter_bytes, feature_bytes];
-        if differs.iter().any(|by| name.starts_with("in") && *by > 0 || name.starts_with("counted") && *by < 0) {
+        if differs
+            .iter()
+            .any(|by| name.starts_with("in") && *by > 0 || name.starts_with("counted") && *by < 0)
+        {
             let shown = |by: i128, text: &dyn Fn(u64) -> String| {
                 let size = u64::try_from(by.unsigned_abs()).unwrap_or(u64::MAX);
                 match (name.starts_with("in"), by) {
@@ -92,7 +95,7 @@ fn table() -> Grid {
     Grid::new([
         Column::left("layer").cut(Cut::Middle, 16),
         Column::left("kind").cut(Cut::End, 9).expendable(2),
-        Column::left("output").cut(Cut::End, 12),
+        Column::left("output").cut(Cut::Middle, 14),
         Column::right("parameters").expendable(3),
         Column::right("their bytes").expendable(1),
         Column::right("feature map "),
@@ -159,12 +162,22 @@ impl Row {
         let path = paper.name(&self.path);
         let path = if self.inferred { format!("~{path}") } else { path };
         let style = if self.inferred { DIM } else { PLAIN };
-        let parameters = |text: String| if self.parameter_bytes == Bytes(0) { String::new() } else { text };
+        let parameters = |text: String| {
+            if self.parameter_bytes == Bytes(0) {
+                String::new()
+            } else {
+                text
+            }
+        };
         let mark = if self.shares_memory { "*" } else { " " };
         [
             Cell::from(path).styled(style),
             Cell::from(paper.name(&self.kind)).styled(DIM),
-            Cell::from(self.output.as_ref().map_or_else(String::new, |shape| paper.shape(shape))),
+            Cell::from(
+                self.output
+                    .as_ref()
+                    .map_or_else(String::new, |shape| paper.shape(shape)),
+            ),
             Cell::from(match self.parameters {
                 0 => paper.none().to_owned(),
                 number => paper.count(number),
@@ -174,7 +187,8 @@ impl Row {
                 size => size,
             }),
             Cell::from(paper.size(self.feature_bytes) + mark),
-            Cell::from(bar(self.bytes(), whole.0, paper)).styled(super::categories::look(crate::explain::Category::Activation).style),
+            Cell::from(bar(self.bytes(), whole.0, paper))
+                .styled(super::categories::look(crate::explain::Category::Activation).style),
         ]
     }
 }
@@ -253,13 +267,25 @@ fn totals(explanation: &Explanation, paper: &Paper) -> String {
     if let Some(batch) = totals.batch_size {
         row("batch size", paper.count(batch), String::new());
     }
-    row("parameters", paper.count(totals.parameters), paper.size(totals.parameter_bytes));
+    row(
+        "parameters",
+        paper.count(totals.parameters),
+        paper.size(totals.parameter_bytes),
+    );
     row("  learnable", paper.count(totals.learnable), String::new());
     row("  not learnable", paper.count(totals.not_learnable), String::new());
     row("feature maps", String::new(), paper.size(totals.feature_bytes));
     row("  of these, inputs", String::new(), paper.size(totals.input_bytes));
-    row("forward and backward", String::new(), paper.size(totals.forward_backward_bytes));
-    row("parameters and feature maps", String::new(), paper.size(totals.total_bytes));
+    row(
+        "forward and backward",
+        String::new(),
+        paper.size(totals.forward_backward_bytes),
+    );
+    row(
+        "parameters and feature maps",
+        String::new(),
+        paper.size(totals.total_bytes),
+    );
     let text = grid.draw(paper);
     let apart = totals.learnable.checked_add(totals.not_learnable) != Some(totals.parameters);
     if apart {

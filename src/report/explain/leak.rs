@@ -36,7 +36,11 @@ pub(super) fn leak(explanation: &Explanation, paper: &Paper) -> String {
 }
 
 fn steps(leak: &Leak, paper: &Paper) -> String {
-    let mut grid = Grid::new([Column::right("step"), Column::right("live at its end"), Column::right("change")]);
+    let mut grid = Grid::new([
+        Column::right("step"),
+        Column::right("live at its end"),
+        Column::right("change"),
+    ]);
     let left_out = leak.steps.len().saturating_sub(2 * LISTED);
     let mut before: Option<Bytes> = None;
     for (at, live) in leak.steps.iter().enumerate() {
@@ -101,7 +105,10 @@ fn kinds(explanation: &Explanation, leak: &Leak, paper: &Paper) -> String {
     let rest = kinds.get(KINDS..).unwrap_or_default();
     if !rest.is_empty() {
         let sum: Bytes = rest.iter().map(|(_, tensors)| bytes(tensors)).sum();
-        grid.remark(format!("and {} more kinds, {} together", rest.len(), paper.size(sum)), DIM);
+        grid.remark(
+            format!("and {} more kinds, {} together", rest.len(), paper.size(sum)),
+            DIM,
+        );
     }
     grid.draw(paper)
 }

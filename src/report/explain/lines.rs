@@ -10,6 +10,9 @@ use crate::bytes::Bytes;
 use crate::explain::{Explanation, Line, Tensor};
 use crate::report::Phase;
 
+/// Kinds of tensors that are told of a line, where not all must be.
+const KINDS: usize = 8;
+
 type Reader<'a> = Option<&'a dyn Fn(&str, u32) -> Option<String>>;
 
 /// Lines by the function they stand in, each in order of time.
@@ -51,7 +54,12 @@ fn functions(lines: &[Line]) -> Vec<Vec<&Line>> {
     let mut functions: Vec<Vec<&Line>> = Vec::new();
     let mut places: HashMap<Key<'_>, usize> = HashMap::new();
     for line in lines {
-        let key = (line.step, line.phase, line.source.file.as_str(), line.source.function.as_str());
+        let key = (
+            line.step,
+            line.phase,
+            line.source.file.as_str(),
+            line.source.function.as_str(),
+        );
         let place = *places.entry(key).or_insert(functions.len());
         match functions.get_mut(place) {
             Some(lines) => lines.push(line),
@@ -98,22 +106,46 @@ fn this(grid: &mut Grid, line: &Line, explanation: &Explanation, read: Reader<'_
         Cell::from(source),
     ]);
     for (sign, style, tensors) in [("+", BAD, &line.came), ("-", GOOD, &line.went)] {
-        for (tensor, number) in folded(resolved(explanation, tensors)) {
-            let size = paper.size(tensor.bytes);
+        let mut kinds = folded(resolved(explanation, tensors));
+        let bytes = |(tensor, number): &(&Tensor, u64)| Bytes(tensor.bytes.0.saturating_mul(*number));
+        let mut rest = Vec::new();
+        if paper.is_for_people() && kinds.len() > KINDS {
+            kinds.sort_by_key(|kind| std::cmp::Reverse(bytes(kind)));
+            rest = kinds.split_off(KINDS);
+        }
+        let mut row = |size: Bytes, text: String| {
             grid.row([
                 Cell::from(""),
                 Cell::from(""),
-                Cell::from(format!("{sign} {size}")).styled(style),
-                Cell::from(told(tensor, number, paper)).styled(DIM),
+                Cell::from(format!("{sign} {}", paper.size(size))).styled(style),
+                Cell::from(text).styled(DIM),
             ]);
+        };
+        for kind in &kinds {
+            row(bytes(kind), told(kind.0, kind.1, paper));
+        }
+        if !rest.is_empty() {
+            let number: u64 = rest.iter().map(|(_, number)| number).sum();
+            row(
+                rest.iter().map(bytes).sum(),
+                format!("{} smaller ones", paper.count(number)),
+            );
         }
     }
 }
 
 /// Tensors that look the same, one after the other, are told once.
-fn folded<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> Vec<(&'a Tensor, usize)> {
-    let mut folded: Vec<(&Tensor, usize)> = Vec::new();
-    let look = |tensor: &'a Tensor| (tensor.bytes, &tensor.shape, &tensor.dtype, &tensor.module, &tensor.operation);
+fn folded<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> Vec<(&'a Tensor, u64)> {
+    let mut folded: Vec<(&Tensor, u64)> = Vec::new();
+    let look = |tensor: &'a Tensor| {
+        (
+            tensor.bytes,
+            &tensor.shape,
+            &tensor.dtype,
+            &tensor.module,
+            &tensor.operation,
+        )
+    };
     for tensor in tensors {
         match folded.last_mut() {
             Some((last, number)) if look(last) == look(tensor) => *number += 1,
@@ -123,10 +155,10 @@ fn folded<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> Vec<(&'a Tensor, usi
     folded
 }
 
-fn told(tensor: &Tensor, number: usize, paper: &Paper) -> String {
+fn told(tensor: &Tensor, number: u64, paper: &Paper) -> String {
     let times = match number {
         1 => String::new(),
-        number => format!("{number} times "),
+        number => format!("{} of ", paper.count(number)),
     };
     let place = match tensor.module {
         Some(_) => format!("{} {}", module(tensor, paper), paper.name(&tensor.operation)),

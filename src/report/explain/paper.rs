@@ -19,6 +19,8 @@ pub(super) const BAD: Ansi = RED;
 
 /// Columns that a pipe takes, where something must be fitted to a width.
 const PIPE: usize = 120;
+/// A blank at which no line is broken.
+const TIE: char = '\u{a0}';
 /// Less than this is a terminal that nothing can be read on.
 const LEAST: usize = 20;
 
@@ -152,11 +154,13 @@ impl Paper {
     /// Words of ours, or made harmless, broken into lines between them, each begun with blanks.
     pub(super) fn wrapped(&self, indent: usize, text: &str) -> Vec<String> {
         let blanks = " ".repeat(indent);
-        let room = self.width.map_or(usize::MAX, |width| width.saturating_sub(indent).max(1));
+        let room = self
+            .width
+            .map_or(usize::MAX, |width| width.saturating_sub(indent).max(1));
         let mut lines = vec![String::new()];
-        let text = self.ascii(text);
-        for word in text.split_whitespace() {
-            let word = fit(word, room, Cut::End, self.unicode);
+        for word in text.split([' ', '\n']).filter(|word| !word.is_empty()) {
+            let word = self.ascii(&word.replace(TIE, " "));
+            let word = fit(&word, room, Cut::End, self.unicode);
             let Some(line) = lines.last_mut() else { break };
             if !line.is_empty() && line.width() + 1 + word.width() > room {
                 lines.push(word);
@@ -181,12 +185,13 @@ impl Paper {
         let room = self.columns().saturating_sub(title.width() + 2);
         let remark = fit(&self.ascii(remark), room, Cut::End, self.unicode);
         let gap = if remark.is_empty() { "" } else { "  " };
-        format!(
-            "\n{}{gap}{}\n",
-            self.paint(STRONG, title),
-            self.paint(DIM, &remark)
-        )
+        format!("\n{}{gap}{}\n", self.paint(STRONG, title), self.paint(DIM, &remark))
     }
+}
+
+/// Words that stay on one line.
+pub(super) fn tied(text: &str) -> String {
+    text.replace(' ', &TIE.to_string())
 }
 
 /// Where a text that is too long is cut.
@@ -219,7 +224,11 @@ pub(super) fn fit(text: &str, room: usize, cut: Cut, unicode: bool) -> String {
     shown.push(ellipsis);
     shown.extend(end.chars().rev());
     // Marks on top of the characters around the cut join what they were not made for.
-    if shown.width() > room + 1 { String::from(ellipsis) } else { shown }
+    if shown.width() > room + 1 {
+        String::from(ellipsis)
+    } else {
+        shown
+    }
 }
 
 fn taken(chars: impl Iterator<Item = char>, room: usize) -> String {

@@ -3,7 +3,7 @@
 use anstyle::Style as Ansi;
 
 use super::grid::{Cell, Column, Grid};
-use super::paper::{BAD, DIM, PLAIN, Paper, refusal};
+use super::paper::{BAD, DIM, PLAIN, Paper, refusal, tied};
 use crate::bytes::Bytes;
 use crate::explain::{Explanation, PhaseRow};
 use crate::report::Pass;
@@ -19,9 +19,10 @@ pub(super) fn phases(explanation: &Explanation, paper: &Paper) -> String {
     for pass in passes(explanation) {
         let rows = of(explanation, pass);
         text.push_str(&paper.heading("Phases", told(pass)));
-        let mut grid = table();
+        let mut grid = table(&rows);
+        let live = has_live(&rows);
         for rows in rows.chunk_by(|one, other| one.step == other.step) {
-            step(&mut grid, rows, explanation, paper);
+            step(&mut grid, rows, live, explanation, paper);
         }
         text.push_str(&grid.draw(paper));
         text.push_str(&log(&rows, paper));
@@ -33,12 +34,18 @@ pub(super) fn phases(explanation: &Explanation, paper: &Paper) -> String {
 pub(super) fn folded(explanation: &Explanation, paper: &Paper) -> String {
     let mut text = String::new();
     let all = passes(explanation);
-    let Some(main) = all.iter().copied().find(|pass| *pass != Pass::Cold).or(all.first().copied()) else {
+    let Some(main) = all
+        .iter()
+        .copied()
+        .find(|pass| *pass != Pass::Cold)
+        .or(all.first().copied())
+    else {
         return text;
     };
     text.push_str(&paper.heading("Phases", told(main)));
     let rows = of(explanation, main);
-    let mut grid = table();
+    let mut grid = table(&rows);
+    let live = has_live(&rows);
     let mut before: Option<&[&PhaseRow]> = None;
     let mut same = Vec::new();
     for rows in rows.chunk_by(|one, other| one.step == other.step) {
@@ -47,7 +54,7 @@ pub(super) fn folded(explanation: &Explanation, paper: &Paper) -> String {
             continue;
         }
         repeated(&mut grid, &mut same);
-        step(&mut grid, rows, explanation, paper);
+        step(&mut grid, rows, live, explanation, paper);
         before = Some(rows);
     }
     repeated(&mut grid, &mut same);
@@ -76,24 +83,36 @@ const fn told(pass: Pass) -> &'static str {
     }
 }
 
-fn table() -> Grid {
-    Grid::new([
-        Column::right("step"),
-        Column::left("phase"),
-        Column::right("end").of("live"),
-        Column::right("peak").of("live").expendable(1),
-        Column::right("change").of("live").expendable(3),
+/// The columns; without those of live in a pass that does not observe it.
+fn table(rows: &[&PhaseRow]) -> Grid {
+    let mut columns = vec![Column::right("step"), Column::left("phase")];
+    if has_live(rows) {
+        columns.extend([
+            Column::right("end").of("live"),
+            Column::right("peak").of("live").expendable(1),
+            Column::right("change").of("live").expendable(3),
+        ]);
+    }
+    columns.extend([
         Column::right("end").of("reserved"),
         Column::right("peak").of("reserved").expendable(4),
         Column::right("change").of("reserved").expendable(2),
-    ])
+    ]);
+    Grid::new(columns)
 }
 
-fn step(grid: &mut Grid, rows: &[&PhaseRow], explanation: &Explanation, paper: &Paper) {
+fn has_live(rows: &[&PhaseRow]) -> bool {
+    rows.iter().any(|row| row.live_end.is_some() || row.live_peak.is_some())
+}
+
+fn step(grid: &mut Grid, rows: &[&PhaseRow], live: bool, explanation: &Explanation, paper: &Paper) {
     for (at, row) in rows.iter().enumerate() {
         let style = if row.failed { BAD } else { PLAIN };
         let plain = |text: String| Cell::from(text).styled(style);
-        let number = row.step.filter(|_| at == 0).map_or_else(String::new, |step| step.to_string());
+        let number = row
+            .step
+            .filter(|_| at == 0)
+            .map_or_else(String::new, |step| step.to_string());
         let name = match row.failed {
             true => format!("{} {}", phase_name(row.phase), paper.glyph("✗", "x")),
             false => phase_name(row.phase).to_owned(),
@@ -109,16 +128,16 @@ fn step(grid: &mut Grid, rows: &[&PhaseRow], explanation: &Explanation, paper: &
             Cell::from(text).styled(moved(change))
         };
         let known = |bytes: Option<Bytes>| plain(paper.known(bytes));
-        grid.row([
-            plain(number),
-            plain(name),
-            known(row.live_end),
-            known(row.live_peak),
-            change(row.live_change),
+        let mut cells = vec![plain(number), plain(name)];
+        if live {
+            cells.extend([known(row.live_end), known(row.live_peak), change(row.live_change)]);
+        }
+        cells.extend([
             known(Some(row.reserved_end)),
             known(Some(row.reserved_peak)),
             change(Some(row.reserved_change)),
         ]);
+        grid.row(cells);
         if row.failed {
             for line in failure(explanation, row) {
                 grid.remark(line, BAD);
@@ -152,7 +171,11 @@ fn is_same(before: &[&PhaseRow], rows: &[&PhaseRow]) -> bool {
             row.failed,
         )
     };
-    before.len() == rows.len() && before.iter().zip(rows).all(|(one, other)| figures(one) == figures(other))
+    before.len() == rows.len()
+        && before
+            .iter()
+            .zip(rows)
+            .all(|(one, other)| figures(one) == figures(other))
 }
 
 fn repeated(grid: &mut Grid, steps: &mut Vec<u32>) {
@@ -169,8 +192,13 @@ fn repeated(grid: &mut Grid, steps: &mut Vec<u32>) {
 fn log(rows: &[&PhaseRow], paper: &Paper) -> String {
     let steps: Vec<_> = rows.chunk_by(|one, other| one.step == other.step).collect();
     let mut text = String::new();
-    let last = steps.iter().rev().find(|rows| rows.first().is_some_and(|row| row.step.is_some()));
-    let first = steps.iter().find(|rows| rows.first().is_some_and(|row| row.step.is_some()));
+    let last = steps
+        .iter()
+        .rev()
+        .find(|rows| rows.first().is_some_and(|row| row.step.is_some()));
+    let first = steps
+        .iter()
+        .find(|rows| rows.first().is_some_and(|row| row.step.is_some()));
     let mut told: Vec<&[&PhaseRow]> = Vec::new();
     told.extend(first.copied());
     if first != last {
@@ -179,10 +207,10 @@ fn log(rows: &[&PhaseRow], paper: &Paper) -> String {
     for rows in told {
         let parts: Vec<_> = rows
             .iter()
-            .map(|row| format!("{} {}", phase_name(row.phase), mebibytes(row.reserved_end)))
+            .map(|row| tied(&format!("{} {}", phase_name(row.phase), mebibytes(row.reserved_end))))
             .collect();
         let step = rows.first().and_then(|row| row.step).unwrap_or(0);
-        let line = format!("step {step}, reserved in MiB: {}", parts.join(paper.dot()));
+        let line = format!("step {step}, MiB reserved: {}", parts.join(paper.dot()));
         text.push_str(&paper.prose(2, DIM, &line));
     }
     text

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::categories::CATEGORIES;
 use crate::bytes::Bytes;
 use crate::explain::{
     Activations, Border, Category, CategoryBytes, Certainty, EXPLANATION_VERSION, Explanation, Layer, Leak, Line,
@@ -11,21 +12,6 @@ use crate::explain::{
 use crate::protocol::Task;
 use crate::report::{Oom, Pass, Phase, Tool, sample};
 
-const ALL: [Category; 13] = [
-    Category::Parameter,
-    Category::Buffer,
-    Category::Gradient,
-    Category::OptimizerState,
-    Category::Activation,
-    Category::ActivationGradient,
-    Category::Input,
-    Category::Workspace,
-    Category::Alignment,
-    Category::Unattributed,
-    Category::Fragmentation,
-    Category::Context,
-    Category::Modules,
-];
 const CONTEXT: u64 = 418 << 20;
 const MODULES: u64 = 32 << 20;
 const PAGE: u64 = 96 << 20;
@@ -49,27 +35,39 @@ fn elements(shape: &[u64]) -> u64 {
 
 fn resnet(batch: u64, size: u64) -> Vec<Plan> {
     let mut plans: Vec<Plan> = Vec::new();
-    let mut add = |path: &str, kind: &'static str, output: [u64; 4], learnable: Vec<Vec<u64>>, line: u32, stem: bool| {
-        let activation = kind == "Relu" || kind == "add";
-        let buffers = match kind {
-            "BatchNorm" => vec![vec![output[1]], vec![output[1]]],
-            _ => Vec::new(),
+    let mut add =
+        |path: &str, kind: &'static str, output: [u64; 4], learnable: Vec<Vec<u64>>, line: u32, stem: bool| {
+            let activation = kind == "Relu" || kind == "add";
+            let buffers = match kind {
+                "BatchNorm" => vec![vec![output[1]], vec![output[1]]],
+                _ => Vec::new(),
+            };
+            plans.push(Plan {
+                path: path.to_owned(),
+                inferred: activation,
+                kind,
+                output: output.to_vec(),
+                learnable,
+                buffers,
+                shares: kind == "Relu",
+                line,
+                function: if stem {
+                    "resnet::ResNet<B>::forward"
+                } else {
+                    "resnet::Block<B>::forward"
+                },
+            });
         };
-        plans.push(Plan {
-            path: path.to_owned(),
-            inferred: activation,
-            kind,
-            output: output.to_vec(),
-            learnable,
-            buffers,
-            shares: kind == "Relu",
-            line,
-            function: if stem { "resnet::ResNet<B>::forward" } else { "resnet::Block<B>::forward" },
-        });
-    };
     let norm = |width: u64| vec![vec![width], vec![width]];
     let mut at = size / 2;
-    add("conv1", "Conv2d", [batch, 64, at, at], vec![vec![64, 3, 7, 7]], 101, true);
+    add(
+        "conv1",
+        "Conv2d",
+        [batch, 64, at, at],
+        vec![vec![64, 3, 7, 7]],
+        101,
+        true,
+    );
     add("bn1", "BatchNorm", [batch, 64, at, at], norm(64), 102, true);
     add("relu", "Relu", [batch, 64, at, at], Vec::new(), 103, true);
     at /= 2;
@@ -83,21 +81,56 @@ fn resnet(batch: u64, size: u64) -> Vec<Plan> {
                 at /= 2;
             }
             let output = [batch, width, at, at];
-            add(&name("conv1"), "Conv2d", output, vec![vec![width, before, 3, 3]], 51, false);
+            add(
+                &name("conv1"),
+                "Conv2d",
+                output,
+                vec![vec![width, before, 3, 3]],
+                51,
+                false,
+            );
             add(&name("bn1"), "BatchNorm", output, norm(width), 52, false);
             add(&name("relu"), "Relu", output, Vec::new(), 53, false);
-            add(&name("conv2"), "Conv2d", output, vec![vec![width, width, 3, 3]], 54, false);
+            add(
+                &name("conv2"),
+                "Conv2d",
+                output,
+                vec![vec![width, width, 3, 3]],
+                54,
+                false,
+            );
             add(&name("bn2"), "BatchNorm", output, norm(width), 55, false);
             if down {
-                add(&name("downsample.conv"), "Conv2d", output, vec![vec![width, before, 1, 1]], 57, false);
+                add(
+                    &name("downsample.conv"),
+                    "Conv2d",
+                    output,
+                    vec![vec![width, before, 1, 1]],
+                    57,
+                    false,
+                );
                 add(&name("downsample.bn"), "BatchNorm", output, norm(width), 58, false);
             }
             add(&name("add"), "add", output, Vec::new(), 60, false);
             before = width;
         }
     }
-    add("avgpool", "AdaptiveAvgPool2d", [batch, 512, 1, 1], Vec::new(), 109, true);
-    add("fc", "Linear", [batch, 1000, 1, 1], vec![vec![512, 1000], vec![1000]], 111, true);
+    add(
+        "avgpool",
+        "AdaptiveAvgPool2d",
+        [batch, 512, 1, 1],
+        Vec::new(),
+        109,
+        true,
+    );
+    add(
+        "fc",
+        "Linear",
+        [batch, 1000, 1, 1],
+        vec![vec![512, 1000], vec![1000]],
+        111,
+        true,
+    );
     if let Some(fc) = plans.last_mut() {
         fc.output = vec![batch, 1000];
     }
@@ -154,7 +187,14 @@ impl Play {
         self.reserved_before = self.reserved;
     }
 
-    fn make(&mut self, shape: &[u64], category: Category, module: Option<&Plan>, operation: &str, source: Source) -> u32 {
+    fn make(
+        &mut self,
+        shape: &[u64],
+        category: Category,
+        module: Option<&Plan>,
+        operation: &str,
+        source: Source,
+    ) -> u32 {
         let logical = elements(shape) * 4;
         let (step, phase) = self.now.unwrap_or((None, Phase::Model));
         let at = self.tensors.len() as u32;
@@ -204,11 +244,18 @@ impl Play {
         timeline.kernel.push(kernel as u32);
         let held = categories(&self.tensors, &self.there);
         if timeline.categories.is_empty() {
-            let live = ALL.into_iter().take(10);
-            timeline.categories = live.map(|category| Series { category, bytes: Vec::new() }).collect();
+            let live = CATEGORIES.into_iter().take(10);
+            timeline.categories = live
+                .map(|category| Series {
+                    category,
+                    bytes: Vec::new(),
+                })
+                .collect();
         }
         for series in &mut timeline.categories {
-            series.bytes.push(held.get(&series.category).copied().unwrap_or_default());
+            series
+                .bytes
+                .push(held.get(&series.category).copied().unwrap_or_default());
         }
     }
 
@@ -232,7 +279,11 @@ fn categories(tensors: &[Tensor], there: &[u32]) -> BTreeMap<Category, Bytes> {
 }
 
 fn source(line: u32, function: &str) -> Source {
-    let file = if function.starts_with("resnet") { "src/resnet.rs" } else { "benches/vram.rs" };
+    let file = if function.starts_with("resnet") {
+        "src/resnet.rs"
+    } else {
+        "benches/vram.rs"
+    };
     Source {
         file: file.to_owned(),
         line,
@@ -280,10 +331,14 @@ pub(super) fn out_of_memory() -> Explanation {
 pub(super) fn leaking() -> Explanation {
     let mut explanation = resnet18();
     let kept: Vec<u32> = (0..explanation.tensors.len() as u32)
-        .filter(|at| explanation.tensors[*at as usize].operation == "conv2d" && explanation.tensors[*at as usize].step.is_some())
+        .filter(|at| {
+            explanation.tensors[*at as usize].operation == "conv2d" && explanation.tensors[*at as usize].step.is_some()
+        })
         .take(24)
         .collect();
-    let steps = (0..40_u64).map(|step| Bytes((1 << 30) + step * (12 << 20) + (step % 3) * 4096)).collect();
+    let steps = (0..40_u64)
+        .map(|step| Bytes((1 << 30) + step * (12 << 20) + (step % 3) * 4096))
+        .collect();
     explanation.leak = Some(Leak {
         steps,
         per_step: Bytes(12 << 20),
@@ -300,7 +355,10 @@ fn trained(batch: u64, size: u64, steps: u32, fails_at: Option<usize>) -> Explan
     let mut parameters = Vec::new();
     for plan in &plans {
         for shape in &plan.learnable {
-            parameters.push((shape.clone(), play.make(shape, Category::Parameter, Some(plan), "random_normal", main(12))));
+            parameters.push((
+                shape.clone(),
+                play.make(shape, Category::Parameter, Some(plan), "random_normal", main(12)),
+            ));
             play.launch("random_normal_f32", &[]);
         }
         for shape in &plan.buffers {
@@ -359,7 +417,13 @@ fn trained(batch: u64, size: u64, steps: u32, fails_at: Option<usize>) -> Explan
         let mut gradients = Vec::new();
         let mut flowing: Option<u32> = None;
         for (at, (plan, output)) in plans.iter().zip(&outputs).enumerate().rev() {
-            let gradient = play.make(&plan.output, Category::ActivationGradient, Some(plan), "backward", main(31));
+            let gradient = play.make(
+                &plan.output,
+                Category::ActivationGradient,
+                Some(plan),
+                "backward",
+                main(31),
+            );
             let mut gone: Vec<u32> = flowing.into_iter().chain(*output).collect();
             for shape in &plan.learnable {
                 gradients.push(play.make(shape, Category::Gradient, Some(plan), "weight_backward", main(31)));
@@ -425,7 +489,13 @@ fn document(play: Play, plans: &[Plan], batch: u64, size: u64) -> Explanation {
     held.insert(Category::Fragmentation, Bytes(reserved - live));
     held.insert(Category::Context, Bytes(CONTEXT));
     held.insert(Category::Modules, Bytes(MODULES));
-    let border = play.timeline.borders.iter().rev().find(|border| border.sample <= sample).copied();
+    let border = play
+        .timeline
+        .borders
+        .iter()
+        .rev()
+        .find(|border| border.sample <= sample)
+        .copied();
     let kernel = play.timeline.kernel[sample as usize];
     let peak = Moment {
         sample,
@@ -435,7 +505,7 @@ fn document(play: Play, plans: &[Plan], batch: u64, size: u64) -> Explanation {
         live: Bytes(live),
         reserved: Bytes(reserved),
         process: Bytes(reserved + CONTEXT + MODULES),
-        categories: ALL
+        categories: CATEGORIES
             .into_iter()
             .map(|category| CategoryBytes {
                 category,
@@ -494,7 +564,10 @@ fn layers(plans: &[Plan], batch: u64, size: u64) -> Vec<Layer> {
         shares_memory: false,
         source: None,
     };
-    let mut layers = vec![layer("images", "input", &[batch, 3, size, size]), layer("targets", "input", &[batch])];
+    let mut layers = vec![
+        layer("images", "input", &[batch, 3, size, size]),
+        layer("targets", "input", &[batch]),
+    ];
     for plan in plans {
         let count = |shapes: &[Vec<u64>]| shapes.iter().map(|shape| elements(shape)).sum::<u64>();
         let (learnable, buffers) = (count(&plan.learnable), count(&plan.buffers));
@@ -517,7 +590,13 @@ fn totals(layers: &[Layer], batch: u64) -> Totals {
     let parameters = sum(|layer| layer.parameters);
     let learnable = sum(|layer| layer.learnable);
     let feature_bytes = sum(|layer| layer.feature_bytes.0);
-    let input_bytes = sum(|layer| if layer.kind == "input" { layer.feature_bytes.0 } else { 0 });
+    let input_bytes = sum(|layer| {
+        if layer.kind == "input" {
+            layer.feature_bytes.0
+        } else {
+            0
+        }
+    });
     Totals {
         batch_size: Some(batch),
         parameters,
@@ -548,20 +627,35 @@ fn savings(live: u64, reserved: u64) -> Vec<Saving> {
             saved_live: Some((live / 2) as i64),
             saved_reserved: Some((reserved / 2) as i64),
             cost: "twice as many steps an epoch".to_owned(),
-            ..saving("smaller-batch", "batch_size=16 instead of 32", Some(live - live / 2), Some(reserved - reserved / 2))
+            ..saving(
+                "smaller-batch",
+                "batch_size=16 instead of 32",
+                Some(live - live / 2),
+                Some(reserved - reserved / 2),
+            )
         },
         Saving {
             saved_live: Some(12 << 20),
             certainty: Certainty::Timeline,
             cost: "none".to_owned(),
             note: Some("images, 18.38 MiB, are held by `batch` in benches/vram.rs since step 1, batch".to_owned()),
-            ..saving("drop-inputs", "drop the images after forward", Some(live - (12 << 20)), None)
+            ..saving(
+                "drop-inputs",
+                "drop the images after forward",
+                Some(live - (12 << 20)),
+                None,
+            )
         },
         Saving {
             saved_live: Some(-(90 << 20)),
             certainty: Certainty::Run,
             cost: "one more copy of the parameters".to_owned(),
-            ..saving("ema", "keep an average of the parameters", Some(live + (90 << 20)), None)
+            ..saving(
+                "ema",
+                "keep an average of the parameters",
+                Some(live + (90 << 20)),
+                None,
+            )
         },
         Saving {
             saved_live: Some(392 << 20),

@@ -8,13 +8,17 @@ use crate::report::human::text::words;
 /// Each change with what is left, what is saved, and below it what it costs.
 pub(super) fn savings(explanation: &Explanation, paper: &Paper) -> String {
     let peak = &explanation.peak;
-    let now = format!("now {} live, {} reserved", paper.size(peak.live), paper.size(peak.reserved));
+    let now = format!(
+        "now {} live, {} reserved",
+        paper.size(peak.live),
+        paper.size(peak.reserved)
+    );
     let heading = paper.heading("What would take less", &now);
     if explanation.savings.is_empty() {
         return heading + &paper.prose(2, PLAIN, "nothing was found");
     }
     let mut grid = Grid::new([
-        Column::left("change").cut(Cut::End, 18),
+        Column::left("change").cut(Cut::End, 32),
         Column::right("then").of("live").expendable(3),
         Column::right("saved").of("live").expendable(1),
         Column::right("then").of("reserved").expendable(4),

@@ -1,11 +1,14 @@
 //! The tensors that were there at the peak.
 
-use super::categories::{look, swatch};
+use super::categories::{CATEGORIES, legend, look, swatch};
 use super::grid::{Cell, Column, Grid};
 use super::paper::{Cut, DIM, PLAIN, Paper, place};
 use crate::bytes::Bytes;
-use crate::explain::{Explanation, Source, Tensor, Timeline};
+use crate::explain::{Category, Explanation, Source, Tensor, Timeline};
 use crate::report::words::phase_name;
+
+/// The column that the colour stands for, too.
+const WHAT_FOR: usize = 4;
 
 /// The largest of them, and what the others add up to.
 pub(super) fn tensors(explanation: &Explanation, most: usize, paper: &Paper) -> String {
@@ -31,7 +34,7 @@ pub(super) fn tensors(explanation: &Explanation, most: usize, paper: &Paper) -> 
     for tensor in shown {
         let look = look(tensor.category);
         grid.row([
-            Cell::from(swatch(&look, paper)).styled(look.style),
+            Cell::from(swatch(tensor.category, paper)).styled(look.style),
             Cell::from(paper.size(tensor.bytes)),
             Cell::from(paper.shape(&tensor.shape)),
             Cell::from(paper.name(&tensor.dtype)).styled(DIM),
@@ -44,6 +47,10 @@ pub(super) fn tensors(explanation: &Explanation, most: usize, paper: &Paper) -> 
         ]);
     }
     text.push_str(&grid.draw(paper));
+    if !grid.shows(WHAT_FOR, paper) {
+        let seen = |category: &Category| shown.iter().any(|tensor| tensor.category == *category);
+        text.push_str(&legend(CATEGORIES.into_iter().filter(seen), paper));
+    }
     if !rest.is_empty() {
         let sum: Bytes = rest.iter().map(|tensor| tensor.bytes).sum();
         let remark = format!("and {} more, {} together", rest.len(), paper.size(sum));

@@ -3,7 +3,7 @@
 use anstyle::Style as Ansi;
 use unicode_width::UnicodeWidthStr;
 
-use super::categories::{look, swatch};
+use super::categories::{legend, look, swatch};
 use super::paper::{BAD, Cut, DIM, Paper, STRONG, fit, place};
 use crate::bytes::Bytes;
 use crate::explain::{Border, Category, Explanation, Timeline};
@@ -37,7 +37,13 @@ pub(super) fn timeline(explanation: &Explanation, limit: Option<Bytes>, paper: &
     if timeline.live.is_empty() {
         return paper.heading(title, "") + &paper.prose(2, DIM, "nothing was launched");
     }
-    let most = timeline.live.iter().chain(&timeline.reserved).max().copied().unwrap_or_default();
+    let most = timeline
+        .live
+        .iter()
+        .chain(&timeline.reserved)
+        .max()
+        .copied()
+        .unwrap_or_default();
     // A limit far above would leave nothing of the rest to be seen.
     let drawn = limit.filter(|limit| limit.0 / 2 <= most.0);
     let scale = Scale::of(most.max(drawn.unwrap_or_default()));
@@ -47,8 +53,8 @@ pub(super) fn timeline(explanation: &Explanation, limit: Option<Bytes>, paper: &
     let columns = columns(timeline, room);
 
     let mut remark = "live by category, reserved above it".to_owned();
-    if let Some(limit) = limit.filter(|_| drawn.is_none()) {
-        remark.push_str(&format!("; limit {limit}"));
+    if let Some(limit) = limit {
+        remark.push_str(&format!(", limit {limit}"));
     }
     let mut text = paper.heading(title, &remark);
     text.push_str(&peak(explanation, &columns, margin, paper));
@@ -60,18 +66,28 @@ pub(super) fn timeline(explanation: &Explanation, limit: Option<Bytes>, paper: &
         paper,
     };
     for row in (0..ROWS).rev() {
-        let label = ((row + 1) % LABEL_EVERY == 0).then(|| labels.get((row + 1) / LABEL_EVERY)).flatten();
+        let is_limit = chart.limit_row() == Some(row);
+        let label = ((row + 1) % LABEL_EVERY == 0)
+            .then(|| labels.get((row + 1) / LABEL_EVERY))
+            .flatten();
         let tick = match label {
             Some(_) => paper.glyph("┤", "+"),
             None => paper.glyph("│", "|"),
         };
-        let label = label.map_or("", String::as_str);
-        text.push_str(&paper.paint(DIM, &format!("{label:>width$} {tick}", width = margin - 2)));
+        let label = label.map_or(if is_limit { "limit" } else { "" }, String::as_str);
+        let style = if is_limit { BAD } else { DIM };
+        text.push_str(&paper.paint(style, &format!("{label:>width$} {tick}", width = margin - 2)));
         text.push_str(&chart.row(row));
         text.push('\n');
     }
-    text.push_str(&axis(timeline, &columns, margin, labels.first().map_or("", String::as_str), paper));
-    text.push_str(&legend(explanation, paper));
+    text.push_str(&axis(
+        timeline,
+        &columns,
+        margin,
+        labels.first().map_or("", String::as_str),
+        paper,
+    ));
+    text.push_str(&key(explanation, paper));
     text
 }
 
@@ -94,8 +110,16 @@ fn columns(timeline: &Timeline, room: usize) -> Vec<Column> {
         // The first of the highest.
         let sample = (from..to).rev().max_by_key(live).unwrap_or(from);
         let reserved = timeline.reserved.get(from..to.min(timeline.reserved.len()));
-        let reserved = reserved.and_then(|reserved| reserved.iter().max()).copied().unwrap_or_default();
-        Column { from, to, sample, reserved }
+        let reserved = reserved
+            .and_then(|reserved| reserved.iter().max())
+            .copied()
+            .unwrap_or_default();
+        Column {
+            from,
+            to,
+            sample,
+            reserved,
+        }
     };
     (0..room).map(column).collect()
 }
@@ -164,24 +188,34 @@ struct Chart<'a> {
 impl Chart<'_> {
     /// One row, with what looks the same written at once.
     fn row(&self, row: usize) -> String {
-        let limit = self.limit.filter(|limit| self.parts(u128::from(limit.0)) .saturating_sub(1) / PARTS == row);
-        let cells: Vec<_> = self.columns.iter().map(|column| self.cell(column, row)).collect();
-        let mut cells: Vec<(&str, Ansi)> = cells;
-        if limit.is_some() {
+        let mut cells: Vec<(&str, Ansi)> = self.columns.iter().map(|column| self.cell(column, row)).collect();
+        if self.limit_row() == Some(row) {
             for cell in &mut cells {
                 if cell.0 == " " {
                     *cell = (self.paper.glyph("╌", "-"), BAD);
                 }
             }
         }
-        let end = cells.iter().rposition(|(glyph, _)| *glyph != " ").map_or(0, |at| at + 1);
+        let end = cells
+            .iter()
+            .rposition(|(glyph, _)| *glyph != " ")
+            .map_or(0, |at| at + 1);
         let mut text = String::new();
-        for run in cells.get(..end).unwrap_or_default().chunk_by(|(_, one), (_, other)| one == other) {
+        for run in cells
+            .get(..end)
+            .unwrap_or_default()
+            .chunk_by(|(_, one), (_, other)| one == other)
+        {
             let glyphs: String = run.iter().map(|(glyph, _)| *glyph).collect();
             let style = run.first().map_or(Ansi::new(), |(_, style)| *style);
             text.push_str(&self.paper.paint(style, &glyphs));
         }
         text
+    }
+
+    fn limit_row(&self) -> Option<usize> {
+        self.limit
+            .map(|limit| self.parts(limit.0.into()).saturating_sub(1) / PARTS)
     }
 
     fn parts(&self, bytes: u128) -> usize {
@@ -207,8 +241,15 @@ impl Chart<'_> {
         put(0, live_parts, Fill::Live(Category::Unattributed));
         let (mut sum, mut drawn) = (0_u128, 0);
         for category in ORDER {
-            let series = self.timeline.categories.iter().find(|series| series.category == category);
-            let bytes = series.and_then(|series| series.bytes.get(column.sample)).copied().unwrap_or_default();
+            let series = self
+                .timeline
+                .categories
+                .iter()
+                .find(|series| series.category == category);
+            let bytes = series
+                .and_then(|series| series.bytes.get(column.sample))
+                .copied()
+                .unwrap_or_default();
             sum += u128::from(bytes.0);
             let until = if sum == 0 { 0 } else { self.parts(sum).min(live_parts) };
             put(drawn, until.max(drawn), Fill::Live(category));
@@ -258,11 +299,11 @@ impl Chart<'_> {
     fn letter(&self, fill: Fill) -> (&'static str, Ansi) {
         match fill {
             Fill::Nothing => (" ", Ansi::new()),
-            Fill::Reserved => (".", look(Category::Fragmentation).style),
-            Fill::Live(category) => {
-                let look = look(category);
-                (swatch(&look, self.paper), look.style)
+            Fill::Reserved => {
+                let look = look(Category::Fragmentation);
+                (swatch(Category::Fragmentation, self.paper), look.style)
             }
+            Fill::Live(category) => (swatch(category, self.paper), look(category).style),
         }
     }
 }
@@ -293,10 +334,17 @@ fn peak(explanation: &Explanation, columns: &[Column], margin: usize, paper: &Pa
     let told = format!("peak {} in {}", paper.size(peak.live), place(peak.step, peak.phase));
     let (before, after) = (at, columns.len().saturating_sub(at + 1));
     let line = if after > told.width() || after >= before {
-        format!("{}{mark} {}", " ".repeat(margin + at), fit(&told, after.saturating_sub(1), Cut::End, paper.unicode))
+        format!(
+            "{}{mark} {}",
+            " ".repeat(margin + at),
+            fit(&told, after.saturating_sub(1), Cut::End, paper.unicode)
+        )
     } else {
         let told = fit(&told, before.saturating_sub(1), Cut::End, paper.unicode);
-        format!("{}{told} {mark}", " ".repeat((margin + at).saturating_sub(told.width() + 1)))
+        format!(
+            "{}{told} {mark}",
+            " ".repeat((margin + at).saturating_sub(told.width() + 1))
+        )
     };
     paper.paint(STRONG, line.trim_end()) + "\n"
 }
@@ -305,7 +353,9 @@ fn peak(explanation: &Explanation, columns: &[Column], margin: usize, paper: &Pa
 fn axis(timeline: &Timeline, columns: &[Column], margin: usize, zero: &str, paper: &Paper) -> String {
     let column = |border: &Border| {
         let sample = usize::try_from(border.sample).unwrap_or(usize::MAX);
-        columns.iter().position(|column| (column.from..column.to).contains(&sample))
+        columns
+            .iter()
+            .position(|column| (column.from..column.to).contains(&sample))
     };
     let borders: Vec<(usize, &Border)> = timeline
         .borders
@@ -319,7 +369,10 @@ fn axis(timeline: &Timeline, columns: &[Column], margin: usize, zero: &str, pape
         }
     }
     let corner = paper.glyph("└", "+");
-    let mut text = paper.paint(DIM, &format!("{zero:>width$} {corner}{}", ground.concat(), width = margin - 2));
+    let mut text = paper.paint(
+        DIM,
+        &format!("{zero:>width$} {corner}{}", ground.concat(), width = margin - 2),
+    );
     text.push('\n');
     let phases: Vec<_> = borders.iter().map(|(at, border)| (*at, short(border.phase))).collect();
     text.push_str(&labels(&phases, columns.len(), margin, paper));
@@ -374,40 +427,21 @@ fn labels(parts: &[(usize, Vec<String>)], columns: usize, margin: usize, paper: 
         }
     }
     let line = line.trim_end();
-    if line.is_empty() { String::new() } else { paper.paint(DIM, line) + "\n" }
+    if line.is_empty() {
+        String::new()
+    } else {
+        paper.paint(DIM, line) + "\n"
+    }
 }
 
 /// What each colour is: only of what is ever there.
-fn legend(explanation: &Explanation, paper: &Paper) -> String {
-    let seen = |category: Category| {
+fn key(explanation: &Explanation, paper: &Paper) -> String {
+    let seen = |category: &Category| {
         let mut series = explanation.timeline.categories.iter();
-        series.any(|series| series.category == category && series.bytes.iter().any(|bytes| bytes.0 > 0))
+        series.any(|series| series.category == *category && series.bytes.iter().any(|bytes| bytes.0 > 0))
     };
-    let mut entries: Vec<(&str, Ansi, &str)> = ORDER
-        .into_iter()
-        .filter(|category| seen(*category))
-        .map(|category| {
-            let look = look(category);
-            (swatch(&look, paper), look.style, look.name)
-        })
-        .collect();
-    let reserved = if paper.color && paper.unicode { "░" } else { "." };
-    entries.push((reserved, look(Category::Fragmentation).style, "reserved"));
-    let mut text = String::new();
-    let mut used = 0;
-    for (swatch, style, name) in entries {
-        let width = swatch.width() + 1 + name.width();
-        if used == 0 || used + 2 + width > paper.columns() {
-            text.push_str(if used == 0 { "  " } else { "\n  " });
-            used = 2;
-        } else {
-            text.push_str("  ");
-            used += 2;
-        }
-        used += width;
-        text.push_str(&format!("{} {name}", paper.paint(style, swatch)));
-    }
-    text + "\n"
+    let categories = ORDER.into_iter().filter(seen).chain([Category::Fragmentation]);
+    legend(categories, paper)
 }
 
 #[cfg(test)]
