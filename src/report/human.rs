@@ -2,10 +2,10 @@
 
 mod cells;
 mod measurement;
-mod problems;
+pub(in crate::report) mod problems;
 mod state;
 mod table;
-mod text;
+pub(in crate::report) mod text;
 
 use super::{Report, Run};
 pub use problems::problem;

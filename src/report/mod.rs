@@ -1,5 +1,7 @@
 //! The versioned report: one JSON document that every output is drawn from.
 
+#[cfg(unix)]
+pub mod explain;
 pub mod human;
 #[cfg(test)]
 pub(crate) mod sample;

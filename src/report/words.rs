@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::bytes::Bytes;
-use crate::report::Pass;
+use crate::report::{Pass, Phase};
 
 /// A part of a whole in percent, to the hundredth, in integer arithmetic: `0.57 %`. Where there is no whole there is
 /// no percentage; what is not nothing never reads as nothing.
@@ -26,6 +26,18 @@ pub(crate) const fn pass_name(pass: Pass) -> &'static str {
         Pass::Cold => "cold",
         Pass::Warm => "warm",
         Pass::Traced => "traced",
+    }
+}
+
+/// A phase, as sentences name it.
+pub(crate) const fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Context => "context",
+        Phase::Model => "model",
+        Phase::Batch => "batch",
+        Phase::Forward => "forward",
+        Phase::Backward => "backward",
+        Phase::Optimizer => "optimizer",
     }
 }
 

@@ -6,7 +6,8 @@ use std::fmt::Write;
 use super::state::{identity, is_of};
 use super::text::{RED, YELLOW, clean, named, words};
 use crate::bytes::Bytes;
-use crate::report::{Oom, OtherProcess, Pass, Phase, Problem, Report, Rule, Run, RunError, Status, Verdict};
+use crate::report::words::phase_name;
+use crate::report::{Oom, OtherProcess, Pass, Problem, Report, Rule, Run, RunError, Status, Verdict};
 
 /// Other processes of a card that are told one by one.
 const TOLD: usize = 10;
@@ -66,8 +67,8 @@ fn error(run: &Run, error: &RunError) -> String {
 
 fn oom(run: &Run, oom: &Oom) -> String {
     let place = match (oom.step, oom.phase) {
-        (Some(step), Some(phase)) => format!("in step {step}, {}", name(phase)),
-        (None, Some(phase)) => format!("before the first step, {}", name(phase)),
+        (Some(step), Some(phase)) => format!("in step {step}, {}", phase_name(phase)),
+        (None, Some(phase)) => format!("before the first step, {}", phase_name(phase)),
         (step, None) => step.map_or_else(String::new, |step| format!("in step {step}")),
     };
     let pass = match oom.pass {
@@ -80,38 +81,33 @@ fn oom(run: &Run, oom: &Oom) -> String {
         identity(run),
         run.gpu.id
     );
+    for line in refusal(run, oom) {
+        let _ = writeln!(text, "  {line}");
+    }
+    text
+}
+
+/// What was asked for and what there was, a line a fact.
+pub(in crate::report) fn refusal(run: &Run, oom: &Oom) -> Vec<String> {
     let asked = match (oom.requested, &oom.function) {
         (Some(requested), _) => format!("asked {requested}"),
         (None, Some(function)) => format!("{} had no room", words(function)),
         (None, None) => "there was no room".to_owned(),
     };
-    let _ = writeln!(
-        text,
-        "  {asked}, held {}, left {} of {}",
+    let mut lines = vec![format!(
+        "{asked}, held {}, left {} of {}",
         oom.reserved, oom.available, run.gpu.available_bytes
-    );
+    )];
     if oom.requested.is_some_and(|requested| requested <= oom.available) {
         let page = Bytes(run.gpu.total_bytes.0 / 4);
-        let _ = writeln!(
-            text,
-            "  Burn's allocator gives no tensor more than a quarter of the card, {page}"
-        );
+        lines.push(format!(
+            "Burn's allocator gives no tensor more than a quarter of the card, {page}"
+        ));
     }
     if let Some(kernel) = &oom.kernel {
-        let _ = writeln!(text, "  at kernel {}", words(kernel));
+        lines.push(format!("at kernel {}", words(kernel)));
     }
-    text
-}
-
-fn name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Context => "context",
-        Phase::Model => "model",
-        Phase::Batch => "batch",
-        Phase::Forward => "forward",
-        Phase::Backward => "backward",
-        Phase::Optimizer => "optimizer",
-    }
+    lines
 }
 
 /// A warning for each other process on a card, once for all the runs that met it, the largest first.

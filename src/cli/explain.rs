@@ -1,0 +1,187 @@
+//! `cargo vram explain`: where the memory of one model goes.
+
+use std::io::IsTerminal;
+
+use clap::Args;
+
+use super::exit::Exit;
+use super::options::{Archive, Inputs, Loudness, Output, Packages, Running};
+use super::{Stopped, terminal};
+use crate::bytes::Bytes;
+use crate::explain::Activations;
+use crate::report::explain::{Style, View};
+
+/// Explain where a model's memory goes: layer by layer, phase by phase, line by line
+///
+/// Runs the model as `estimate` does, and looks closer at its traced pass. Without options an overview is shown; options
+/// choose what is shown instead, and may be combined.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cargo vram explain resnet18                        an overview: the peak, over time, phases, largest layers and tensors
+  cargo vram explain resnet18 --layers               every layer: output, parameters, bytes of both
+  cargo vram explain resnet18 --depth 1              the same, module by module
+  cargo vram explain resnet18 --tensors 50 --bytes   the 50 largest tensors at the peak, to the byte
+  cargo vram explain resnet18 --lines                what each line of code adds and takes away
+  cargo vram explain resnet18 --savings --gpu l4     what would take less memory, and what that costs
+  cargo vram explain resnet18 --layers | grep Conv2d
+  cargo vram explain resnet18 --message-format json -o resnet18.json")]
+pub(super) struct Explain {
+    /// The model, or package/model
+    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    pub(super) explained: String,
+    /// Every layer: output, parameters, and the bytes of both
+    #[arg(long, help_heading = "What is shown")]
+    layers: bool,
+    /// Layers summed into their modules below this depth: 1 shows `layer1`, 2 `layer1.0`
+    #[arg(long, value_name = "N", help_heading = "What is shown", value_parser = clap::value_parser!(u32).range(1..=64))]
+    depth: Option<u32>,
+    /// How the layers' table counts activations such as ReLU
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        default_value = "own",
+        help_heading = "What is shown"
+    )]
+    pub(super) activations: Activations,
+    /// Every phase of every step, cold and warm
+    #[arg(long, help_heading = "What is shown")]
+    phases: bool,
+    /// So many of the largest tensors at the peak, with where they were made and how long they live
+    #[arg(long, value_name = "N", help_heading = "What is shown", value_parser = clap::value_parser!(u32).range(1..))]
+    tensors: Option<u32>,
+    /// What each line of the model's code adds and takes away
+    #[arg(long, help_heading = "What is shown")]
+    pub(super) lines: bool,
+    /// Whether live memory grows from step to step, and what of it
+    #[arg(long, help_heading = "What is shown")]
+    leak: bool,
+    /// What would take less memory, and at what cost: some of it is run to find out
+    #[arg(long, help_heading = "What is shown")]
+    pub(super) savings: bool,
+    /// Sizes to the byte
+    #[arg(long, help_heading = "What is shown")]
+    bytes: bool,
+    #[command(flatten)]
+    pub(super) running: Running,
+    #[command(flatten)]
+    pub(super) inputs: Inputs,
+    #[command(flatten)]
+    pub(super) output: Output,
+    #[command(flatten)]
+    pub(super) archive: Archive,
+    #[command(flatten)]
+    pub(super) packages: Packages,
+}
+
+impl Explain {
+    pub(super) fn run(&self, _loudness: Loudness) -> Result<Exit, Stopped> {
+        todo!("run the model, make its explanation, show it")
+    }
+
+    /// What is shown of an explanation.
+    fn view<'a>(
+        &self,
+        loudness: Loudness,
+        limit: Option<Bytes>,
+        source_line: &'a dyn Fn(&str, u32) -> Option<String>,
+    ) -> View<'a> {
+        let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        View {
+            layers: self.layers,
+            depth: self.depth.map(number),
+            phases: self.phases,
+            tensors: self.tensors.map(number),
+            lines: self.lines,
+            leak: self.leak,
+            savings: self.savings,
+            exact: self.bytes,
+            verbose: loudness.verbose,
+            limit,
+            source_line: Some(source_line),
+        }
+    }
+}
+
+/// What standard output shows.
+fn style(loudness: Loudness) -> Style {
+    let stdout = std::io::stdout();
+    Style {
+        width: stdout.is_terminal().then(terminal::width),
+        color: terminal::colorful(&stdout),
+        // A pipe is read by programs, and they take UTF-8.
+        unicode: !stdout.is_terminal() || is_utf8(|name| std::env::var(name).ok()),
+    }
+}
+
+/// Whether the terminal takes UTF-8: the first of these variables that is set tells. Where none is, as in a container, it
+/// nearly always does.
+fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let names = ["LC_ALL", "LC_CTYPE", "LANG"];
+    let locale = names.into_iter().filter_map(variable).find(|value| !value.is_empty());
+    locale.is_none_or(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::options::Color;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        explain: Explain,
+    }
+
+    fn view(arguments: &[&str]) -> View<'static> {
+        let all = ["explain", "resnet18"].iter().chain(arguments);
+        let program = Program::try_parse_from(all).unwrap();
+        let loudness = Loudness {
+            quiet: false,
+            verbose: true,
+            color: Color::Auto,
+        };
+        program.explain.view(loudness, Some(Bytes::GIB), &|_, _| None)
+    }
+
+    #[test]
+    fn options_choose_what_is_shown() {
+        let overview = view(&[]);
+        assert!(!overview.layers && overview.tensors.is_none() && overview.verbose);
+        assert_eq!(overview.limit, Some(Bytes::GIB));
+        assert_eq!(view(&["--depth", "2", "--tensors", "50"]).depth, Some(2));
+        assert_eq!(view(&["--depth", "2", "--tensors", "50"]).tensors, Some(50));
+        assert!(view(&["--lines", "--savings", "--bytes"]).exact);
+        for wrong in [
+            vec!["explain"],
+            vec!["explain", "m", "--depth", "0"],
+            vec!["explain", "m", "--tensors", "0"],
+            vec!["explain", "m", "--model", "n"],
+            vec!["explain", "m", "--activations", "none"],
+        ] {
+            assert!(Program::try_parse_from(&wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn the_locale_tells_whether_there_is_more_than_ascii() {
+        let told = |set: &[(&str, &str)]| {
+            is_utf8(|name| {
+                let found = set.iter().find(|(variable, _)| *variable == name);
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert!(told(&[("LANG", "en_US.UTF-8")]));
+        assert!(told(&[("LANG", "C"), ("LC_ALL", "C.utf8")]));
+        assert!(told(&[("LANG", "de_DE.UTF-8"), ("LC_ALL", "")]));
+        assert!(!told(&[("LANG", "de_DE.UTF-8"), ("LC_ALL", "POSIX")]));
+        assert!(!told(&[("LANG", "C")]));
+        assert!(told(&[]));
+    }
+}

@@ -1,0 +1,240 @@
+//! An explanation as people read it: where the memory goes, in tables, and drawn over time.
+//!
+//! Rows are one line each, and no line is wider than the terminal.
+
+mod categories;
+mod grid;
+mod layers;
+mod leak;
+mod lines;
+mod paper;
+mod phases;
+mod savings;
+mod tensors;
+mod timeline;
+
+use crate::bytes::Bytes;
+use crate::explain::Explanation;
+use crate::protocol::Task;
+use crate::report::Mode;
+use crate::report::human::text::words;
+use crate::report::words::percent;
+use paper::{BAD, DIM, NOTICE, PLAIN, Paper, STRONG, place, tied};
+
+/// Layers and tensors that are shown where not all were asked for.
+const TOP: usize = 8;
+
+/// Which parts are shown. Where none is chosen, an overview.
+#[derive(Clone, Copy, Default)]
+pub struct View<'a> {
+    /// The whole table of layers.
+    pub layers: bool,
+    /// Layers of modules that are deeper than this are summed into a row.
+    pub depth: Option<usize>,
+    /// Every phase of every step, cold and warm.
+    pub phases: bool,
+    /// So many of the tensors that were there at the peak.
+    pub tensors: Option<usize>,
+    /// What came and went, by line of source code.
+    pub lines: bool,
+    /// Live memory that grows from step to step.
+    pub leak: bool,
+    /// What would take less.
+    pub savings: bool,
+    /// Sizes to the byte.
+    pub exact: bool,
+    /// Also what the figures rest on.
+    pub verbose: bool,
+    /// A budget of reserved bytes, drawn into the timeline.
+    pub limit: Option<Bytes>,
+    /// Reads a line of source code: of a file as a [`Source`](crate::explain::Source) names it, from 1.
+    pub source_line: Option<&'a dyn Fn(&str, u32) -> Option<String>>,
+}
+
+impl View<'_> {
+    const fn is_overview(&self) -> bool {
+        !(self.layers
+            || self.depth.is_some()
+            || self.phases
+            || self.tensors.is_some()
+            || self.lines
+            || self.leak
+            || self.savings)
+    }
+}
+
+/// What is written on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Style {
+    /// Columns of the terminal; none in a pipe, which takes any width.
+    pub width: Option<usize>,
+    /// Whether it shows colours.
+    pub color: bool,
+    /// Whether it shows more than ASCII.
+    pub unicode: bool,
+}
+
+/// Draws an explanation.
+#[must_use]
+pub fn explain(explanation: &Explanation, view: &View<'_>, style: &Style) -> String {
+    let paper = &Paper::new(view, style);
+    let mut text = headline(explanation, paper);
+    if view.is_overview() {
+        text.push_str(&categories::categories(explanation, paper));
+        text.push_str(&timeline::timeline(explanation, view.limit, paper));
+        text.push_str(&phases::folded(explanation, paper));
+        text.push_str(&layers::largest(explanation, TOP, paper));
+        text.push_str(&tensors::tensors(explanation, TOP, paper));
+        text.push_str(&leak::leak(explanation, paper));
+    }
+    if view.layers || view.depth.is_some() {
+        text.push_str(&layers::layers(explanation, view.depth, paper));
+    }
+    if view.phases {
+        text.push_str(&timeline::timeline(explanation, view.limit, paper));
+        text.push_str(&phases::phases(explanation, paper));
+    }
+    if let Some(most) = view.tensors {
+        text.push_str(&tensors::tensors(explanation, most, paper));
+    }
+    if view.lines {
+        text.push_str(&lines::lines(explanation, view.source_line, paper));
+    }
+    if view.leak {
+        text.push_str(&leak::told(explanation, paper));
+    }
+    if view.savings {
+        text.push_str(&savings::savings(explanation, paper));
+    }
+    if view.verbose {
+        text.push_str(&assumptions(explanation, paper));
+    }
+    text.push_str(&hints(explanation, view, paper));
+    text
+}
+
+/// What it is of, what is wrong with it, and the three figures that all else is a part of.
+fn headline(explanation: &Explanation, paper: &Paper) -> String {
+    let run = &explanation.run;
+    let mut of = Vec::new();
+    of.extend(run.task.map(|task| match task {
+        Task::Train => "training".to_owned(),
+        Task::Infer => "inference".to_owned(),
+    }));
+    if !run.inputs.is_empty() {
+        let inputs: Vec<_> = run
+            .inputs
+            .iter()
+            .map(|(name, value)| format!("{}={value}", paper.name(name)))
+            .collect();
+        of.push(tied(&inputs.join(" ")));
+    }
+    let how = match run.mode {
+        Mode::Estimate => "estimated for",
+        Mode::Measure => "measured on",
+    };
+    of.push(tied(&format!("{how} {}", paper.name(&run.gpu.name))));
+    let name = paper.name(run.budget.as_ref().unwrap_or(&run.model));
+    let lines = paper.wrapped(0, &format!("{}{}{}", tied(&name), paper.dot(), of.join(paper.dot())));
+    let mut text = String::new();
+    for (at, line) in lines.iter().enumerate() {
+        match line.strip_prefix(&name) {
+            Some(rest) if at == 0 => text.push_str(&format!("{}{rest}\n", paper.paint(STRONG, &name))),
+            _ => text.push_str(&format!("{line}\n")),
+        }
+    }
+    text.push_str(&wrong(explanation, paper));
+    let peak = &explanation.peak;
+    let at = peak
+        .kernel
+        .as_deref()
+        .map_or_else(String::new, |kernel| format!(", at {}", paper.name(kernel)));
+    let card = run.gpu.total_bytes;
+    let share = percent(peak.process, card).map_or_else(String::new, |share| {
+        format!(", {} of {}", tied(&share), tied(&paper.size(card)))
+    });
+    let figures = [
+        tied(&format!("{} live", paper.size(peak.live))),
+        tied(&format!("{} reserved", paper.size(peak.reserved))),
+        tied(&format!("{} process", paper.size(peak.process))) + &share,
+    ];
+    text.push_str(&paper.prose(0, STRONG, &figures.join(paper.dot())));
+    text.push_str(&paper.prose(0, DIM, &format!("peak in {}{at}", place(peak.step, peak.phase))));
+    text
+}
+
+/// Why it is not of a whole run, and what the run ended by.
+fn wrong(explanation: &Explanation, paper: &Paper) -> String {
+    let mut text = String::new();
+    if let Some(partial) = &explanation.partial {
+        text.push_str(&paper.prose(0, NOTICE, &format!("partial: {}", words(partial))));
+    }
+    if let Some(oom) = &explanation.run.oom {
+        for (at, line) in paper::refusal(&explanation.run, oom).iter().enumerate() {
+            let indent = if at == 0 { 0 } else { 2 };
+            text.push_str(&paper.prose(indent, if at == 0 { BAD } else { PLAIN }, line));
+        }
+    }
+    if let Some(error) = &explanation.run.error {
+        let message = format!("error[{}]: {}", paper.name(&error.code), words(&error.message));
+        text.push_str(&paper.prose(0, BAD, &message));
+        if let Some(help) = &error.help {
+            text.push_str(&paper.prose(2, PLAIN, &format!("help: {}", words(help))));
+        }
+    }
+    text
+}
+
+fn assumptions(explanation: &Explanation, paper: &Paper) -> String {
+    let all: Vec<_> = explanation
+        .assumptions
+        .iter()
+        .chain(&explanation.run.assumptions)
+        .collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut text = paper.heading("What this rests on", "");
+    for assumption in all {
+        let lines = paper.wrapped(4, &words(assumption));
+        for (at, line) in lines.iter().enumerate() {
+            match line.strip_prefix("    ") {
+                Some(line) if at == 0 => text.push_str(&format!("  - {line}\n")),
+                _ => text.push_str(&format!("{line}\n")),
+            }
+        }
+    }
+    text
+}
+
+/// How to see more, below everything.
+fn hints(explanation: &Explanation, view: &View<'_>, paper: &Paper) -> String {
+    let mut hints = Vec::new();
+    if view.is_overview() {
+        let rows = |number: usize, of: &str| format!("{number} {of}{}", if number == 1 { "" } else { "s" });
+        hints.push(format!(
+            "--layers shows all {}, --depth 1 their modules",
+            rows(explanation.layers.len(), "layer")
+        ));
+        hints.push("--phases cold and warm".to_owned());
+        hints.push(format!(
+            "--tensors N more of {}",
+            rows(explanation.peak.tensors.len(), "tensor")
+        ));
+        hints.push("--lines what each line of code adds".to_owned());
+        hints.push("--savings what would take less".to_owned());
+    }
+    let assumed = explanation.assumptions.len() + explanation.run.assumptions.len();
+    if !view.verbose && assumed > 0 {
+        hints.push("--verbose what this rests on".to_owned());
+    }
+    if hints.is_empty() {
+        return String::new();
+    }
+    format!("\n{}", paper.prose(0, DIM, &hints.join(paper.dot())))
+}
+
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;

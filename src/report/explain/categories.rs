@@ -1,0 +1,204 @@
+//! What memory is held for, and its colours.
+
+use anstyle::Style as Ansi;
+use unicode_width::UnicodeWidthStr;
+
+use super::grid::{Cell, Column, Grid};
+use super::paper::{DIM, NOTICE, PLAIN, Paper, STRONG, place, shade};
+use crate::bytes::Bytes;
+use crate::explain::{Category, Explanation};
+
+/// How a category is told.
+pub(super) struct Look {
+    pub(super) name: &'static str,
+    /// Where there are no colours.
+    pub(super) letter: &'static str,
+    pub(super) style: Ansi,
+}
+
+pub(super) const fn look(category: Category) -> Look {
+    let (name, letter, number) = match category {
+        Category::Parameter => ("parameters", "P", 33),
+        Category::Buffer => ("buffers", "B", 75),
+        Category::Gradient => ("gradients", "G", 135),
+        Category::OptimizerState => ("optimizer state", "O", 208),
+        Category::Activation => ("activations", "A", 35),
+        Category::ActivationGradient => ("activation gradients", "D", 149),
+        Category::Input => ("inputs", "I", 44),
+        Category::Workspace => ("workspace", "W", 220),
+        Category::Alignment => ("alignment", "/", 248),
+        Category::Unattributed => ("unattributed", "?", 174),
+        Category::Fragmentation => ("fragmentation", ":", 241),
+        Category::Context => ("context", "C", 240),
+        Category::Modules => ("modules", "M", 238),
+    };
+    Look {
+        name,
+        letter,
+        style: shade(number),
+    }
+}
+
+/// All of them, in the order in which they are told.
+pub(super) const CATEGORIES: [Category; 13] = [
+    Category::Parameter,
+    Category::Buffer,
+    Category::Gradient,
+    Category::OptimizerState,
+    Category::Activation,
+    Category::ActivationGradient,
+    Category::Input,
+    Category::Workspace,
+    Category::Alignment,
+    Category::Unattributed,
+    Category::Fragmentation,
+    Category::Context,
+    Category::Modules,
+];
+
+/// Categories that are no part of live.
+const fn is_live(category: Category) -> bool {
+    !matches!(
+        category,
+        Category::Fragmentation | Category::Context | Category::Modules
+    )
+}
+
+/// A bar of the process's memory at its peak, and a table that adds up to it.
+pub(super) fn categories(explanation: &Explanation, paper: &Paper) -> String {
+    let peak = &explanation.peak;
+    let mut text = paper.heading("At the peak", &place(peak.step, peak.phase));
+    text.push_str(&bar(explanation, paper));
+    let mut grid = Grid::new([
+        Column::left(""),
+        Column::left("").close(),
+        Column::right(""),
+        Column::right(""),
+        Column::left("").expendable(1),
+    ]);
+    let row = |grid: &mut Grid, swatch: Cell, name: &str, bytes: Bytes, style: Ansi| {
+        let share = share(bytes, peak.process);
+        let style = if bytes == Bytes(0) { DIM } else { style };
+        grid.row([
+            swatch,
+            Cell::from(name).styled(style),
+            Cell::from(paper.size(bytes)).styled(style),
+            Cell::from(share).styled(style),
+        ]);
+    };
+    let mut empty = Vec::new();
+    let mut shown = |grid: &mut Grid, wanted: &dyn Fn(Category) -> bool| {
+        let mut sum = Bytes(0);
+        for held in peak.categories.iter().filter(|held| wanted(held.category)) {
+            if held.bytes == Bytes(0) && paper.is_for_people() {
+                empty.push(look(held.category).name);
+                continue;
+            }
+            let look = look(held.category);
+            row(
+                grid,
+                Cell::from(swatch(held.category, paper)).styled(look.style),
+                look.name,
+                held.bytes,
+                PLAIN,
+            );
+            sum += held.bytes;
+        }
+        sum
+    };
+    let total = |grid: &mut Grid, name: &str, bytes: Bytes, sum: Bytes| {
+        row(grid, Cell::from(""), name, bytes, STRONG);
+        if sum != bytes {
+            let wrong = format!("what is above adds up to {}", paper.size(sum));
+            grid.remark(wrong, NOTICE);
+        }
+    };
+    let live = shown(&mut grid, &is_live);
+    total(&mut grid, "live", peak.live, live);
+    let unused = shown(&mut grid, &|category| category == Category::Fragmentation);
+    total(&mut grid, "reserved", peak.reserved, peak.live + unused);
+    let outside = shown(&mut grid, &|category| {
+        matches!(category, Category::Context | Category::Modules)
+    });
+    total(&mut grid, "process", peak.process, peak.reserved + outside);
+    text.push_str(&grid.draw(paper));
+    if !empty.is_empty() {
+        text.push_str(&paper.prose(4, DIM, &format!("nothing for {}", empty.join(", "))));
+    }
+    text
+}
+
+/// What a category is drawn with.
+pub(super) const fn swatch(category: Category, paper: &Paper) -> &'static str {
+    match (paper.color, paper.unicode) {
+        (true, true) if matches!(category, Category::Fragmentation) => "░",
+        (true, true) => "█",
+        (true, false) => "#",
+        (false, _) => look(category).letter,
+    }
+}
+
+/// What is drawn with what, on as many lines as it takes.
+pub(super) fn legend(categories: impl Iterator<Item = Category>, paper: &Paper) -> String {
+    let mut text = String::new();
+    let mut used = 0;
+    for category in categories {
+        let (swatch, look) = (swatch(category, paper), look(category));
+        let width = swatch.width() + 1 + look.name.width();
+        if used > 0 && used + 2 + width > paper.columns() {
+            text.push('\n');
+            used = 0;
+        }
+        text.push_str(&format!("  {} {}", paper.paint(look.style, swatch), look.name));
+        used += 2 + width;
+    }
+    text + "\n"
+}
+
+/// All categories side by side, over the whole width.
+fn bar(explanation: &Explanation, paper: &Paper) -> String {
+    let indent = 2;
+    let room = paper.columns().saturating_sub(2 * indent).min(100) as u128;
+    let whole = u128::from(explanation.peak.process.0);
+    if whole == 0 || room == 0 {
+        return String::new();
+    }
+    let mut text = " ".repeat(indent);
+    let (mut before, mut drawn) = (0_u128, 0_u128);
+    for held in &explanation.peak.categories {
+        before += u128::from(held.bytes.0);
+        let until = ((before * room + whole / 2) / whole).min(room);
+        let cells = usize::try_from(until.saturating_sub(drawn)).unwrap_or(0);
+        drawn = until.max(drawn);
+        let glyphs = swatch(held.category, paper).repeat(cells);
+        text.push_str(&paper.paint(look(held.category).style, &glyphs));
+    }
+    text + "\n"
+}
+
+/// A part of a whole in percent, to the tenth, so that they stand below each other: `5.0 %`.
+pub(super) fn share(part: Bytes, whole: Bytes) -> String {
+    let (part, whole) = (u128::from(part.0), u128::from(whole.0));
+    if whole == 0 {
+        return String::new();
+    }
+    match (part * 1000 + whole / 2) / whole {
+        0 if part > 0 => "<0.1 %".to_owned(),
+        tenths => format!("{}.{} %", tenths / 10, tenths % 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_has_one_decimal_and_is_never_nothing_by_rounding() {
+        let shown = |part, whole| share(Bytes(part), Bytes(whole));
+        assert_eq!(
+            [shown(1, 20), shown(1, 3), shown(1, 1 << 40), shown(0, 5), shown(7, 7)],
+            ["5.0 %", "33.3 %", "<0.1 %", "0.0 %", "100.0 %"]
+        );
+        assert_eq!(shown(1, 0), "");
+    }
+}

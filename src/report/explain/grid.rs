@@ -1,0 +1,303 @@
+//! Tables whose rows are one line each, whatever the width: names are shortened first, then columns are left out in a
+//! fixed order, the least important first.
+
+use anstyle::Style as Ansi;
+use unicode_width::UnicodeWidthStr;
+
+use super::paper::{Cut, DIM, PLAIN, Paper, fit};
+
+/// Blanks before a row, and between two columns.
+const INDENT: usize = 2;
+const GAP: usize = 2;
+
+/// One column.
+pub(super) struct Column {
+    name: &'static str,
+    group: &'static str,
+    right: bool,
+    /// Where its texts are cut, and how much is left of them while there is a column to leave out instead.
+    cut: Option<(Cut, usize)>,
+    /// The highest is the first to go; 0 stays.
+    expendable: u8,
+    gap: usize,
+}
+
+impl Column {
+    /// Figures.
+    pub(super) const fn right(name: &'static str) -> Self {
+        Self {
+            right: true,
+            ..Self::left(name)
+        }
+    }
+
+    /// Words.
+    pub(super) const fn left(name: &'static str) -> Self {
+        Self {
+            name,
+            group: "",
+            right: false,
+            cut: None,
+            expendable: 0,
+            gap: GAP,
+        }
+    }
+
+    /// Close to the column before it.
+    pub(super) const fn close(mut self) -> Self {
+        self.gap = 1;
+        self
+    }
+
+    pub(super) const fn cut(mut self, cut: Cut, least: usize) -> Self {
+        self.cut = Some((cut, least));
+        self
+    }
+
+    pub(super) const fn expendable(mut self, order: u8) -> Self {
+        self.expendable = order;
+        self
+    }
+
+    /// Columns side by side with the same heading above their own.
+    pub(super) const fn of(mut self, group: &'static str) -> Self {
+        self.group = group;
+        self
+    }
+}
+
+/// What stands in a column.
+#[derive(Clone)]
+pub(super) struct Cell {
+    text: String,
+    style: Ansi,
+}
+
+impl Cell {
+    pub(super) fn styled(mut self, style: Ansi) -> Self {
+        self.style = style;
+        self
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self {
+            text: text.into(),
+            style: PLAIN,
+        }
+    }
+}
+
+enum Row {
+    Cells(Vec<Cell>),
+    /// A line across.
+    Rule,
+    /// Words below the row before, which belong to no column.
+    Remark(String, Ansi),
+}
+
+/// A table.
+pub(super) struct Grid {
+    columns: Vec<Column>,
+    rows: Vec<Row>,
+    indent: usize,
+}
+
+impl Grid {
+    pub(super) fn new(columns: impl Into<Vec<Column>>) -> Self {
+        Self {
+            columns: columns.into(),
+            rows: Vec::new(),
+            indent: INDENT,
+        }
+    }
+
+    pub(super) fn row(&mut self, cells: impl Into<Vec<Cell>>) {
+        self.rows.push(Row::Cells(cells.into()));
+    }
+
+    pub(super) fn rule(&mut self) {
+        self.rows.push(Row::Rule);
+    }
+
+    pub(super) fn remark(&mut self, text: String, style: Ansi) {
+        self.rows.push(Row::Remark(text, style));
+    }
+
+    /// Draws it, headings included where a column has one.
+    pub(super) fn draw(&self, paper: &Paper) -> String {
+        let shown = self.fitted(paper.width);
+        let mut text = String::new();
+        if self.columns.iter().any(|column| !column.group.is_empty()) {
+            text.push_str(&self.groups(&shown, paper));
+        }
+        if self.columns.iter().any(|column| !column.name.is_empty()) {
+            let names: Vec<_> = self
+                .columns
+                .iter()
+                .map(|column| Cell::from(column.name).styled(DIM))
+                .collect();
+            text.push_str(&self.line(&names, &shown, paper));
+        }
+        for row in &self.rows {
+            match row {
+                Row::Cells(cells) => text.push_str(&self.line(cells, &shown, paper)),
+                Row::Rule => {
+                    let room = paper.columns().saturating_sub(self.indent);
+                    let rule = paper.glyph("─", "-").repeat(self.taken(&shown).min(room));
+                    text.push_str(&" ".repeat(self.indent));
+                    text.push_str(&paper.paint(DIM, &rule));
+                    text.push('\n');
+                }
+                Row::Remark(remark, style) => text.push_str(&paper.prose(self.indent * 2, *style, remark)),
+            }
+        }
+        text
+    }
+
+    /// Whether there is room for a column.
+    pub(super) fn shows(&self, column: usize, paper: &Paper) -> bool {
+        self.fitted(paper.width).iter().any(|(at, _)| *at == column)
+    }
+
+    /// Which columns are shown, and how wide.
+    fn fitted(&self, width: Option<usize>) -> Vec<(usize, usize)> {
+        let mut shown: Vec<_> = self.natural().into_iter().enumerate().collect();
+        let Some(room) = width.map(|width| width.saturating_sub(self.indent)) else {
+            return shown;
+        };
+        loop {
+            let wanted = shown.clone();
+            self.shrink(&mut shown, room, |least| least);
+            if self.taken(&shown) <= room {
+                return shown;
+            }
+            shown = wanted;
+            let expendable = |at: usize| self.columns.get(at).map_or(0, |column| column.expendable);
+            let Some(most) = shown
+                .iter()
+                .map(|(at, _)| expendable(*at))
+                .max()
+                .filter(|most| *most > 0)
+            else {
+                break;
+            };
+            shown.retain(|(at, _)| expendable(*at) != most);
+        }
+        self.shrink(&mut shown, room, |_| 1);
+        shown
+    }
+
+    /// Takes from the widest column that can be cut, until all fit or none can give more.
+    fn shrink(&self, shown: &mut [(usize, usize)], room: usize, least: impl Fn(usize) -> usize) {
+        while self.taken(shown) > room {
+            let widest = shown
+                .iter_mut()
+                .filter(|(at, width)| {
+                    let cut = self.columns.get(*at).and_then(|column| column.cut);
+                    cut.is_some_and(|(_, comfortable)| *width > least(comfortable))
+                })
+                .max_by_key(|(_, width)| *width);
+            let Some((_, width)) = widest else { return };
+            *width -= 1;
+        }
+    }
+
+    fn natural(&self) -> Vec<usize> {
+        let mut widths: Vec<_> = self.columns.iter().map(|column| column.name.width()).collect();
+        for row in &self.rows {
+            let Row::Cells(cells) = row else { continue };
+            for (width, cell) in widths.iter_mut().zip(cells) {
+                *width = (*width).max(cell.text.width());
+            }
+        }
+        widths
+    }
+
+    fn gap(&self, at: usize) -> usize {
+        self.columns.get(at).map_or(GAP, |column| column.gap)
+    }
+
+    fn taken(&self, shown: &[(usize, usize)]) -> usize {
+        let gaps: usize = shown.iter().skip(1).map(|(at, _)| self.gap(*at)).sum();
+        shown.iter().map(|(_, width)| width).sum::<usize>() + gaps
+    }
+
+    fn line(&self, cells: &[Cell], shown: &[(usize, usize)], paper: &Paper) -> String {
+        let mut line = String::new();
+        // Blanks are written only before something, so that none are left at the end.
+        let mut blanks = self.indent;
+        let mut left = paper.width.unwrap_or(usize::MAX);
+        for (at, (column, width)) in shown.iter().enumerate() {
+            let (Some(cell), Some(column)) = (cells.get(*column), self.columns.get(*column)) else {
+                continue;
+            };
+            if at > 0 {
+                blanks += column.gap;
+            }
+            let cut = column.cut.map_or(Cut::End, |(cut, _)| cut);
+            let text = fit(&cell.text, *width, cut, paper.unicode);
+            let padding = width - text.width();
+            if text.is_empty() {
+                blanks += padding;
+                continue;
+            }
+            if column.right {
+                blanks += padding;
+            }
+            left = left.saturating_sub(blanks);
+            let text = fit(&text, left, Cut::End, paper.unicode);
+            left -= text.width();
+            let words = text.trim_end();
+            let after = text.width() - words.width();
+            if !words.is_empty() {
+                line.push_str(&" ".repeat(blanks));
+                line.push_str(&paper.paint(cell.style, words));
+                blanks = 0;
+            }
+            // Blanks that were not written do not use up the line.
+            left += after;
+            blanks += after + if column.right { 0 } else { padding };
+        }
+        line.push('\n');
+        line
+    }
+
+    /// The line above the headings, each group over the middle of its columns.
+    fn groups(&self, shown: &[(usize, usize)], paper: &Paper) -> String {
+        let mut line = " ".repeat(self.indent);
+        let group = |at: &usize| self.columns.get(*at).map_or("", |column| column.group);
+        let mut end = self.indent;
+        let mut first = true;
+        for columns in shown.chunk_by(|(one, _), (other, _)| group(one) == group(other)) {
+            let Some((start, _)) = columns.first() else { continue };
+            let begin = end + if first { 0 } else { self.gap(*start) };
+            first = false;
+            end = begin + self.taken(columns);
+            let name = group(start);
+            if name.is_empty() {
+                continue;
+            }
+            let name = fit(name, end - begin, Cut::End, paper.unicode);
+            let rule = paper.glyph("─", "-");
+            let left = (end - begin - name.width()) / 2;
+            let right = end - begin - name.width() - left;
+            let side = |room: usize, before: bool| match room {
+                0 => String::new(),
+                room if before => format!("{} ", rule.repeat(room - 1)),
+                room => format!(" {}", rule.repeat(room - 1)),
+            };
+            let blanks = begin.saturating_sub(line.width());
+            line.push_str(&" ".repeat(blanks));
+            line.push_str(&format!("{}{name}{}", side(left, true), side(right, false)));
+        }
+        let line = fit(
+            line.trim_end(),
+            paper.width.unwrap_or(usize::MAX),
+            Cut::End,
+            paper.unicode,
+        );
+        paper.paint(DIM, &line) + "\n"
+    }
+}

@@ -1,0 +1,173 @@
+//! What each line of the user's code adds and takes away.
+
+use std::collections::HashMap;
+
+use super::categories::look;
+use super::grid::{Cell, Column, Grid};
+use super::paper::{BAD, Cut, DIM, GOOD, PLAIN, Paper, STRONG, fit, place};
+use super::tensors::{module, resolved};
+use crate::bytes::Bytes;
+use crate::explain::{Explanation, Line, Tensor};
+use crate::report::Phase;
+
+/// Kinds of tensors that are told of a line, where not all must be.
+const KINDS: usize = 8;
+
+type Reader<'a> = Option<&'a dyn Fn(&str, u32) -> Option<String>>;
+
+/// Lines by the function they stand in, each in order of time.
+pub(super) fn lines(explanation: &Explanation, read: Reader<'_>, paper: &Paper) -> String {
+    let mut text = paper.heading("Lines", "bytes of all tensors after each, and what came and went");
+    if explanation.lines.is_empty() {
+        return text + &paper.prose(2, PLAIN, "no line of the model's own code was seen");
+    }
+    let mut total = 0_i64;
+    for lines in functions(&explanation.lines) {
+        let Some(first) = lines.first() else { continue };
+        let function = paper.name(&first.source.function);
+        let file = paper.name(&first.source.file);
+        let moment = place(first.step, first.phase);
+        let remark = format!("{file}{}{moment}", paper.dot());
+        let title = fit(&function, paper.columns() * 2 / 3, Cut::Start, paper.unicode);
+        text.push_str(&paper.heading(&title, &remark));
+        let change = sum(lines.iter().copied());
+        let mut grid = table();
+        for line in &lines {
+            this(&mut grid, line, explanation, read, paper);
+        }
+        grid.rule();
+        grid.row(totals("function", change, lines.last().map(|line| line.live), paper));
+        text.push_str(&grid.draw(paper));
+        total = total.saturating_add(change);
+    }
+    let mut grid = Grid::new([Column::left(""), Column::right("")]);
+    grid.row([
+        Cell::from("all lines together").styled(STRONG),
+        Cell::from(paper.change(total)).styled(STRONG),
+    ]);
+    text + "\n" + &grid.draw(paper)
+}
+
+/// Lines of one function in one phase of one step, in the order in which they were first reached.
+fn functions(lines: &[Line]) -> Vec<Vec<&Line>> {
+    type Key<'a> = (Option<u32>, Phase, &'a str, &'a str);
+    let mut functions: Vec<Vec<&Line>> = Vec::new();
+    let mut places: HashMap<Key<'_>, usize> = HashMap::new();
+    for line in lines {
+        let key = (
+            line.step,
+            line.phase,
+            line.source.file.as_str(),
+            line.source.function.as_str(),
+        );
+        let place = *places.entry(key).or_insert(functions.len());
+        match functions.get_mut(place) {
+            Some(lines) => lines.push(line),
+            None => functions.push(vec![line]),
+        }
+    }
+    functions
+}
+
+fn sum<'a>(lines: impl Iterator<Item = &'a Line>) -> i64 {
+    lines.fold(0, |sum, line| sum.saturating_add(line.change))
+}
+
+fn table() -> Grid {
+    Grid::new([
+        Column::right("line"),
+        Column::right("live"),
+        Column::right("change"),
+        Column::left("").cut(Cut::End, 24),
+    ])
+}
+
+fn totals(what: &str, change: i64, live: Option<Bytes>, paper: &Paper) -> [Cell; 4] {
+    [
+        Cell::from(""),
+        Cell::from(paper.known(live)).styled(STRONG),
+        Cell::from(paper.change(change)).styled(STRONG),
+        Cell::from(format!("this {what}")).styled(DIM),
+    ]
+}
+
+fn this(grid: &mut Grid, line: &Line, explanation: &Explanation, read: Reader<'_>, paper: &Paper) {
+    let source = read.and_then(|read| read(&line.source.file, line.source.line));
+    let source = source.map_or_else(String::new, |source| paper.name(source.replace('\t', " ").trim()));
+    let style = match line.change {
+        0 => DIM,
+        1.. => BAD,
+        _ => GOOD,
+    };
+    grid.row([
+        Cell::from(line.source.line.to_string()).styled(DIM),
+        Cell::from(paper.size(line.live)),
+        Cell::from(paper.change(line.change)).styled(style),
+        Cell::from(source),
+    ]);
+    for (sign, style, tensors) in [("+", BAD, &line.came), ("-", GOOD, &line.went)] {
+        let mut kinds = folded(resolved(explanation, tensors));
+        let bytes = |(tensor, number): &(&Tensor, u64)| Bytes(tensor.bytes.0.saturating_mul(*number));
+        let mut rest = Vec::new();
+        if paper.is_for_people() && kinds.len() > KINDS {
+            kinds.sort_by_key(|kind| std::cmp::Reverse(bytes(kind)));
+            rest = kinds.split_off(KINDS);
+        }
+        let mut row = |size: Bytes, text: String| {
+            grid.row([
+                Cell::from(""),
+                Cell::from(""),
+                Cell::from(format!("{sign} {}", paper.size(size))).styled(style),
+                Cell::from(text).styled(DIM),
+            ]);
+        };
+        for kind in &kinds {
+            row(bytes(kind), told(kind.0, kind.1, paper));
+        }
+        if !rest.is_empty() {
+            let number: u64 = rest.iter().map(|(_, number)| number).sum();
+            row(
+                rest.iter().map(bytes).sum(),
+                format!("{} smaller ones", paper.count(number)),
+            );
+        }
+    }
+}
+
+/// Tensors that look the same, one after the other, are told once.
+fn folded<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> Vec<(&'a Tensor, u64)> {
+    let mut folded: Vec<(&Tensor, u64)> = Vec::new();
+    let look = |tensor: &'a Tensor| {
+        (
+            tensor.bytes,
+            &tensor.shape,
+            &tensor.dtype,
+            &tensor.module,
+            &tensor.operation,
+        )
+    };
+    for tensor in tensors {
+        match folded.last_mut() {
+            Some((last, number)) if look(last) == look(tensor) => *number += 1,
+            _ => folded.push((tensor, 1)),
+        }
+    }
+    folded
+}
+
+fn told(tensor: &Tensor, number: u64, paper: &Paper) -> String {
+    let times = match number {
+        1 => String::new(),
+        number => format!("{} of ", paper.count(number)),
+    };
+    let place = match tensor.module {
+        Some(_) => format!("{} {}", module(tensor, paper), paper.name(&tensor.operation)),
+        None => paper.name(&tensor.operation),
+    };
+    format!(
+        "{times}{} {}  {place}  {}",
+        paper.shape(&tensor.shape),
+        paper.name(&tensor.dtype),
+        look(tensor.category).name
+    )
+}

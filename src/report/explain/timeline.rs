@@ -1,0 +1,467 @@
+//! Memory over time, drawn: categories on top of each other, phases below, and the peak, which no column loses.
+
+use anstyle::Style as Ansi;
+use unicode_width::UnicodeWidthStr;
+
+use super::categories::{legend, look, swatch};
+use super::paper::{BAD, Cut, DIM, Paper, STRONG, fit, place};
+use crate::bytes::Bytes;
+use crate::explain::{Border, Category, Explanation, Timeline};
+use crate::report::Phase;
+use crate::report::words::phase_name;
+
+/// Rows of the drawing, and those between two labels of its axis.
+const ROWS: usize = 12;
+const LABEL_EVERY: usize = 4;
+/// A cell can be filled in so many parts, from below.
+const PARTS: usize = 8;
+
+/// From below: what stays is at the bottom, so that what comes and goes has an even ground.
+const ORDER: [Category; 10] = [
+    Category::Parameter,
+    Category::Buffer,
+    Category::OptimizerState,
+    Category::Gradient,
+    Category::Input,
+    Category::Activation,
+    Category::ActivationGradient,
+    Category::Workspace,
+    Category::Alignment,
+    Category::Unattributed,
+];
+
+/// Draws the whole timeline, at most as wide as the paper.
+pub(super) fn timeline(explanation: &Explanation, limit: Option<Bytes>, paper: &Paper) -> String {
+    let timeline = &explanation.timeline;
+    let title = "Over time";
+    if timeline.live.is_empty() {
+        return paper.heading(title, "") + &paper.prose(2, DIM, "nothing was launched");
+    }
+    let most = timeline
+        .live
+        .iter()
+        .chain(&timeline.reserved)
+        .max()
+        .copied()
+        .unwrap_or_default();
+    // A limit far above would leave nothing of the rest to be seen.
+    let drawn = limit.filter(|limit| limit.0 / 2 <= most.0);
+    let scale = Scale::of(most.max(drawn.unwrap_or_default()));
+    let labels: Vec<_> = (0..=ROWS / LABEL_EVERY).map(|at| scale.label(at)).collect();
+    let margin = 2 + labels.iter().map(|label| label.width()).max().unwrap_or(0) + 2;
+    let room = paper.columns().saturating_sub(margin).max(1);
+    let columns = columns(timeline, room);
+
+    let mut remark = "live by category, reserved above it".to_owned();
+    if let Some(limit) = limit {
+        remark.push_str(&format!(", limit {limit}"));
+    }
+    let mut text = paper.heading(title, &remark);
+    text.push_str(&peak(explanation, &columns, margin, paper));
+    let chart = Chart {
+        timeline,
+        columns: &columns,
+        top: scale.top(),
+        limit: drawn,
+        paper,
+    };
+    for row in (0..ROWS).rev() {
+        let is_limit = chart.limit_row() == Some(row);
+        let label = ((row + 1) % LABEL_EVERY == 0)
+            .then(|| labels.get((row + 1) / LABEL_EVERY))
+            .flatten();
+        let tick = match label {
+            Some(_) => paper.glyph("┤", "+"),
+            None => paper.glyph("│", "|"),
+        };
+        let label = label.map_or(if is_limit { "limit" } else { "" }, String::as_str);
+        let style = if is_limit { BAD } else { DIM };
+        text.push_str(&paper.paint(style, &format!("{label:>width$} {tick}", width = margin - 2)));
+        text.push_str(&chart.row(row));
+        text.push('\n');
+    }
+    text.push_str(&axis(
+        timeline,
+        &columns,
+        margin,
+        labels.first().map_or("", String::as_str),
+        paper,
+    ));
+    text.push_str(&key(explanation, paper));
+    text
+}
+
+/// A column: what was there when the most was, of the samples in it.
+#[derive(Clone, Copy)]
+struct Column {
+    from: usize,
+    to: usize,
+    /// The sample with the most live bytes.
+    sample: usize,
+    reserved: Bytes,
+}
+
+fn columns(timeline: &Timeline, room: usize) -> Vec<Column> {
+    let samples = timeline.live.len();
+    let column = |at: usize| {
+        let from = at * samples / room;
+        let to = ((at + 1) * samples / room).max(from + 1);
+        let live = |sample: &usize| timeline.live.get(*sample).copied().unwrap_or_default();
+        // The first of the highest.
+        let sample = (from..to).rev().max_by_key(live).unwrap_or(from);
+        let reserved = timeline.reserved.get(from..to.min(timeline.reserved.len()));
+        let reserved = reserved
+            .and_then(|reserved| reserved.iter().max())
+            .copied()
+            .unwrap_or_default();
+        Column {
+            from,
+            to,
+            sample,
+            reserved,
+        }
+    };
+    (0..room).map(column).collect()
+}
+
+/// Round labels of an axis, all in one unit, the last of them above all values: by a half of it at most.
+struct Scale {
+    unit: Bytes,
+    /// The distance of two labels, in hundredths of the unit.
+    interval: u128,
+}
+
+impl Scale {
+    fn of(most: Bytes) -> Self {
+        let units = [Bytes::GIB, Bytes::MIB, Bytes::KIB];
+        let unit = units.into_iter().find(|unit| most >= *unit).unwrap_or(Bytes(1));
+        let labels = (ROWS / LABEL_EVERY) as u128;
+        let wanted = (u128::from(most.0) * 100).div_ceil(u128::from(unit.0) * labels).max(1);
+        let mut power = 1;
+        let interval = loop {
+            let round = [10, 12, 15, 20, 25, 30, 40, 50, 60, 80].map(|round| round * power);
+            if let Some(round) = round.into_iter().find(|round| *round >= wanted) {
+                break round;
+            }
+            power *= 10;
+        };
+        Self { unit, interval }
+    }
+
+    fn top(&self) -> u128 {
+        (u128::from(self.unit.0) * self.interval * (ROWS / LABEL_EVERY) as u128 / 100).max(1)
+    }
+
+    fn label(&self, at: usize) -> String {
+        let hundredths = self.interval * at as u128;
+        let unit = match self.unit {
+            Bytes::GIB => "GiB",
+            Bytes::MIB => "MiB",
+            Bytes::KIB => "KiB",
+            _ => "B",
+        };
+        let (whole, part) = (hundredths / 100, hundredths % 100);
+        match self.interval {
+            interval if interval.is_multiple_of(100) => format!("{whole} {unit}"),
+            interval if interval.is_multiple_of(10) => format!("{whole}.{} {unit}", part / 10),
+            _ => format!("{whole}.{part:02} {unit}"),
+        }
+    }
+}
+
+/// What fills a part of a cell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fill {
+    Live(Category),
+    Reserved,
+    Nothing,
+}
+
+struct Chart<'a> {
+    timeline: &'a Timeline,
+    columns: &'a [Column],
+    top: u128,
+    limit: Option<Bytes>,
+    paper: &'a Paper,
+}
+
+impl Chart<'_> {
+    /// One row, with what looks the same written at once.
+    fn row(&self, row: usize) -> String {
+        let mut cells: Vec<(&str, Ansi)> = self.columns.iter().map(|column| self.cell(column, row)).collect();
+        if self.limit_row() == Some(row) {
+            for cell in &mut cells {
+                if cell.0 == " " {
+                    *cell = (self.paper.glyph("╌", "-"), BAD);
+                }
+            }
+        }
+        let end = cells
+            .iter()
+            .rposition(|(glyph, _)| *glyph != " ")
+            .map_or(0, |at| at + 1);
+        let mut text = String::new();
+        for run in cells
+            .get(..end)
+            .unwrap_or_default()
+            .chunk_by(|(_, one), (_, other)| one == other)
+        {
+            let glyphs: String = run.iter().map(|(glyph, _)| *glyph).collect();
+            let style = run.first().map_or(Ansi::new(), |(_, style)| *style);
+            text.push_str(&self.paper.paint(style, &glyphs));
+        }
+        text
+    }
+
+    fn limit_row(&self) -> Option<usize> {
+        self.limit
+            .map(|limit| self.parts(limit.0.into()).saturating_sub(1) / PARTS)
+    }
+
+    fn parts(&self, bytes: u128) -> usize {
+        let all = (ROWS * PARTS) as u128;
+        let parts = usize::try_from((bytes * all + self.top / 2) / self.top).unwrap_or(usize::MAX);
+        // What is there at all is seen.
+        parts.max(usize::from(bytes > 0))
+    }
+
+    fn cell(&self, column: &Column, row: usize) -> (&'static str, Ansi) {
+        let mut fills = [Fill::Nothing; PARTS];
+        let begin = row * PARTS;
+        let mut put = |from: usize, to: usize, fill: Fill| {
+            let (from, to) = (from.max(begin) - begin, to.clamp(begin, begin + PARTS) - begin);
+            if let Some(parts) = fills.get_mut(from.min(PARTS)..to) {
+                parts.fill(fill);
+            }
+        };
+        let live = self.timeline.live.get(column.sample).copied().unwrap_or_default();
+        let (live_parts, reserved_parts) = (self.parts(live.0.into()), self.parts(column.reserved.0.into()));
+        put(live_parts, reserved_parts.max(live_parts), Fill::Reserved);
+        // What no category tells of is still drawn.
+        put(0, live_parts, Fill::Live(Category::Unattributed));
+        let (mut sum, mut drawn) = (0_u128, 0);
+        for category in ORDER {
+            let series = self
+                .timeline
+                .categories
+                .iter()
+                .find(|series| series.category == category);
+            let bytes = series
+                .and_then(|series| series.bytes.get(column.sample))
+                .copied()
+                .unwrap_or_default();
+            sum += u128::from(bytes.0);
+            let until = if sum == 0 { 0 } else { self.parts(sum).min(live_parts) };
+            put(drawn, until.max(drawn), Fill::Live(category));
+            drawn = drawn.max(until);
+        }
+        self.glyph(&fills)
+    }
+
+    /// A cell shows two fills at most: the lower one, and on top of it the most of the rest.
+    fn glyph(&self, fills: &[Fill; PARTS]) -> (&'static str, Ansi) {
+        let most = |fills: &[Fill]| {
+            let number = |fill: &Fill| fills.iter().filter(|other| *other == fill).count();
+            fills.iter().rev().copied().max_by_key(number).unwrap_or(Fill::Nothing)
+        };
+        if !self.paper.color || !self.paper.unicode {
+            let filled: Vec<_> = fills.iter().copied().filter(|fill| *fill != Fill::Nothing).collect();
+            // A letter fills its cell whole: at the upper edge, half is where it is rounded up.
+            let any = filled.len() * 2 >= PARTS || fills.first() != Some(&Fill::Nothing) && self.is_bottom(fills);
+            return match most(&filled) {
+                fill if any => self.letter(fill),
+                _ => (" ", Ansi::new()),
+            };
+        }
+        let lower = fills.first().copied().unwrap_or(Fill::Nothing);
+        let height = fills.iter().take_while(|fill| **fill == lower).count();
+        let upper = most(fills.get(height..).unwrap_or_default());
+        match lower {
+            Fill::Nothing => (" ", Ansi::new()),
+            Fill::Reserved if height * 2 < PARTS => (" ", Ansi::new()),
+            Fill::Reserved => ("░", look(Category::Fragmentation).style),
+            Fill::Live(category) => {
+                let style = look(category).style;
+                let style = match upper {
+                    Fill::Live(upper) if height < PARTS => style.bg_color(look(upper).style.get_fg_color()),
+                    _ => style,
+                };
+                (eighths(height), style)
+            }
+        }
+    }
+
+    /// A cell that is filled from the ground up, a little.
+    fn is_bottom(&self, fills: &[Fill; PARTS]) -> bool {
+        matches!(fills.first(), Some(Fill::Live(_))) && fills.iter().all(|fill| *fill != Fill::Reserved)
+    }
+
+    fn letter(&self, fill: Fill) -> (&'static str, Ansi) {
+        match fill {
+            Fill::Nothing => (" ", Ansi::new()),
+            Fill::Reserved => {
+                let look = look(Category::Fragmentation);
+                (swatch(Category::Fragmentation, self.paper), look.style)
+            }
+            Fill::Live(category) => (swatch(category, self.paper), look(category).style),
+        }
+    }
+}
+
+const fn eighths(height: usize) -> &'static str {
+    match height {
+        0 => " ",
+        1 => "▁",
+        2 => "▂",
+        3 => "▃",
+        4 => "▄",
+        5 => "▅",
+        6 => "▆",
+        7 => "▇",
+        _ => "█",
+    }
+}
+
+/// The line above the drawing: where the peak is, and how high.
+fn peak(explanation: &Explanation, columns: &[Column], margin: usize, paper: &Paper) -> String {
+    let peak = &explanation.peak;
+    let sample = usize::try_from(peak.sample).unwrap_or(usize::MAX);
+    let at = columns
+        .iter()
+        .position(|column| (column.from..column.to).contains(&sample))
+        .unwrap_or(columns.len().saturating_sub(1));
+    let mark = paper.glyph("▼", "v");
+    let told = format!("peak {} in {}", paper.size(peak.live), place(peak.step, peak.phase));
+    let (before, after) = (at, columns.len().saturating_sub(at + 1));
+    let line = if after > told.width() || after >= before {
+        format!(
+            "{}{mark} {}",
+            " ".repeat(margin + at),
+            fit(&told, after.saturating_sub(1), Cut::End, paper.unicode)
+        )
+    } else {
+        let told = fit(&told, before.saturating_sub(1), Cut::End, paper.unicode);
+        format!(
+            "{}{told} {mark}",
+            " ".repeat((margin + at).saturating_sub(told.width() + 1))
+        )
+    };
+    paper.paint(STRONG, line.trim_end()) + "\n"
+}
+
+/// The ground, with the phases and the steps under it.
+fn axis(timeline: &Timeline, columns: &[Column], margin: usize, zero: &str, paper: &Paper) -> String {
+    let column = |border: &Border| {
+        let sample = usize::try_from(border.sample).unwrap_or(usize::MAX);
+        columns
+            .iter()
+            .position(|column| (column.from..column.to).contains(&sample))
+    };
+    let borders: Vec<(usize, &Border)> = timeline
+        .borders
+        .iter()
+        .filter_map(|border| column(border).map(|at| (at, border)))
+        .collect();
+    let mut ground: Vec<&str> = vec![paper.glyph("─", "-"); columns.len()];
+    for (at, _) in &borders {
+        if let Some(cell) = ground.get_mut(*at) {
+            *cell = paper.glyph("┬", "+");
+        }
+    }
+    let corner = paper.glyph("└", "+");
+    let mut text = paper.paint(
+        DIM,
+        &format!("{zero:>width$} {corner}{}", ground.concat(), width = margin - 2),
+    );
+    text.push('\n');
+    let phases: Vec<_> = borders.iter().map(|(at, border)| (*at, short(border.phase))).collect();
+    text.push_str(&labels(&phases, columns.len(), margin, paper));
+    let mut steps: Vec<(usize, Vec<String>)> = Vec::new();
+    let mut before = None;
+    for (at, border) in &borders {
+        if before != Some(border.step) {
+            let names = border.step.map_or_else(
+                || vec!["before".to_owned()],
+                |step| vec![format!("step {step}"), step.to_string()],
+            );
+            steps.push((*at, names));
+        }
+        before = Some(border.step);
+    }
+    text.push_str(&labels(&steps, columns.len(), margin, paper));
+    text
+}
+
+/// Names of a phase, the longest first.
+fn short(phase: Phase) -> Vec<String> {
+    let shorter: &[&str] = match phase {
+        Phase::Context => &["ctx"],
+        Phase::Model => &["mod"],
+        Phase::Batch => &["bat"],
+        Phase::Forward => &["forw", "fwd", "fw"],
+        Phase::Backward => &["backw", "bwd", "bw"],
+        Phase::Optimizer => &["optim", "opt", "op"],
+    };
+    let names = std::iter::once(phase_name(phase)).chain(shorter.iter().copied());
+    names.map(str::to_owned).collect()
+}
+
+/// A line of names, each where its part begins; what has no room is left out.
+fn labels(parts: &[(usize, Vec<String>)], columns: usize, margin: usize, paper: &Paper) -> String {
+    let mut line = " ".repeat(margin);
+    let mut used = 0;
+    for (index, (at, names)) in parts.iter().enumerate() {
+        let end = parts.get(index + 1).map_or(columns, |(next, _)| *next);
+        // Of two that begin in the same column, the latter is shown.
+        if *at < used || end <= *at {
+            continue;
+        }
+        let last = end == columns;
+        let room = end - at;
+        line.push_str(&" ".repeat(at - used));
+        used = *at;
+        let name = names.iter().find(|name| name.width() + usize::from(!last) <= room);
+        if let Some(name) = name {
+            line.push_str(name);
+            used += name.width();
+        }
+    }
+    let line = line.trim_end();
+    if line.is_empty() {
+        String::new()
+    } else {
+        paper.paint(DIM, line) + "\n"
+    }
+}
+
+/// What each colour is: only of what is ever there.
+fn key(explanation: &Explanation, paper: &Paper) -> String {
+    let seen = |category: &Category| {
+        let mut series = explanation.timeline.categories.iter();
+        series.any(|series| series.category == *category && series.bytes.iter().any(|bytes| bytes.0 > 0))
+    };
+    let categories = ORDER.into_iter().filter(seen).chain([Category::Fragmentation]);
+    legend(categories, paper)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_round_and_the_highest_is_within() {
+        let shown = |bytes: u64| {
+            let scale = Scale::of(Bytes(bytes));
+            assert!(scale.top() >= u128::from(bytes));
+            (scale.label(1), scale.label(3))
+        };
+        let gib = 1 << 30;
+        let is = |one: &str, three: &str| (one.to_owned(), three.to_owned());
+        assert_eq!(shown(6 * gib), is("2 GiB", "6 GiB"));
+        assert_eq!(shown(7 * gib), is("2.5 GiB", "7.5 GiB"));
+        assert_eq!(shown(gib), is("0.4 GiB", "1.2 GiB"));
+        assert_eq!(shown(gib - 1), is("400 MiB", "1200 MiB"));
+        assert_eq!(shown(143_156 << 20), is("50 GiB", "150 GiB"));
+        assert_eq!(shown(0), is("0.10 B", "0.30 B"));
+    }
+}
