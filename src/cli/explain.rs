@@ -2,14 +2,16 @@
 
 use std::io::IsTerminal;
 
+use camino::Utf8Path;
 use clap::Args;
 
 use super::exit::Exit;
-use super::options::{Archive, Inputs, Loudness, Output, Packages, Running};
-use super::{Stopped, terminal};
+use super::explanation::{self, Asked};
+use super::options::{Archive, Format, Inputs, Loudness, Output, Packages, Running};
+use super::{Stopped, pipeline, terminal};
 use crate::bytes::Bytes;
 use crate::explain::Activations;
-use crate::report::explain::{Style, View};
+use crate::report::explain::{Style, View, explain};
 
 /// Explain where a model's memory goes: layer by layer, phase by phase, line by line
 ///
@@ -76,8 +78,35 @@ pub(super) struct Explain {
 }
 
 impl Explain {
-    pub(super) fn run(&self, _loudness: Loudness) -> Result<Exit, Stopped> {
-        todo!("run the model, make its explanation, show it")
+    pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
+        let mut running = self.running.clone();
+        running.model = vec![self.explained.clone()];
+        let asked = Asked {
+            running: &running,
+            inputs: self.inputs.values(),
+            activations: self.activations,
+            lines: self.lines,
+            savings: self.savings,
+        };
+        let explanation = explanation::one(&asked, &self.packages, self.archive.file(), loudness)?;
+        let root = explanation.root.clone();
+        let source_line = move |file: &str, line: u32| source_line(&root, file, line);
+        let view = self.view(loudness, explanation.limit, &source_line);
+        let shown = explain(&explanation.explanation, &view, &style());
+        let text = match self.output.message_format {
+            Format::Human => shown.clone(),
+            Format::Json => pipeline::json(&explanation.explanation)?,
+        };
+        if self.output.output.is_some() && !loudness.quiet {
+            terminal::show(&shown);
+        }
+        pipeline::put(&text, self.output.output.as_deref())?;
+        let run = &explanation.explanation.run;
+        Ok(if run.error.is_some() {
+            Exit::Incomplete
+        } else {
+            Exit::Success
+        })
     }
 
     /// What is shown of an explanation.
@@ -104,8 +133,18 @@ impl Explain {
     }
 }
 
+/// A line of a file of the user's own, as an explanation names it.
+fn source_line(root: &Utf8Path, file: &str, line: u32) -> Option<String> {
+    let path = root.join(file);
+    // A name with `..` in it is none that the tool wrote.
+    let inside = !Utf8Path::new(file).components().any(|part| part.as_str() == "..");
+    let text = std::fs::read_to_string(path).ok().filter(|_| inside)?;
+    let index = usize::try_from(line).ok()?.checked_sub(1)?;
+    text.lines().nth(index).map(|line| line.trim().to_owned())
+}
+
 /// What standard output shows.
-fn style(loudness: Loudness) -> Style {
+fn style() -> Style {
     let stdout = std::io::stdout();
     Style {
         width: stdout.is_terminal().then(terminal::width),

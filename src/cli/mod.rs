@@ -7,6 +7,8 @@ mod check;
 mod doctor;
 mod estimate;
 mod exit;
+mod explain;
+mod explanation;
 mod gpus;
 mod init;
 mod list;
@@ -66,6 +68,7 @@ enum Command {
     Estimate(estimate::Estimate),
     Measure(measure::Measure),
     Check(check::Check),
+    Explain(Box<explain::Explain>),
     Archive(archive::Archive),
     Doctor(doctor::Doctor),
     Gpus(gpus::Gpus),
@@ -142,6 +145,7 @@ pub fn main() -> ExitCode {
         Command::Estimate(estimate) => estimate.run(loudness),
         Command::Measure(measure) => measure.run(loudness),
         Command::Check(check) => check.run(loudness),
+        Command::Explain(explain) => explain.run(loudness),
         Command::Archive(archive) => archive.run(loudness),
         Command::Doctor(doctor) => doctor.run(loudness),
         Command::Gpus(gpus) => gpus.run(),

@@ -112,6 +112,13 @@ impl Packages {
         })
     }
 
+    /// The same, with one more feature.
+    pub(crate) fn with_feature(&self, feature: &str) -> Self {
+        let mut more = self.clone();
+        more.features.features.push(feature.to_owned());
+        more
+    }
+
     pub(crate) fn build(&self, quiet: bool) -> BuildOptions {
         let profile = if self.release {
             Some("release".to_owned())

@@ -1,0 +1,174 @@
+//! Makes explanations: builds models so that they tell of every operation, runs them, and reads what they told.
+
+use std::collections::BTreeMap;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::options::{Loudness, Packages, Running};
+use super::{Stopped, cases, pipeline};
+use crate::bytes::Bytes;
+use crate::explain::{self, Activations, Explanation, Ingredients};
+use crate::report::{Report, Run};
+use crate::run::{Case, Hardware, TracedCase};
+
+/// The feature of this library that models are built with.
+const FEATURE: &str = "cargo-vram/explain";
+
+/// What is to be explained, and how.
+pub(super) struct Asked<'a> {
+    pub(super) running: &'a Running,
+    pub(super) inputs: BTreeMap<String, u64>,
+    pub(super) activations: Activations,
+    pub(super) lines: bool,
+    pub(super) savings: bool,
+}
+
+/// An explanation, and what is shown beside it.
+pub(super) struct Explained {
+    pub(super) explanation: Explanation,
+    /// The folder of the user's own code.
+    pub(super) root: Utf8PathBuf,
+    /// The budget of reserved bytes.
+    pub(super) limit: Option<Bytes>,
+}
+
+/// Why there is no explanation.
+#[derive(Debug, Error, Diagnostic)]
+pub(super) enum ExplainError {
+    /// More than one model is meant.
+    #[error("`{0}` means several: {1}")]
+    #[diagnostic(
+        code(explain::several),
+        help("name one of them; `package/model` tells models of one name apart")
+    )]
+    Several(String, String),
+    /// The models could not be built or listed.
+    #[error("{0}")]
+    #[diagnostic(code(explain::problem))]
+    Problem(String, #[help] Option<String>),
+    /// The run ended before there was a trace.
+    #[error("{model} could not be run: {message}")]
+    #[diagnostic(code(explain::run))]
+    Run {
+        model: String,
+        message: String,
+        #[help]
+        help: Option<String>,
+    },
+    /// There is no trace.
+    #[error("{model} left no trace: {source}")]
+    #[diagnostic(
+        code(explain::no_trace),
+        help(
+            "models tell of their operations if built with the feature `explain` of cargo-vram: an archive needs it, too (`cargo vram archive --features cargo-vram/explain`)"
+        )
+    )]
+    NoTrace { model: String, source: std::io::Error },
+}
+
+/// Explains the one model that is meant.
+pub(super) fn one(
+    asked: &Asked<'_>,
+    packages: &Packages,
+    archive_file: Option<&Utf8Path>,
+    loudness: Loudness,
+) -> Result<Explained, Stopped> {
+    let packages = &packages.with_feature(FEATURE);
+    let prepared = pipeline::prepare(packages, archive_file, asked.running.budgets.as_deref())?;
+    let folder = prepared.source.scratch(asked.running.keep.as_deref())?;
+    let models = pipeline::models(&prepared, packages, Some(asked.running), loudness, folder.path())?;
+    if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
+        return Err(ExplainError::Problem(problem.message.clone(), problem.help.clone()).into());
+    }
+    let recordings = pipeline::recordings(asked.running)?;
+    let profile = cases::estimated(cases::declared_card(&prepared, asked.running)?, &recordings);
+    let found = cases::cases(&prepared, &models, asked.running, &asked.inputs, &profile)?;
+    let case = the_one(found, &asked.running.model)?;
+    let scratch = folder.path().join("explain");
+    let on = pipeline::On {
+        driver: &prepared.source.driver()?,
+        hardware: Hardware::Virtual,
+        repeat: 1,
+        recordings,
+        trace: true,
+        folder: scratch.clone(),
+    };
+    let (runs, _) = pipeline::run(std::slice::from_ref(&case), asked.running, on, loudness);
+    let report = pipeline::report(&prepared, &models, asked.running, runs);
+    let explanation = explained(report, &scratch, asked, prepared.source.root())?;
+    Ok(Explained {
+        limit: limit(&prepared, &case),
+        explanation,
+        root: prepared.source.root().to_owned(),
+    })
+}
+
+/// The only case there is, or the one of exactly this name.
+fn the_one(mut found: Vec<Case>, asked: &[String]) -> Result<Case, ExplainError> {
+    let name = |case: &Case| case.budget.clone().unwrap_or_else(|| case.model.name.clone());
+    let asked = asked.first().cloned().unwrap_or_default();
+    if found.len() > 1 && found.iter().filter(|case| name(case) == asked).count() == 1 {
+        found.retain(|case| name(case) == asked);
+    }
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        _ => {
+            let names: Vec<String> = found
+                .iter()
+                .map(|case| format!("{}/{}", case.model.built.target.package, name(case)))
+                .collect();
+            Err(ExplainError::Several(asked, names.join(", ")))
+        }
+    }
+}
+
+fn explained(
+    report: Report,
+    scratch: &std::path::Path,
+    asked: &Asked<'_>,
+    root: &Utf8Path,
+) -> Result<Explanation, ExplainError> {
+    let Report { tool, commit, runs, .. } = report;
+    let Some(run) = runs.into_iter().next() else {
+        return Err(ExplainError::Problem("no model was run".to_owned(), None));
+    };
+    let no_trace = |run: &Run, source: std::io::Error| match &run.error {
+        Some(error) => ExplainError::Run {
+            model: run.model.clone(),
+            message: error.message.clone(),
+            help: error.help.clone(),
+        },
+        None => ExplainError::NoTrace {
+            model: run.model.clone(),
+            source,
+        },
+    };
+    let traced = TracedCase::read(scratch, 0).map_err(|error| no_trace(&run, error))?;
+    let shown = run.clone();
+    explain::explain(Ingredients {
+        tool,
+        commit,
+        run,
+        trace: &traced.trace,
+        record: &traced.record,
+        cold: &traced.cold,
+        root: root.as_std_path(),
+        activations: asked.activations,
+        lines: asked.lines,
+    })
+    .map_err(|error| no_trace(&shown, error))
+}
+
+/// What the budget of this case allows to be reserved.
+fn limit(prepared: &pipeline::Prepared, case: &Case) -> Option<Bytes> {
+    let budgets = prepared.budgets.as_ref()?;
+    let name = case.budget.as_deref().unwrap_or(&case.model.name);
+    let own = budgets.for_model(&case.model.built.target.package, &case.model.name);
+    let budget = own.into_iter().find(|budget| budget.name.value == name)?;
+    let declared = budgets.gpu.as_ref().map(|gpu| gpu.value.as_str());
+    let limits = budget.limits_on(&case.profile.id, declared)?;
+    let limit = limits.warm.reserved.as_ref()?;
+    limit.fail.as_ref().or(limit.warn.as_ref()).map(|limit| limit.value)
+}
