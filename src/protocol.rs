@@ -57,8 +57,32 @@ pub struct RunJob {
     /// The model is known to have a loop written by hand: Burn's persistent pool, which is a matter of chance there, is
     /// off where threads take turns. A model that turns out to have one, and was not known to, says so and ends.
     pub free_form: bool,
+    /// In what the pass differs from what the model says.
+    #[serde(default)]
+    pub what_if: WhatIf,
     /// Milliseconds to wait between making the context and the model, so that the context can be looked at alone.
     pub settle_ms: u64,
+}
+
+/// In what a pass differs from what the model says.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhatIf {
+    /// The element type of floats: Burn's default for tensors that do not say another.
+    pub float: Option<Float>,
+    /// Another optimizer: SGD without momentum, which keeps nothing from step to step.
+    pub stateless_optimizer: bool,
+    /// No gradients: the step is the forward phase alone, as in validation.
+    pub no_gradients: bool,
+}
+
+/// An element type of floats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Float {
+    /// Half precision.
+    F16,
+    /// Half precision with the range of single precision.
+    Bf16,
 }
 
 /// What a model does in its step.
@@ -131,6 +155,11 @@ pub enum Event {
         learnable: u64,
         /// Logical bytes of `count`.
         bytes: u64,
+    },
+    /// It cannot be run as it was asked to: what was asked for has no place in a loop like the model's.
+    Impossible {
+        /// Why.
+        why: String,
     },
     /// The step is written by hand and does not fork the model to the device.
     FreeForm,
@@ -273,6 +302,13 @@ pub enum Traced {
         came: Vec<Held>,
         /// Tensors that have none any more.
         gone: Vec<u64>,
+    },
+    /// Fusion runs operations, at once or one: what follows is launched for them, or for those of the next such line.
+    Ran {
+        /// Tensors that get memory, of their own or of one that is freed.
+        made: Vec<u64>,
+        /// Tensors that are freed afterwards.
+        freed: Vec<u64>,
     },
     /// A module of the model, or a parameter of one.
     Module {

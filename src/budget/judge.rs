@@ -43,6 +43,7 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn verdicts(&self) -> Vec<Verdict> {
         let mut verdicts: Vec<Verdict> = self.run.oom.iter().map(|oom| self.out_of_memory(oom)).collect();
+        verdicts.extend(self.leak());
         match self.budget() {
             Some(budget) => self.limits(budget, &mut verdicts),
             None => verdicts.push(Verdict {
@@ -51,6 +52,25 @@ impl Judge<'_> {
             }),
         }
         verdicts
+    }
+
+    /// Live memory that grows with each step fails whatever the budget says.
+    fn leak(&self) -> Option<Verdict> {
+        let growing = self.run.growing()?;
+        let last = growing.steps.last().copied()?;
+        let message = format!(
+            "live grows by {} with each step, to {last} at the end of {} steps: `cargo vram explain {} --leak --steps {}` shows what stays",
+            growing.per_step,
+            growing.steps.len(),
+            self.name(),
+            growing.steps.len(),
+        );
+        Some(Verdict {
+            pass: Some(Pass::Traced),
+            metric: Some(Metric::Live),
+            actual: Some(last),
+            ..self.verdict(Rule::Leak, Status::Fail, message)
+        })
     }
 
     fn budget(&self) -> Option<&ModelBudget> {

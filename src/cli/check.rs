@@ -12,6 +12,7 @@ use super::options::{Archive, Loudness, Output, Packages, Running};
 use super::{Stopped, cases, pipeline, terminal};
 use crate::budget::{self, DeclaredModel};
 use crate::gpu::{self, Profile};
+use crate::protocol::WhatIf;
 use crate::report::{Mode, Rule, Run};
 use crate::run::{Hardware, Listed, code};
 
@@ -111,6 +112,7 @@ impl Check {
                 hardware: Hardware::Real(taken.real),
                 repeat: 1,
                 recordings: recordings.clone(),
+                what_if: WhatIf::default(),
                 trace: false,
                 folder: folder.path().join("measure"),
             };
@@ -123,6 +125,7 @@ impl Check {
             hardware: Hardware::Virtual,
             repeat: 1,
             recordings: recordings.clone(),
+            what_if: WhatIf::default(),
             trace: false,
             folder: folder.path().join("estimate"),
         };

@@ -5,6 +5,7 @@ use clap::Args;
 use super::exit::Exit;
 use super::options::{Archive, Inputs, Loudness, Output, Packages, Running};
 use super::{Stopped, cases, pipeline};
+use crate::protocol::WhatIf;
 use crate::run::Hardware;
 
 /// Estimate what models need, on a virtual GPU
@@ -43,6 +44,7 @@ impl Estimate {
             hardware: Hardware::Virtual,
             repeat: 1,
             recordings,
+            what_if: WhatIf::default(),
             trace: false,
             folder: folder.path().join("estimate"),
         };

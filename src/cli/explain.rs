@@ -87,8 +87,9 @@ impl Explain {
             activations: self.activations,
             lines: self.lines,
             savings: self.savings,
+            packages: &self.packages,
         };
-        let explanation = explanation::one(&asked, &self.packages, self.archive.file(), loudness)?;
+        let explanation = explanation::one(&asked, self.archive.file(), loudness)?;
         let root = explanation.root.clone();
         let source_line = move |file: &str, line: u32| source_line(&root, file, line);
         let view = self.view(loudness, explanation.limit, &source_line);

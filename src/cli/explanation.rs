@@ -1,15 +1,20 @@
 //! Makes explanations: builds models so that they tell of every operation, runs them, and reads what they told.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use miette::Diagnostic;
 use thiserror::Error;
 
 use super::options::{Loudness, Packages, Running};
-use super::{Stopped, cases, pipeline};
+use super::pipeline::{Models, Prepared};
+use super::source::{Scratch, Source};
+use super::{Stopped, cases, pipeline, savings};
 use crate::bytes::Bytes;
 use crate::explain::{self, Activations, Explanation, Ingredients};
+use crate::protocol::WhatIf;
+use crate::recording::Recordings;
 use crate::report::{Report, Run};
 use crate::run::{Case, Hardware, TracedCase};
 
@@ -22,7 +27,10 @@ pub(super) struct Asked<'a> {
     pub(super) inputs: BTreeMap<String, u64>,
     pub(super) activations: Activations,
     pub(super) lines: bool,
+    /// What would take less, by running it so.
     pub(super) savings: bool,
+    /// How the models are built.
+    pub(super) packages: &'a Packages,
 }
 
 /// An explanation, and what is shown beside it.
@@ -71,38 +79,87 @@ pub(super) enum ExplainError {
 /// Explains the one model that is meant.
 pub(super) fn one(
     asked: &Asked<'_>,
-    packages: &Packages,
     archive_file: Option<&Utf8Path>,
     loudness: Loudness,
 ) -> Result<Explained, Stopped> {
-    let packages = &packages.with_feature(FEATURE);
+    let packages = &asked.packages.with_feature(FEATURE);
     let prepared = pipeline::prepare(packages, archive_file, asked.running.budgets.as_deref())?;
     let folder = prepared.source.scratch(asked.running.keep.as_deref())?;
     let models = pipeline::models(&prepared, packages, Some(asked.running), loudness, folder.path())?;
     if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
         return Err(ExplainError::Problem(problem.message.clone(), problem.help.clone()).into());
     }
-    let recordings = pipeline::recordings(asked.running)?;
-    let profile = cases::estimated(cases::declared_card(&prepared, asked.running)?, &recordings);
-    let found = cases::cases(&prepared, &models, asked.running, &asked.inputs, &profile)?;
-    let case = the_one(found, &asked.running.model)?;
-    let scratch = folder.path().join("explain");
-    let on = pipeline::On {
-        driver: &prepared.source.driver()?,
-        hardware: Hardware::Virtual,
-        repeat: 1,
-        recordings,
-        trace: true,
-        folder: scratch.clone(),
+    let stage = Stage {
+        recordings: pipeline::recordings(asked.running)?,
+        prepared,
+        asked,
+        folder,
+        loudness,
     };
-    let (runs, _) = pipeline::run(std::slice::from_ref(&case), asked.running, on, loudness);
-    let report = pipeline::report(&prepared, &models, asked.running, runs);
-    let explanation = explained(report, &scratch, asked, prepared.source.root())?;
+    let case = stage.case(&models)?;
+    let scratch = stage.folder.path().join("explain");
+    let run = stage.run(&case, WhatIf::default(), Some(&scratch))?;
+    let mut report = pipeline::report(&stage.prepared, &models, asked.running, Vec::new());
+    report.runs.push(run);
+    let mut explanation = explained(report, &scratch, asked, stage.prepared.source.root())?;
+    if asked.savings {
+        let mut savings = savings::run(&stage, &case, &explanation)?;
+        savings.append(&mut explanation.savings);
+        explanation.savings = savings;
+    }
     Ok(Explained {
-        limit: limit(&prepared, &case),
+        limit: limit(&stage.prepared, &case),
         explanation,
-        root: prepared.source.root().to_owned(),
+        root: stage.prepared.source.root().to_owned(),
     })
+}
+
+/// Where models are run, again and again.
+pub(super) struct Stage<'a> {
+    pub(super) prepared: Prepared,
+    pub(super) asked: &'a Asked<'a>,
+    recordings: Recordings,
+    folder: Scratch,
+    pub(super) loudness: Loudness,
+}
+
+impl Stage<'_> {
+    /// The case that is meant, of models that were built.
+    pub(super) fn case(&self, models: &Models) -> Result<Case, Stopped> {
+        let running = self.asked.running;
+        let profile = cases::estimated(cases::declared_card(&self.prepared, running)?, &self.recordings);
+        let found = cases::cases(&self.prepared, models, running, &self.asked.inputs, &profile)?;
+        Ok(the_one(found, &running.model)?)
+    }
+
+    /// Whether models are built here, rather than brought.
+    pub(super) fn builds(&self) -> bool {
+        matches!(self.prepared.source, Source::Workspace(_))
+    }
+
+    /// The models, built in another way.
+    pub(super) fn models(&self, packages: &Packages) -> Result<Models, Stopped> {
+        let running = self.asked.running;
+        let prepared = pipeline::prepare(packages, None, running.budgets.as_deref())?;
+        let folder = self.folder.path().join("rebuilt");
+        pipeline::models(&prepared, packages, Some(running), self.loudness, &folder)
+    }
+
+    /// Runs a case; with a folder for its trace, where there is to be one.
+    pub(super) fn run(&self, case: &Case, what_if: WhatIf, trace: Option<&Path>) -> Result<Run, Stopped> {
+        let on = pipeline::On {
+            driver: &self.prepared.source.driver()?,
+            hardware: Hardware::Virtual,
+            repeat: 1,
+            recordings: self.recordings.clone(),
+            what_if,
+            trace: trace.is_some(),
+            folder: trace.map_or_else(|| self.folder.path().join("what-if"), Path::to_owned),
+        };
+        let (runs, _) = pipeline::run(std::slice::from_ref(case), self.asked.running, on, self.loudness);
+        let run = runs.into_iter().next();
+        Ok(run.ok_or_else(|| ExplainError::Problem("no model was run".to_owned(), None))?)
+    }
 }
 
 /// The only case there is, or the one of exactly this name.
@@ -124,12 +181,7 @@ fn the_one(mut found: Vec<Case>, asked: &[String]) -> Result<Case, ExplainError>
     }
 }
 
-fn explained(
-    report: Report,
-    scratch: &std::path::Path,
-    asked: &Asked<'_>,
-    root: &Utf8Path,
-) -> Result<Explanation, ExplainError> {
+fn explained(report: Report, scratch: &Path, asked: &Asked<'_>, root: &Utf8Path) -> Result<Explanation, ExplainError> {
     let Report { tool, commit, runs, .. } = report;
     let Some(run) = runs.into_iter().next() else {
         return Err(ExplainError::Problem("no model was run".to_owned(), None));
@@ -157,12 +209,13 @@ fn explained(
         root: root.as_std_path(),
         activations: asked.activations,
         lines: asked.lines,
+        savings: asked.savings,
     })
     .map_err(|error| no_trace(&shown, error))
 }
 
 /// What the budget of this case allows to be reserved.
-fn limit(prepared: &pipeline::Prepared, case: &Case) -> Option<Bytes> {
+fn limit(prepared: &Prepared, case: &Case) -> Option<Bytes> {
     let budgets = prepared.budgets.as_ref()?;
     let name = case.budget.as_deref().unwrap_or(&case.model.name);
     let own = budgets.for_model(&case.model.built.target.package, &case.model.name);

@@ -12,6 +12,7 @@ use super::exit::Exit;
 use super::options::{Archive, Inputs, Loudness, Output, Packages, Running};
 use super::{Stopped, cases, pipeline, terminal};
 use crate::bytes::Bytes;
+use crate::protocol::WhatIf;
 use crate::recording::{self, CardFacts, RunIdentity};
 use crate::report::{Gpu, Obtained, Outside, Report};
 use crate::run::Hardware;
@@ -90,6 +91,7 @@ impl Measure {
             repeat: self.repeat,
             // A card makes its own choices, unless others are to be replayed.
             recordings: pipeline::own_recordings(&self.running)?.unwrap_or_default(),
+            what_if: WhatIf::default(),
             trace: false,
             folder: folder.path().join("measure"),
         };

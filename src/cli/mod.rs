@@ -15,6 +15,7 @@ mod list;
 mod measure;
 mod options;
 mod pipeline;
+mod savings;
 mod schema;
 mod source;
 mod survey;

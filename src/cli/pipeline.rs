@@ -13,6 +13,7 @@ use super::{Stopped, cases};
 use crate::budget::Budgets;
 use crate::driver::{self, DriverLibrary};
 use crate::gpu::{Overrides, Profiles};
+use crate::protocol::WhatIf;
 use crate::recording::Recordings;
 use crate::report::{Problem, REPORT_VERSION, Report, Run, Status, Tool, human};
 use crate::run::{self, Case, Hardware, Listed, Settings};
@@ -210,6 +211,8 @@ pub(super) struct On<'a> {
     pub(super) repeat: u32,
     /// What autotune chose on real cards.
     pub(super) recordings: Recordings,
+    /// In what the passes differ from what the models say.
+    pub(super) what_if: WhatIf,
     /// Whether traced passes write traces.
     pub(super) trace: bool,
     /// For the processes' files; of this set of cases alone.
@@ -230,6 +233,7 @@ pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudn
         fault: running.fault.clone(),
         recordings: on.recordings,
         plan: running.plan.clone(),
+        what_if: on.what_if,
         trace: on.trace,
         steps: running.steps,
         jobs,

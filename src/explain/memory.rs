@@ -1,16 +1,16 @@
 //! Which piece of memory is there when, and which tensors have it.
 //!
-//! Burn tells when it hands out a piece, and by looks which tensors have one; when a piece is given back it does not tell.
-//! But it tells what all of them add up to, at every sample: so a piece that no tensor has any more is gone as soon as
-//! the sum says so.
+//! Burn tells when it hands out a piece, which tensors have one by looks, and in which order fusion makes and frees
+//! tensors. When a piece is given back it does not tell. But it tells what all of them add up to, at every sample: so a
+//! piece that no tensor has any more is gone as soon as the sum says so.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::trace::{At, Happened, Trace};
 use crate::protocol::{Held, Phase};
 
-/// Pieces that are tried together when one alone does not explain what is missing.
-const TRIED: usize = 64;
+/// Burn's account of a piece of its persistent pool is off by less than this, so that a sum may be, too.
+const NEAR: u64 = 4096;
 
 /// One look at Burn's allocator.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +19,8 @@ pub(super) struct Sample {
     pub(super) live: u64,
     pub(super) kernel: Option<u32>,
     pub(super) at: At,
+    /// So many operations were with fusion before it, at least.
+    pub(super) after: u64,
 }
 
 /// A piece of memory.
@@ -66,24 +68,43 @@ pub(super) struct Memory {
 }
 
 /// What is known while reading.
-#[derive(Default)]
-struct State {
+struct State<'a> {
+    /// The elements' bytes of every tensor.
+    logical: &'a HashMap<u64, u64>,
     /// The newest piece of each number.
     pieces: HashMap<u64, usize>,
     /// Tensors that have memory.
     tensors: HashMap<u64, usize>,
     /// Pieces that are there, or may be: no tensor has them, and no sum said that they are gone.
     loose: Vec<usize>,
-    /// Bytes of pieces that tensors have, born before this window.
+    /// Bytes of pieces that tensors have.
     certain: u64,
-    /// The first sample of this window.
+    /// The first sample of this window, which is the time between two looks.
     window: usize,
+    /// The first piece of this window.
+    first: usize,
+    /// What fusion made and freed in this window.
+    ran: Vec<(&'a [u64], &'a [u64])>,
+    /// After how many operations the last look was.
+    after: u64,
 }
 
 impl Memory {
     pub(super) fn of(trace: &Trace) -> Self {
         let mut memory = Self::default();
-        let mut state = State::default();
+        let made = trace.operations.iter().flat_map(|operation| &operation.outputs);
+        let logical = made.map(|made| (made.id, made.bytes)).collect();
+        let mut state = State {
+            logical: &logical,
+            pieces: HashMap::new(),
+            tensors: HashMap::new(),
+            loose: Vec::new(),
+            certain: 0,
+            window: 0,
+            first: 0,
+            ran: Vec::new(),
+            after: 0,
+        };
         let mut at: At = (None, Phase::Context);
         for happened in &trace.happened {
             match happened {
@@ -93,6 +114,7 @@ impl Memory {
                     live: *live,
                     kernel: *kernel,
                     at,
+                    after: state.after,
                 }),
                 Happened::Allocated { memory: number, bytes } => {
                     let piece = memory.pieces.len();
@@ -106,6 +128,7 @@ impl Memory {
                     state.pieces.insert(*number, piece);
                     state.loose.push(piece);
                 }
+                Happened::Ran { made, freed } => state.ran.push((made, freed)),
                 Happened::Look {
                     after,
                     steps,
@@ -114,6 +137,7 @@ impl Memory {
                 } => {
                     memory.look(&mut state, (*after, *steps), came, gone);
                     memory.settle(&mut state);
+                    state.after = *after;
                 }
             }
         }
@@ -122,54 +146,24 @@ impl Memory {
     }
 
     /// Tensors got memory, or gave it back, in the window that ends now.
-    fn look(&mut self, state: &mut State, (after, steps): (u64, u32), came: &[Held], gone: &[u64]) {
-        let now = self.samples.len();
+    fn look(&mut self, state: &mut State<'_>, when: (u64, u32), came: &[Held], gone: &[u64]) {
         let mut changed: Vec<usize> = Vec::new();
-        for id in gone {
-            let Some(tensor) = state.tensors.remove(id) else {
-                continue;
-            };
-            let life = &mut self.tensors[tensor];
-            life.died = Some(now);
-            life.gone_after = Some(after);
-            life.gone_steps = Some(steps);
-            let piece = life.piece;
-            self.pieces[piece].held -= 1;
-            changed.push(piece);
-        }
+        let came_now: HashSet<u64> = came.iter().map(|held| held.tensor).collect();
         for held in came {
             let Some(&piece) = state.pieces.get(&held.memory) else {
                 continue;
             };
-            let tensor = self.tensors.len();
-            let before = self.pieces[piece].holders.last();
-            let born = if before.is_some() { now } else { self.pieces[piece].born };
-            self.tensors.push(Life {
-                id: held.tensor,
-                piece,
-                born,
-                died: None,
-                gone_after: None,
-                gone_steps: None,
-                shares: before.and_then(|(_, holders)| holders.first().copied()),
-            });
+            let tensor = self.hold(piece, held.tensor);
             state.tensors.insert(held.tensor, tensor);
-            self.pieces[piece].held += 1;
-            let first = self.pieces[piece].holders.is_empty();
-            let from = if first { self.pieces[piece].born } else { now };
-            let holders = &mut self.pieces[piece].holders;
-            let alive = holders.last().map(|(_, holders)| holders.clone()).unwrap_or_default();
-            let mut alive: Vec<usize> = alive
-                .into_iter()
-                .filter(|other| self.tensors[*other].died.is_none())
-                .collect();
-            alive.push(tensor);
-            match holders.last_mut() {
-                Some((at, same)) if *at == from => *same = alive,
-                _ => holders.push((from, alive)),
-            }
             changed.push(piece);
         }
+        for id in gone {
+            let Some(tensor) = state.tensors.remove(id) else {
+                continue;
+            };
+            changed.push(self.release(tensor, when));
+        }
+        self.meanwhile(state, when, &came_now);
         changed.sort_unstable();
         changed.dedup();
         for piece in changed {
@@ -187,12 +181,84 @@ impl Memory {
         }
     }
 
-    /// Finds out which loose pieces were gone at which sample of the window.
-    fn settle(&mut self, state: &mut State) {
+    /// A tensor has a piece from now on.
+    fn hold(&mut self, piece: usize, id: u64) -> usize {
         let now = self.samples.len();
+        let tensor = self.tensors.len();
+        let before = self.pieces[piece].holders.last();
+        let from = if before.is_some() { now } else { self.pieces[piece].born };
+        let shares = before.and_then(|(_, holders)| holders.first().copied());
+        let others = before.map(|(_, holders)| holders.clone()).unwrap_or_default();
+        let mut holders: Vec<usize> = others
+            .into_iter()
+            .filter(|other| self.tensors[*other].died.is_none())
+            .collect();
+        holders.push(tensor);
+        self.tensors.push(Life {
+            id,
+            piece,
+            born: from,
+            died: None,
+            gone_after: None,
+            gone_steps: None,
+            shares,
+        });
+        let piece = &mut self.pieces[piece];
+        piece.held += 1;
+        match piece.holders.last_mut() {
+            Some((at, same)) if *at == from => *same = holders,
+            _ => piece.holders.push((from, holders)),
+        }
+        tensor
+    }
+
+    /// A tensor has its piece no more.
+    fn release(&mut self, tensor: usize, (after, steps): (u64, u32)) -> usize {
+        let now = self.samples.len();
+        let life = &mut self.tensors[tensor];
+        life.died = Some(now);
+        life.gone_after = Some(after);
+        life.gone_steps = Some(steps);
+        self.pieces[life.piece].held -= 1;
+        life.piece
+    }
+
+    /// Tensors that were made and freed between two looks: each has the first piece of the window that no other tensor has and
+    /// that its elements fill.
+    fn meanwhile(&mut self, state: &mut State<'_>, when: (u64, u32), came: &HashSet<u64>) {
+        let mut free: Vec<usize> = (state.first..self.pieces.len())
+            .filter(|piece| self.pieces[*piece].holders.is_empty())
+            .collect();
+        let made: Vec<u64> = state.ran.iter().flat_map(|(made, _)| made.iter().copied()).collect();
+        for id in made {
+            if came.contains(&id) || state.tensors.contains_key(&id) {
+                continue;
+            }
+            let Some(&logical) = state.logical.get(&id) else {
+                continue;
+            };
+            let fills = |piece: &usize| {
+                let bytes = self.pieces[*piece].bytes;
+                // Rows are rounded up to a power of two of bytes at most: never to twice as much.
+                bytes >= logical && bytes < (logical * 2).max(1024)
+            };
+            // What fits best of all that come in order.
+            let Some(place) = free.iter().position(fills) else {
+                continue;
+            };
+            let piece = free.remove(place);
+            let tensor = self.hold(piece, id);
+            self.release(tensor, when);
+        }
+    }
+
+    /// Finds out which loose pieces were gone at which sample of the window.
+    fn settle(&mut self, state: &mut State<'_>) {
+        let now = self.samples.len();
+        self.order(state);
         // Pieces that tensors have, and that were born within the window, are not there before.
-        let young: Vec<(usize, u64)> = (self.pieces.len().saturating_sub(4096)..self.pieces.len())
-            .filter(|piece| self.pieces[*piece].born > state.window && self.pieces[*piece].held > 0)
+        let young: Vec<(usize, u64)> = (state.first..self.pieces.len())
+            .filter(|piece| self.pieces[*piece].held > 0)
             .map(|piece| (self.pieces[piece].born, self.pieces[piece].bytes))
             .collect();
         for sample in state.window..now {
@@ -213,33 +279,63 @@ impl Memory {
             let excess = (certain + sum).saturating_sub(live);
             let mut left = sum;
             if excess > 0 {
-                for piece in self.gone(&loose, excess) {
-                    left -= self.pieces[piece].bytes;
-                    self.pieces[piece].died = Some(sample);
-                    state.loose.retain(|other| *other != piece);
+                let gone: HashSet<usize> = self.gone(&loose, excess).into_iter().collect();
+                for piece in &gone {
+                    left -= self.pieces[*piece].bytes;
+                    self.pieces[*piece].died = Some(sample);
                 }
+                state.loose.retain(|piece| !gone.contains(piece));
             }
             self.unknown.push(live.saturating_sub(certain + left));
         }
         state.window = now;
+        state.first = self.pieces.len();
+        state.ran.clear();
     }
 
-    /// Which of these are gone, where so many bytes are.
+    /// Sorts the loose pieces: first those that tensors had, in the order in which these are freed, then all others.
+    fn order(&self, state: &mut State<'_>) {
+        let freed = state.ran.iter().flat_map(|(_, freed)| freed.iter());
+        let places: HashMap<u64, usize> = freed.enumerate().map(|(place, id)| (*id, place)).collect();
+        state.loose.sort_by_key(|piece| {
+            let last = self.pieces[*piece].holders.last();
+            let place = last.and_then(|(_, holders)| {
+                let places = holders.iter().map(|holder| places.get(&self.tensors[*holder].id));
+                places.map(|place| place.copied()).max().flatten()
+            });
+            // What was freed before this window goes first.
+            match (last, place) {
+                (Some(_), None) => (0, 0, *piece),
+                (Some(_), Some(place)) => (1, place, *piece),
+                (None, _) => (2, 0, *piece),
+            }
+        });
+    }
+
+    /// Which of these are gone, where so many bytes are: the first few that tensors had, and some of the others; where that
+    /// does not come out, whichever do; and where none do, the fewest of those that come first.
     fn gone(&self, loose: &[usize], excess: u64) -> Vec<usize> {
         let bytes = |piece: usize| self.pieces[piece].bytes;
-        if let Some(one) = loose.iter().find(|piece| bytes(**piece) == excess) {
-            return vec![*one];
-        }
-        let tried = &loose[..loose.len().min(TRIED)];
-        for (number, one) in tried.iter().enumerate() {
-            let other = tried[number + 1..]
-                .iter()
-                .find(|other| bytes(*one) + bytes(**other) == excess);
-            if let Some(other) = other {
-                return vec![*one, *other];
+        let tensors = loose.partition_point(|piece| !self.pieces[*piece].holders.is_empty());
+        let (had, others) = loose.split_at(tensors);
+        let mut sum = 0;
+        for first in 0..=had.len() {
+            if first > 0 {
+                sum += bytes(had[first - 1]);
+            }
+            let Some(rest) = excess.checked_sub(sum) else {
+                if sum < excess + NEAR {
+                    return had[..first].to_vec();
+                }
+                break;
+            };
+            if let Some(more) = self.nearly(others, rest) {
+                return had[..first].iter().copied().chain(more).collect();
             }
         }
-        // The oldest first, as many as it takes; then those of them that need not be.
+        if let Some(few) = self.nearly(loose, excess) {
+            return few;
+        }
         let mut gone = Vec::new();
         let mut sum = 0;
         for piece in loose {
@@ -257,5 +353,40 @@ impl Memory {
             needed
         });
         gone
+    }
+
+    /// Pieces that are so many bytes together, or a little more: the largest first that fit.
+    fn nearly(&self, pieces: &[usize], wanted: u64) -> Option<Vec<usize>> {
+        if wanted == 0 {
+            return Some(Vec::new());
+        }
+        let bytes = |piece: usize| self.pieces[piece].bytes;
+        let one = pieces
+            .iter()
+            .filter(|piece| (wanted..wanted + NEAR).contains(&bytes(**piece)))
+            .min_by_key(|piece| bytes(**piece));
+        if let Some(one) = one {
+            return Some(vec![*one]);
+        }
+        let mut sorted = pieces.to_vec();
+        sorted.sort_by_key(|piece| std::cmp::Reverse(bytes(*piece)));
+        let mut left = wanted;
+        let mut taken = Vec::new();
+        let mut spared = None;
+        for piece in sorted {
+            if bytes(piece) <= left {
+                left -= bytes(piece);
+                taken.push(piece);
+            } else if bytes(piece) < NEAR {
+                // The smallest that is left over.
+                spared = Some(piece);
+            }
+        }
+        if left == 0 {
+            return Some(taken);
+        }
+        let rest = spared.filter(|piece| bytes(*piece) >= left)?;
+        taken.push(rest);
+        Some(taken)
     }
 }

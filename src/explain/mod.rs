@@ -6,6 +6,7 @@ mod layers;
 mod lines;
 mod memory;
 mod phases;
+mod savings;
 mod trace;
 mod types;
 
@@ -20,7 +21,7 @@ use self::layers::{Modules, Row};
 use self::memory::{Life, Memory};
 use self::trace::Trace;
 use crate::bytes::Bytes;
-use crate::report::{Pass, Run, Step, Tool};
+use crate::report::{Run, Step, Tool};
 use crate::run::record::Record;
 
 /// What an explanation is made of.
@@ -44,6 +45,8 @@ pub struct Ingredients<'a> {
     pub activations: Activations,
     /// Whether lines are wanted.
     pub lines: bool,
+    /// Whether savings are, as far as the timeline tells of them.
+    pub savings: bool,
 }
 
 /// Explains a run.
@@ -84,6 +87,11 @@ pub fn explain(of: Ingredients<'_>) -> std::io::Result<Explanation> {
     } else {
         Vec::new()
     };
+    let savings = if of.savings {
+        savings::savings(&trace, &memory, &tensors, &peak, &layers)
+    } else {
+        Vec::new()
+    };
     Ok(Explanation {
         version: EXPLANATION_VERSION,
         tool: of.tool,
@@ -98,7 +106,7 @@ pub fn explain(of: Ingredients<'_>) -> std::io::Result<Explanation> {
         tensors,
         timeline,
         lines,
-        savings: Vec::new(),
+        savings,
         assumptions: Vec::new(),
         run: of.run,
     })
@@ -357,49 +365,28 @@ fn at(memory: &Memory, tensors: &[Tensor], sample: usize) -> Vec<u32> {
     there.into_iter().map(number).collect()
 }
 
-/// Steps that are looked at before it is said that live grows: the first ones make the optimizer's state.
-const SETTLED: usize = 1;
-/// Growing this often in a row is no coincidence.
-const TIMES: usize = 3;
-
-/// Live at the end of each step, where it keeps growing.
+/// What is left of each step, where live memory grows with each.
 fn leak(run: &Run, tensors: &[Tensor], memory: &Memory) -> Option<Leak> {
-    let steps: Vec<Bytes> = run
-        .steps
-        .iter()
-        .filter(|step| step.pass == Pass::Traced)
-        .filter_map(|step| step.phases.last())
-        .map(|phase| phase.live_end)
-        .collect();
-    let per_step = growth(&steps)?;
-    let last = u32::try_from(steps.len() - 1).ok();
+    let growing = run.growing()?;
+    let last = u32::try_from(growing.steps.len() - 1).ok();
     let mut left: Vec<usize> = (0..tensors.len())
         .filter(|index| {
             let tensor = &tensors[*index];
-            let kept = matches!(
+            let is_meant_to_go = matches!(
                 tensor.category,
                 Category::Activation | Category::ActivationGradient | Category::Input | Category::Gradient
             );
-            // It outlived the step it was made in.
-            kept && tensor.step < last && memory.tensors[*index].gone_steps > tensor.step.map(|step| step + 1)
+            // It outlived the step that it was made in.
+            let next = tensor.step.map(|step| step + 1);
+            is_meant_to_go
+                && tensor.step < last
+                && memory.tensors[*index].gone_steps.is_none_or(|gone| Some(gone) > next)
         })
         .collect();
     left.sort_by_key(|index| (std::cmp::Reverse(tensors[*index].bytes), *index));
     Some(Leak {
-        steps,
-        per_step,
+        steps: growing.steps,
+        per_step: growing.per_step,
         tensors: left.into_iter().map(number).collect(),
     })
-}
-
-/// How much the last step adds, where each step since the first ones added something.
-#[must_use]
-pub fn growth(steps: &[Bytes]) -> Option<Bytes> {
-    let settled = steps.get(SETTLED..)?;
-    let grows: Vec<Option<u64>> = settled
-        .windows(2)
-        .map(|pair| pair[1].0.checked_sub(pair[0].0).filter(|more| *more > 0))
-        .collect();
-    let last = grows.last().copied().flatten()?;
-    (grows.len() >= TIMES && grows.iter().all(Option::is_some)).then_some(Bytes(last))
 }

@@ -37,6 +37,10 @@ pub(super) enum Happened {
         came: Vec<Held>,
         gone: Vec<u64>,
     },
+    Ran {
+        made: Vec<u64>,
+        freed: Vec<u64>,
+    },
     Reached(At),
 }
 
@@ -131,6 +135,7 @@ impl Trace {
                 came,
                 gone,
             }),
+            Traced::Ran { made, freed } => self.happened.push(Happened::Ran { made, freed }),
             Traced::Module { path, parent } => {
                 if known.insert(path.clone()) {
                     let parent = parent.rsplit(':').next().unwrap_or_default().to_owned();

@@ -25,3 +25,9 @@ pub(super) fn send(event: &Event) {
     line.push(b'\n');
     let _ = file.write_all(&line);
 }
+
+/// Says that the model cannot be run as it was asked to, and ends.
+pub(super) fn impossible(why: String) -> ! {
+    send(&Event::Impossible { why });
+    std::process::exit(0);
+}

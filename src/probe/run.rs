@@ -98,6 +98,10 @@ impl<B: Backend, Kind> Run<B, Kind> {
     /// The loop is written by hand: tell it, and stop where this pass was set up for another kind.
     fn free_form(&self) {
         events::send(&Event::FreeForm);
+        let what_if = &self.job.what_if;
+        if what_if.no_gradients || what_if.stateless_optimizer {
+            events::impossible("the loop is written by hand, optimizer and gradients included".to_owned());
+        }
         if self.job.lockstep && !self.job.free_form {
             std::process::exit(0);
         }

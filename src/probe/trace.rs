@@ -200,6 +200,11 @@ pub(super) fn look(after: u64, steps: u32, came: Vec<Held>, gone: Vec<u64>) {
     });
 }
 
+/// Fusion runs operations: these tensors are made, and those freed.
+pub(super) fn ran(made: Vec<u64>, freed: Vec<u64>) {
+    with(|trace| trace.write(&Traced::Ran { made, freed }));
+}
+
 /// A module of the model.
 pub(super) fn module(path: &[String], parent: &str) {
     with(|trace| {

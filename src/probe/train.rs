@@ -1,11 +1,15 @@
 //! The ready-made loops: train with a loss, train with Burn's `TrainStep`, infer; and the free-form one.
 
 use burn::module::{AutodiffModule, Module};
+#[cfg(feature = "explain")]
+use burn::optim::SgdConfig;
 use burn::optim::{GradientsParams, Optimizer};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::burn_0_21;
+#[cfg(feature = "train")]
+use super::events;
 use super::optimizer::IntoOptimizer;
 use super::run::{Infer, Marker, Run, Train};
 use super::timeline::{self, Moment};
@@ -61,9 +65,23 @@ impl<'a, B: AutodiffBackend, M: AutodiffModule<B>, X> WithBatch<'a, B, Train, M,
     where
         M: burn::train::TrainStep<Input = X>,
     {
+        if self.run.job.what_if.no_gradients {
+            events::impossible("`TrainStep::step` makes gradients itself".to_owned());
+        }
+        #[cfg(feature = "explain")]
+        if self.run.job.what_if.stateless_optimizer {
+            return self.train_step_with(SgdConfig::new().init());
+        }
+        self.train_step_with(optimizer.into_optimizer());
+    }
+
+    #[cfg(feature = "train")]
+    fn train_step_with(self, mut optimizer: impl Optimizer<M, B>)
+    where
+        M: burn::train::TrainStep<Input = X>,
+    {
         let Self { run, make, batch } = self;
         let mut model = made(run, make);
-        let mut optimizer = optimizer.into_optimizer();
         for step in 0..run.job.steps {
             run.mark(Some(step), Phase::Batch);
             let input = batch(&run.device.device);
@@ -117,9 +135,33 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> 
 
     /// Trains with an optimizer, or with one of Burn's optimizer configs. This is the last call.
     pub fn train<Marker>(self, optimizer: impl IntoOptimizer<B, M, Marker>) {
+        if self.given.run.job.what_if.no_gradients {
+            return self.validate();
+        }
+        #[cfg(feature = "explain")]
+        if self.given.run.job.what_if.stateless_optimizer {
+            return self.train_with(SgdConfig::new().init());
+        }
+        self.train_with(optimizer.into_optimizer());
+    }
+
+    /// The forward phase alone, as validation is: no parameter asks for a gradient.
+    fn validate(self) {
+        let WithBatch { run, make, batch } = self.given;
+        let model = made(run, make).no_grad();
+        for step in 0..run.job.steps {
+            run.mark(Some(step), Phase::Batch);
+            let input = batch(&run.device.device);
+            run.mark(Some(step), Phase::Forward);
+            let loss = (self.loss)(&model, input);
+            let _ = loss.into_data();
+            step_done(1);
+        }
+    }
+
+    fn train_with(self, mut optimizer: impl Optimizer<M, B>) {
         let WithBatch { run, make, batch } = self.given;
         let mut model = made(run, make);
-        let mut optimizer = optimizer.into_optimizer();
         for step in 0..run.job.steps {
             run.mark(Some(step), Phase::Batch);
             let input = batch(&run.device.device);

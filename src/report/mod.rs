@@ -2,10 +2,12 @@
 
 #[cfg(unix)]
 pub mod explain;
+mod growth;
 pub mod human;
 #[cfg(test)]
 pub(crate) mod sample;
 mod types;
 pub(crate) mod words;
 
+pub use growth::Growing;
 pub use types::*;

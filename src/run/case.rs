@@ -13,11 +13,11 @@ use super::list::Listed;
 use super::plan::Known;
 use super::process::{self, Left};
 use super::record::Record;
-use super::{collect, measured, plan};
+use super::{collect, ending, measured, plan};
 use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
 use crate::gpu::Profile;
-use crate::protocol::{Action, RunJob};
+use crate::protocol::{Action, RunJob, WhatIf};
 use crate::recording::{Recordings, RunIdentity};
 use crate::report::{Autotune, Pass, RecordingId, Run, Step, Tuning};
 
@@ -49,6 +49,8 @@ pub struct Settings {
     pub fault: Option<Fault>,
     /// What autotune chose on real cards.
     pub recordings: Recordings,
+    /// In what the passes differ from what the models say.
+    pub what_if: WhatIf,
     /// Whether the traced pass writes a trace, which only models can that were built for it.
     pub trace: bool,
     /// Autotune's choices to replay: there is no cold pass then, and no figure of one.
@@ -159,6 +161,7 @@ fn run(case: &Case, settings: &Settings, slots: &Slots, folder: &Path) -> Run {
             slots,
             folder: &folder,
             free_form: AtomicBool::new(false),
+            undecided: AtomicBool::new(false),
         };
         let first = slots.take();
         let started = Instant::now();
@@ -181,6 +184,8 @@ struct Runner<'a> {
     folder: &'a Path,
     /// Whether the model is known to have a loop written by hand.
     free_form: AtomicBool,
+    /// Whether the cold pass ended early, so that it made not all choices.
+    undecided: AtomicBool,
 }
 
 impl Runner<'_> {
@@ -188,6 +193,8 @@ impl Runner<'_> {
         let Some(plan) = &self.settings.plan else {
             let choices = self.folder.join(CHOICES);
             let cold = self.pass(Pass::Cold, &choices, first);
+            let whole = cold.as_ref().is_ok_and(|left| ending::done(left).is_some());
+            self.undecided.store(!whole, Relaxed);
             // Nothing can come of the other passes where the first one says that this is no model to run.
             let hopeless = match &cold {
                 Ok(left) => collect::is_hopeless(self.case, &self.settings.hardware, left),
@@ -271,12 +278,15 @@ impl Runner<'_> {
         let left = self.process(pass, autotune);
         // That a loop is written by hand is found out on the way: the pass is then begun anew.
         let found = !self.free_form.load(Relaxed) && left.as_ref().is_ok_and(collect::is_begun_as_another_kind);
-        let left = if found {
+        let mut left = if found {
             self.free_form.store(true, Relaxed);
             self.process(pass, autotune)
         } else {
             left
         };
+        if let Ok(left) = &mut left {
+            left.tunes = pass == Pass::Cold || self.undecided.load(Relaxed);
+        }
         drop(slot);
         left
     }
@@ -305,6 +315,7 @@ impl Runner<'_> {
             // A traced pass is the same everywhere, so that live is. Where a card is there, the others are left alone.
             lockstep: pass == Pass::Traced || matches!(self.settings.hardware, Hardware::Virtual),
             free_form: self.free_form.load(Relaxed),
+            what_if: self.settings.what_if.clone(),
             settle_ms: u64::try_from(card.settle().as_millis()).unwrap_or(u64::MAX),
         };
         let limits = Limits {

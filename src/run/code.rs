@@ -1,5 +1,7 @@
 //! The names of what can go wrong with a model, and whether it is the configuration's fault.
 
+/// It cannot be run as it was asked to.
+pub const IMPOSSIBLE: &str = "impossible";
 /// The target does not compile.
 pub const BUILD_FAILED: &str = "build-failed";
 /// The target lacks `harness = false`.

@@ -63,7 +63,7 @@ pub(super) fn is_hopeless(case: &Case, hardware: &Hardware, left: &Left) -> bool
 /// The out of memory of a pass. What follows on a call that failed for another reason is none: a card whose size the driver
 /// did not tell, say, has no room for anything.
 fn ran_out(case: &Case, pass: Pass, left: &Left) -> Option<Oom> {
-    oom(pass, left, case.profile.available()).filter(|_| ending::failed_call(pass, left).is_none())
+    oom(pass, left, case.profile.available()).filter(|_| ending::failed_call(left).is_none())
 }
 
 /// Whether a pass ended itself because the model's loop is of another kind than it was set up for.

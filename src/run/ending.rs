@@ -64,7 +64,12 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
             );
         }
     }
-    let failed = failed_call(pass, left);
+    for event in &left.events {
+        if let Event::Impossible { why } = event {
+            return error(code::IMPOSSIBLE, why.clone(), "leave it out for this model");
+        }
+    }
+    let failed = failed_call(left);
     match left.ended.end {
         End::TimedOut if failed.is_none() => {
             return error(
@@ -188,9 +193,10 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
     }
 }
 
-/// The first call that failed where none may, for another reason than memory. In a cold pass some may: candidates that the card cannot run.
-pub(super) fn failed_call(pass: Pass, left: &Left) -> Option<&CallError> {
-    let candidate = |call: &CallError| pass == Pass::Cold && call.is_of_a_candidate();
+/// The first call that failed where none may, for another reason than memory. Where autotune chooses, some may:
+/// candidates that the card cannot run.
+pub(super) fn failed_call(left: &Left) -> Option<&CallError> {
+    let candidate = |call: &CallError| left.tunes && call.is_of_a_candidate();
     // A card without stream-ordered memory: Burn asks `cuMemAlloc` next.
     let unordered = |call: &CallError| call.function == "cuMemAllocAsync" && call.code == 801;
     left.record

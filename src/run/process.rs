@@ -22,6 +22,9 @@ pub(super) struct Left {
     pub(super) damaged: bool,
     /// The driver's record.
     pub(super) record: Record,
+    /// Whether autotune chose in it, so that candidates may have been refused: in a cold pass, and in those after one that was
+    /// not completed.
+    pub(super) tunes: bool,
     /// What a real card held before.
     pub(super) before: Before,
     /// What was seen of the process's memory, on a real card.
@@ -76,6 +79,7 @@ pub(super) fn run(
         ended,
         events,
         damaged,
+        tunes: false,
         record: record.unwrap_or_default(),
         before,
         looks,

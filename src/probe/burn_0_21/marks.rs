@@ -96,8 +96,12 @@ pub(super) fn advance() {
     let Some(inspector) = &pending.inspector else {
         return;
     };
-    let newest = inspector
-        .drain()
+    let reports = inspector.drain();
+    #[cfg(feature = "explain")]
+    for block in reports.iter().flat_map(|report| &report.blocks) {
+        ran(block);
+    }
+    let newest = reports
         .iter()
         .flat_map(|report| &report.blocks)
         .flat_map(|block| &block.operations)
@@ -113,12 +117,55 @@ pub(super) fn advance() {
         reach = Some(*moment);
         pending.marks.pop_front();
     }
-    if pending.marks.is_empty() {
+    if pending.marks.is_empty() && !is_explained() {
         pending.inspector = None;
     }
     drop(pending);
     if let Some(moment) = reach {
         reached(moment);
+    }
+}
+
+/// Whether every operation is of interest, rather than those around a border.
+fn is_explained() -> bool {
+    #[cfg(feature = "explain")]
+    let is_on = crate::probe::trace::is_on();
+    #[cfg(not(feature = "explain"))]
+    let is_on = false;
+    is_on
+}
+
+/// Tells the trace what a block of operations makes and frees. What is made and used up within a fused block is never there.
+#[cfg(feature = "explain")]
+fn ran(block: &burn_fusion::inspect::FusionBlock) {
+    use burn_fusion::inspect::BlockKind;
+    use burn_ir::{OperationIr, TensorStatus};
+
+    if !is_explained() {
+        return;
+    }
+    let at_once = match block.kind {
+        BlockKind::Fused { .. } => block.operations.len(),
+        BlockKind::Unfused => 1,
+    };
+    for operations in block.operations.chunks(at_once.max(1)) {
+        let mut made = Vec::new();
+        let mut freed = Vec::new();
+        for operation in operations {
+            made.extend(operation.outputs().map(|tensor| tensor.id.value()));
+            if let OperationIr::Drop(tensor) = operation {
+                freed.push(tensor.id.value());
+            } else {
+                let used_up = operation
+                    .inputs()
+                    .filter(|tensor| tensor.status == TensorStatus::ReadWrite);
+                freed.extend(used_up.map(|tensor| tensor.id.value()));
+            }
+        }
+        let within: Vec<u64> = made.iter().copied().filter(|id| freed.contains(id)).collect();
+        made.retain(|id| !within.contains(id));
+        freed.retain(|id| !within.contains(id));
+        crate::probe::trace::ran(made, freed);
     }
 }
 

@@ -16,7 +16,8 @@ use burn::backend::Autodiff;
 use burn::backend::Cuda;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::backend::Backend;
-use burn::tensor::{Bool, Element, Int, Shape, Tensor, TensorMetadata};
+use burn::tensor::{Bool, DType, Element, FloatDType, Int, Shape, Tensor, TensorMetadata};
+use burn_backend::{get_device_settings, set_default_dtypes};
 use cubecl::Runtime;
 use cubecl::config::memory::PersistentMemory;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig};
@@ -25,7 +26,7 @@ use cubecl::cuda::{CudaDevice, CudaRuntime};
 use super::events;
 use super::run::{Context, Infer, Marker, Run, Train};
 use super::timeline;
-use crate::protocol::{Event, RunJob, Task};
+use crate::protocol::{Event, Float, RunJob, Task};
 
 /// The name of this adapter, as the feature that switches it on.
 pub(super) const ADAPTER: &str = "burn-0_21";
@@ -35,6 +36,12 @@ pub(super) const ADAPTER: &str = "burn-0_21";
 type Chosen = Cuda;
 #[cfg(feature = "explain")]
 type Chosen = observed::Observed;
+
+/// The same with gradients.
+#[cfg(not(feature = "checkpointing"))]
+type Tracked = Autodiff<Chosen>;
+#[cfg(feature = "checkpointing")]
+type Tracked = Autodiff<Chosen, burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing>;
 
 /// The device of a run, and what follows it.
 pub(super) struct Device<B: Backend> {
@@ -51,7 +58,7 @@ pub trait Declared<Kind>: 'static {
     fn run(&self, context: Context);
 }
 
-impl<F: Fn(&mut Run<Autodiff<Chosen>, Train>) + 'static> Declared<Train> for F {
+impl<F: Fn(&mut Run<Tracked, Train>) + 'static> Declared<Train> for F {
     const TASK: Task = Task::Train;
 
     fn run(&self, context: Context) {
@@ -84,6 +91,16 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
     }
     panics::watch();
     let device = CudaDevice::default();
+    if let Some(float) = job.what_if.float {
+        let float = match float {
+            Float::F16 => FloatDType::F16,
+            Float::Bf16 => FloatDType::BF16,
+        };
+        let set = set_default_dtypes::<B>(&device, float, B::IntElem::dtype());
+        if let Err(error) = set {
+            events::impossible(format!("the element type cannot be another: {error}"));
+        }
+    }
     // The context is made now, so that it is no part of what the model costs.
     let client = CudaRuntime::client(&device);
     std::thread::sleep(Duration::from_millis(job.settle_ms));
@@ -132,7 +149,7 @@ pub(super) fn make_parameters<B: Backend, M: Module<B>>(model: &M, of: &B::Devic
     let asleep = if sizes.awake { 0 } else { ASKED_BEFORE_AWAKE };
     let winners = sizes.shapes.len().saturating_sub(asleep) / ASKED_WHILE_ONE_IS_MADE;
     let client = CudaRuntime::client(&CudaDevice::default());
-    let element = B::FloatElem::dtype().size();
+    let element = DType::from(get_device_settings::<B>(of).float_dtype).size();
     for shape in sizes.shapes.into_iter().take(winners) {
         drop(client.memory_persistent_allocation((), |()| client.empty_tensor(shape, element)));
     }

@@ -1,0 +1,195 @@
+//! What would take less: the model, run so.
+
+use super::Stopped;
+use super::explanation::Stage;
+use crate::bytes::Bytes;
+use crate::explain::{Category, Certainty, Explanation, Saving};
+use crate::protocol::{Float, Task, WhatIf};
+use crate::report::Run;
+use crate::run::Case;
+
+/// The feature of this library with which autodiff keeps less.
+const CHECKPOINTING: &str = "cargo-vram/checkpointing";
+
+/// A change to try.
+struct Change {
+    code: &'static str,
+    change: String,
+    cost: &'static str,
+    case: Case,
+    what_if: WhatIf,
+}
+
+/// Runs every change that applies to this model.
+pub(super) fn run(stage: &Stage<'_>, case: &Case, now: &Explanation) -> Result<Vec<Saving>, Stopped> {
+    let mut savings = Vec::new();
+    for change in changes(case, &now.run) {
+        let run = stage.run(&change.case, change.what_if.clone(), None)?;
+        savings.push(saving(&change, &run, now));
+    }
+    if now.run.task == Some(Task::Train) && stage.builds() {
+        savings.push(checkpointing(stage, case, now)?);
+    }
+    // The largest first; what could not be told last.
+    savings.sort_by_key(|saving| std::cmp::Reverse(saving.saved_live));
+    Ok(savings)
+}
+
+fn changes(case: &Case, run: &Run) -> Vec<Change> {
+    let trains = run.task == Some(Task::Train);
+    let plain = |code, change: &str, cost, what_if| Change {
+        code,
+        change: change.to_owned(),
+        cost,
+        case: case.clone(),
+        what_if,
+    };
+    let mut changes = Vec::new();
+    for (name, value) in &run.inputs {
+        // Halves of small numbers are other models.
+        if *value < 2 {
+            continue;
+        }
+        let mut smaller = case.clone();
+        smaller.inputs.insert(name.clone(), value / 2);
+        let (code, cost) = match (name.as_str(), trains) {
+            ("batch_size", true) => (
+                "smaller-batch",
+                "two steps for each of the optimizer, whose gradients are added up",
+            ),
+            ("batch_size", false) => ("smaller-batch", "twice as many batches"),
+            _ => ("smaller-input", "what the model sees"),
+        };
+        changes.push(Change {
+            code,
+            change: format!("{name} {} instead of {value}", value / 2),
+            cost,
+            case: smaller,
+            what_if: WhatIf::default(),
+        });
+    }
+    let half = WhatIf {
+        float: Some(Float::F16),
+        ..WhatIf::default()
+    };
+    changes.push(plain(
+        "half-precision",
+        "half precision (f16)",
+        "precision; losses may need scaling",
+        half,
+    ));
+    if trains {
+        let stateless = WhatIf {
+            stateless_optimizer: true,
+            ..WhatIf::default()
+        };
+        changes.push(plain(
+            "stateless-optimizer",
+            "SGD without momentum",
+            "it may converge more slowly",
+            stateless,
+        ));
+        let validation = WhatIf {
+            no_gradients: true,
+            ..WhatIf::default()
+        };
+        changes.push(plain(
+            "no-gradients",
+            "validation without gradients",
+            "nothing: only validation is meant",
+            validation,
+        ));
+    }
+    changes
+}
+
+/// The most that a category holds.
+fn most(now: &Explanation, category: Category) -> Bytes {
+    let series = now
+        .timeline
+        .categories
+        .iter()
+        .find(|series| series.category == category);
+    let most = series.and_then(|series| series.bytes.iter().max());
+    most.copied().unwrap_or_default()
+}
+
+fn saving(change: &Change, run: &Run, now: &Explanation) -> Saving {
+    let mut saving = told(change.code, &change.change, change.cost, run, now);
+    if saving.certainty == Certainty::Unknown {
+        return saving;
+    }
+    // What stays beside it, that such a run does not have.
+    let beside = match change.code {
+        "smaller-batch" if run.task == Some(Task::Train) => Some((
+            most(now, Category::Gradient),
+            "gradients added up, which stay from one half to the other",
+        )),
+        "no-gradients" => Some((
+            most(now, Category::OptimizerState),
+            "the optimizer's state, which stays",
+        )),
+        _ => None,
+    };
+    if let Some((bytes, what)) = beside.filter(|(bytes, _)| *bytes > Bytes(0)) {
+        saving.live = saving.live.map(|live| live + bytes);
+        saving.saved_live = saving.live.map(|live| difference(now.peak.live, live));
+        (saving.reserved, saving.saved_reserved) = (None, None);
+        saving.note = Some(format!("with {bytes} of {what}"));
+    }
+    saving
+}
+
+fn checkpointing(stage: &Stage<'_>, case: &Case, now: &Explanation) -> Result<Saving, Stopped> {
+    let (change, cost) = ("checkpointing (balanced)", "forward is computed again in part");
+    let models = stage.models(&stage.asked.packages.with_feature(CHECKPOINTING))?;
+    if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
+        return Ok(unknown("checkpointing", change, cost, &problem.message));
+    }
+    let mut built = stage.case(&models)?;
+    built.inputs.clone_from(&case.inputs);
+    let run = stage.run(&built, WhatIf::default(), None)?;
+    Ok(told("checkpointing", change, cost, &run, now))
+}
+
+fn unknown(code: &str, change: &str, cost: &str, why: &str) -> Saving {
+    Saving {
+        code: code.to_owned(),
+        change: change.to_owned(),
+        live: None,
+        reserved: None,
+        saved_live: None,
+        saved_reserved: None,
+        cost: cost.to_owned(),
+        certainty: Certainty::Unknown,
+        note: Some(why.to_owned()),
+    }
+}
+
+fn told(code: &str, change: &str, cost: &str, run: &Run, now: &Explanation) -> Saving {
+    let peak = &run.peaks.warm;
+    let (Some(live), Some(reserved), None, None) = (peak.live, peak.reserved, &run.error, &run.oom) else {
+        let why = match (&run.error, &run.oom) {
+            (Some(error), _) => error.message.clone(),
+            (None, Some(_)) => "it runs out of memory all the same".to_owned(),
+            (None, None) => "it has no figures".to_owned(),
+        };
+        return unknown(code, change, cost, &why);
+    };
+    Saving {
+        code: code.to_owned(),
+        change: change.to_owned(),
+        live: Some(live),
+        reserved: Some(reserved),
+        saved_live: Some(difference(now.peak.live, live)),
+        saved_reserved: now.run.peaks.warm.reserved.map(|before| difference(before, reserved)),
+        cost: cost.to_owned(),
+        certainty: Certainty::Run,
+        note: None,
+    }
+}
+
+fn difference(before: Bytes, after: Bytes) -> i64 {
+    let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
+    signed(before) - signed(after)
+}
