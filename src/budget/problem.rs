@@ -244,7 +244,7 @@ pub(super) fn quoted(name: &str) -> String {
 }
 
 /// `did you mean …`, where known names come near; else what is known, where that is short enough to be read.
-pub(super) fn suggest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub(crate) fn suggest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let mut known: Vec<&str> = known
         .into_iter()
         .filter(|name| name.len() <= MAX_NAME)

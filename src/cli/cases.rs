@@ -8,7 +8,7 @@ use miette::IntoDiagnostic;
 use super::Stopped;
 use super::options::Running;
 use super::pipeline::{Asked, Models, Prepared};
-use crate::budget::Budgets;
+use crate::budget::{Budgets, suggest};
 use crate::gpu::Profile;
 use crate::recording::{Recording, Recordings};
 use crate::run::{Case, Listed};
@@ -37,10 +37,19 @@ pub(super) fn select(declared: &[Listed], running: &Running, budgets: Option<&Bu
         let names: Vec<_> = declared.iter().map(|model| model.name.as_str()).collect();
         return Err(Asked::NoMatch(
             running.model.join(", "),
-            format!("the models are: {}", names.join(", ")),
+            did_you_mean(&running.model, &names),
         ));
     }
     Ok(selected)
+}
+
+fn did_you_mean(asked: &[String], names: &[&str]) -> String {
+    let all = format!("the models are: {}", names.join(", "));
+    let near = match asked {
+        [asked] => suggest(asked, names.iter().copied()),
+        _ => None,
+    };
+    near.map_or_else(|| all.clone(), |near| format!("{near}; {all}"))
 }
 
 fn globs(running: &Running) -> Result<globset::GlobSet, globset::Error> {

@@ -107,9 +107,28 @@ pub fn explain(of: Ingredients<'_>) -> std::io::Result<Explanation> {
         timeline,
         lines,
         savings,
-        assumptions: Vec::new(),
+        assumptions: assumptions(&trace),
         run: of.run,
     })
+}
+
+/// What the attribution rests on.
+fn assumptions(trace: &Trace) -> Vec<String> {
+    let mut list = Vec::new();
+    if trace.belongs.is_empty() {
+        list.push(
+            "the model's parameters are not known: a loop written by hand tells them with `step.model(&model)`; until then they \
+             count as what the phase they are made in makes"
+                .to_owned(),
+        );
+    }
+    if trace.operations.is_empty() {
+        list.push("no operation was seen: this needs Burn's feature `fusion`".to_owned());
+    }
+    if trace.addresses.values().flatten().all(|symbol| symbol.line.is_none()) {
+        list.push("the program has no line numbers: build it with `debug = \"line-tables-only\"`".to_owned());
+    }
+    list
 }
 
 /// Why it is of less than the whole run.

@@ -254,6 +254,23 @@ impl Step {
         self.number
     }
 
+    /// Tells which model it is, so that `cargo vram explain` knows its parameters by name. Call it whenever they are new: at
+    /// a step's beginning or end. It changes no figure.
+    pub fn model<B: Backend, M: Module<B>>(&self, model: &M) {
+        #[cfg(feature = "explain")]
+        burn_0_21::modules::name(model);
+        #[cfg(not(feature = "explain"))]
+        let _ = model;
+    }
+
+    /// Tells which tensors are the model's gradients, for `cargo vram explain`. It changes no figure.
+    pub fn gradients<B: AutodiffBackend, M: AutodiffModule<B>>(&self, model: &M, gradients: &GradientsParams) {
+        #[cfg(feature = "explain")]
+        burn_0_21::modules::name_gradients(model, gradients);
+        #[cfg(not(feature = "explain"))]
+        let _ = (model, gradients);
+    }
+
     /// What follows is this phase of the step.
     pub fn phase(&self, phase: Phase) {
         let moment = Moment {

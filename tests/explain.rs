@@ -1,0 +1,334 @@
+//! Where memory goes: the source figures from the zoo's own models, sums that add up, and what is told of a run that died.
+#![cfg(all(feature = "cli", target_os = "linux"))]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use cargo_vram::bytes::Bytes;
+use cargo_vram::explain::{Category, Certainty, Explanation};
+use cargo_vram::report::{Pass, Phase};
+
+/// Explains a model of the zoo.
+fn explain(arguments: &[&str]) -> Explanation {
+    explain_of("zoo", arguments)
+}
+
+fn explain_of(package: &str, arguments: &[&str]) -> Explanation {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("explanation.json");
+    let mut all = vec!["explain"];
+    all.extend(arguments);
+    all.extend(["-p", package, "--message-format", "json", "-o", file.to_str().unwrap()]);
+    let output = common::output(&all);
+    let json = std::fs::read_to_string(&file)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    serde_json::from_str(&json).unwrap()
+}
+
+fn bytes(explanation: &Explanation, category: Category) -> Vec<u64> {
+    let series = &explanation.timeline.categories;
+    let found = series.iter().find(|series| series.category == category).unwrap();
+    found.bytes.iter().map(|bytes| bytes.0).collect()
+}
+
+/// The last sample of a phase.
+fn end_of(explanation: &Explanation, step: u32, phase: Phase) -> usize {
+    let borders = &explanation.timeline.borders;
+    let at = borders
+        .iter()
+        .position(|border| border.step == Some(step) && border.phase == phase)
+        .unwrap();
+    borders
+        .get(at + 1)
+        .map_or(explanation.timeline.live.len(), |next| next.sample as usize)
+        - 1
+}
+
+/// Everything that must hold for any model.
+fn adds_up(explanation: &Explanation) {
+    let timeline = &explanation.timeline;
+    let name = &explanation.run.model;
+    for sample in 0..timeline.live.len() {
+        let parts: u64 = timeline.categories.iter().map(|series| series.bytes[sample].0).sum();
+        assert_eq!(parts, timeline.live[sample].0, "{name}, sample {sample}");
+        assert!(timeline.live[sample] <= timeline.reserved[sample], "{name}, sample {sample}");
+    }
+    let unattributed = bytes(explanation, Category::Unattributed);
+    for (sample, unattributed) in unattributed.iter().enumerate() {
+        assert!(unattributed * 100 <= timeline.live[sample].0, "{name}, sample {sample}: {unattributed}");
+    }
+    let peak = &explanation.peak;
+    assert_eq!(Some(peak.live), explanation.run.peaks.warm.live, "{name}");
+    assert_eq!(timeline.live.iter().max(), Some(&peak.live));
+    let of = |wanted: &dyn Fn(Category) -> bool| -> Bytes {
+        let parts = peak.categories.iter().filter(|part| wanted(part.category));
+        parts.map(|part| part.bytes).sum()
+    };
+    let outside = |category| matches!(category, Category::Context | Category::Modules);
+    assert_eq!(of(&|_| true), peak.process, "{name}");
+    assert_eq!(of(&|category| !outside(category)), peak.reserved, "{name}");
+    assert_eq!(
+        of(&|category| !outside(category) && category != Category::Fragmentation),
+        peak.live,
+        "{name}"
+    );
+}
+
+#[test]
+fn vgg16_is_the_source_table_to_the_byte() {
+    let explanation = explain(&[
+        "vgg16_inference",
+        "--gpu",
+        "h200",
+        "--set",
+        "batch_size=1",
+        "--set",
+        "image_size=1024",
+        "--activations",
+        "fused",
+    ]);
+    let totals = &explanation.totals;
+    assert_eq!(totals.parameters, 2_183_080_744);
+    assert_eq!(totals.parameter_bytes, Bytes(2_183_080_744 * 4));
+    assert_eq!(totals.feature_bytes, Bytes(1_275_105_184));
+    assert_eq!(totals.batch_size, Some(1));
+    // Features in MiB, as the source has them: 12 · 256 256 64 · 128 128 32 · 64 64 64 16 · …
+    let mib = 1 << 20;
+    let features: Vec<u64> = explanation.layers.iter().map(|layer| layer.feature_bytes.0).collect();
+    let table = [
+        12, 256, 256, 64, 128, 128, 32, 64, 64, 64, 16, 32, 32, 32, 8, 8, 8, 8, 2, 2,
+    ];
+    assert_eq!(&features[..20], table.map(|size| size * mib));
+    assert_eq!(&features[20..], [16_384, 16_384, 4_000]);
+    let parameters = |path: &str| {
+        let layer = explanation.layers.iter().find(|layer| layer.path == path).unwrap();
+        assert!(!layer.inferred);
+        layer.parameters
+    };
+    assert_eq!(parameters("block1_conv1"), 1_792);
+    assert_eq!(parameters("fc1"), 2_147_487_744);
+    assert_eq!(parameters("fc2"), 16_781_312);
+    assert_eq!(parameters("predictions"), 4_097_000);
+    adds_up(&explanation);
+}
+
+#[test]
+fn densenet201_is_the_source_table_to_the_byte() {
+    let explanation = explain(&[
+        "densenet201_inference",
+        "--gpu",
+        "l4",
+        "--set",
+        "batch_size=1",
+        "--set",
+        "image_size=1024",
+    ]);
+    let totals = &explanation.totals;
+    assert_eq!(totals.parameters, 20_242_984);
+    assert_eq!(totals.feature_bytes, Bytes(6_450_475_856));
+    let begins: Vec<(&str, Vec<u64>)> = explanation.layers[..5]
+        .iter()
+        .map(|layer| (layer.kind.as_str(), layer.output.clone()))
+        .collect();
+    let expected: [(&str, Vec<u64>); 5] = [
+        ("input", vec![1, 3, 1024, 1024]),
+        ("pad", vec![1, 3, 1030, 1030]),
+        ("Conv2d", vec![1, 64, 512, 512]),
+        ("BatchNorm", vec![1, 64, 512, 512]),
+        ("Relu", vec![1, 64, 512, 512]),
+    ];
+    assert_eq!(begins, expected);
+    assert_eq!(explanation.layers.iter().filter(|layer| layer.kind == "cat").count(), 98);
+    adds_up(&explanation);
+}
+
+#[test]
+fn a_sequential_is_the_source_figures_to_the_byte() {
+    let explanation = explain(&["sequential", "--gpu", "l4", "--activations", "in-place"]);
+    let totals = &explanation.totals;
+    assert_eq!((totals.parameters, totals.parameter_bytes), (112_576, Bytes(450_304)));
+    assert_eq!(totals.feature_bytes - totals.input_bytes, Bytes(336_089_600));
+    assert_eq!(totals.forward_backward_bytes, Bytes(672_179_200));
+    adds_up(&explanation);
+    // SGD: parameters and gradients.
+    holds(&explanation, 2);
+}
+
+/// Parameters, gradients and state together are so many times the parameters, once gradients and state are there.
+fn holds(explanation: &Explanation, times: u64) {
+    let sample = end_of(explanation, 1, Phase::Backward);
+    let at = |category| bytes(explanation, category)[sample];
+    let parameters = explanation.totals.learnable * 4;
+    assert_eq!(at(Category::Parameter), parameters);
+    assert_eq!(at(Category::Gradient), parameters);
+    assert_eq!(at(Category::OptimizerState), parameters * (times - 2));
+}
+
+#[test]
+fn resnet18_names_its_layers_and_adam_holds_four_times_its_parameters() {
+    let explanation = explain(&["resnet18", "--gpu", "l4", "--set", "batch_size=1", "--lines"]);
+    assert_eq!(explanation.totals.learnable, 11_689_512);
+    holds(&explanation, 4);
+    adds_up(&explanation);
+    let paths: Vec<&str> = explanation.layers.iter().map(|layer| layer.path.as_str()).collect();
+    let begins = ["input", "conv1", "bn1", "relu", "maxpool", "layer1.0.conv1", "layer1.0.bn1"];
+    assert_eq!(paths[..5].len(), begins[..5].len());
+    for wanted in ["conv1", "bn1", "layer1.0.conv1", "layer2.0.downsample.conv", "fc"] {
+        assert!(paths.contains(&wanted), "{wanted}: {paths:?}");
+    }
+    let last = explanation.layers.iter().rfind(|layer| layer.path.starts_with("layer1.")).unwrap();
+    assert_eq!(last.output, [1, 64, 56, 56]);
+    let add = explanation.layers.iter().find(|layer| layer.kind == "add").unwrap();
+    assert!(add.path.starts_with("layer1.0") && add.inferred, "{add:?}");
+    let source = explanation.layers[1].source.as_ref().unwrap();
+    assert_eq!(source.file, "fixtures/zoo/src/resnet18.rs");
+    assert!(source.function.contains("ResNet"), "{source:?}");
+    the_lines_add_up(&explanation);
+}
+
+fn the_lines_add_up(explanation: &Explanation) {
+    assert!(explanation.lines.len() > 50);
+    let mut live = 0_i64;
+    for line in &explanation.lines {
+        let sum = |tensors: &[u32]| -> i64 {
+            let bytes = tensors.iter().map(|tensor| explanation.tensors[*tensor as usize].bytes.0);
+            i64::try_from(bytes.sum::<u64>()).unwrap()
+        };
+        assert_eq!(line.change, sum(&line.came) - sum(&line.went), "{line:?}");
+        live += line.change;
+        assert_eq!(i64::try_from(line.live.0), Ok(live), "{line:?}");
+    }
+    let forward = explanation.lines.iter().filter(|line| line.phase == Phase::Forward);
+    assert!(forward.clone().any(|line| line.source.file.ends_with("resnet18.rs")));
+}
+
+#[test]
+fn sgd_with_momentum_holds_three_times_its_parameters_and_a_loop_by_hand_is_told_too() {
+    let momentum = explain(&["resnet18_train_step", "--gpu", "l4", "--set", "batch_size=1"]);
+    // `TrainStep` runs forward and backward in one call.
+    let sample = end_of(&momentum, 1, Phase::Forward);
+    let at = |category| bytes(&momentum, category)[sample];
+    let parameters = momentum.totals.learnable * 4;
+    assert_eq!(
+        [at(Category::Parameter), at(Category::Gradient), at(Category::OptimizerState)],
+        [parameters; 3]
+    );
+    adds_up(&momentum);
+    let free_form = explain(&["resnet18_free_form", "--gpu", "l4", "--set", "batch_size=1"]);
+    let sample = end_of(&free_form, 1, Phase::Backward);
+    let at = |category| bytes(&free_form, category)[sample];
+    assert_eq!(
+        [at(Category::Parameter), at(Category::Gradient), at(Category::OptimizerState)],
+        [parameters, parameters, 0]
+    );
+    adds_up(&free_form);
+}
+
+#[test]
+fn the_figures_are_those_of_an_estimate_and_add_up_for_every_model() {
+    let (report, _, _) = common::report(&["estimate", "-p", "zoo", "--gpu", "l4"]);
+    for model in [
+        "vgg16",
+        "resnet18",
+        "densenet201",
+        "transformer",
+        "transformer_inference",
+        "sequential_loader",
+        "resnet18_inference",
+    ] {
+        let explanation = explain(&[model, "--gpu", "l4"]);
+        let estimated = common::run(&report, model);
+        assert_eq!(explanation.run.peaks, estimated.peaks, "{model}");
+        adds_up(&explanation);
+        let phases = &explanation.phases;
+        assert!(phases.iter().any(|row| row.pass == Pass::Cold && row.live_end.is_none()));
+        let warm: Vec<_> = phases.iter().filter(|row| row.pass == Pass::Traced).collect();
+        assert_eq!(
+            warm.iter().filter_map(|row| row.live_peak).max(),
+            explanation.run.peaks.warm.live
+        );
+        assert!(!phases.iter().any(|row| row.failed));
+    }
+}
+
+#[test]
+fn a_model_that_runs_out_of_memory_is_told_as_far_as_it_came() {
+    let explanation = explain(&[
+        "vgg16",
+        "--gpu",
+        "a100-80gb",
+        "--set",
+        "batch_size=1",
+        "--set",
+        "image_size=1024",
+    ]);
+    let partial = explanation.partial.as_ref().unwrap();
+    assert!(partial.contains("ran out of memory in optimizer of step 1"), "{partial}");
+    assert!(explanation.phases.iter().any(|row| row.failed && row.phase == Phase::Optimizer));
+    assert_eq!(explanation.totals.parameters, 2_183_080_744);
+    assert!(!explanation.layers.is_empty());
+    for sample in 0..explanation.timeline.live.len() {
+        let parts: u64 = explanation.timeline.categories.iter().map(|series| series.bytes[sample].0).sum();
+        assert_eq!(parts, explanation.timeline.live[sample].0);
+    }
+}
+
+#[test]
+fn a_loss_that_is_kept_is_a_leak_and_its_value_is_none() {
+    let kept = explain_of("retained-loss-after", &["charted", "--gpu", "l4", "--steps", "10", "--leak"]);
+    let leak = kept.leak.as_ref().unwrap();
+    assert_eq!(leak.steps.len(), 10);
+    // One hidden layer's activation a step, at least.
+    assert!(leak.per_step >= Bytes(512 * 1024 * 4), "{leak:?}");
+    let largest = &kept.tensors[leak.tensors[0] as usize];
+    assert_eq!(largest.category, Category::Activation, "{largest:?}");
+    assert!(largest.source.as_ref().unwrap().file.contains("retained-loss/after"), "{largest:?}");
+    let let_go = explain_of("retained-loss-before", &["charted", "--gpu", "l4", "--steps", "10", "--leak"]);
+    assert_eq!(let_go.leak, None, "{:?}", let_go.run.steps);
+
+    let (_folder, budgets) = common::budgets("version: 1\ngpu: l4\nmodels:\n  charted: { reserved: 2 GiB }\n");
+    let check = |package: &str| {
+        let (report, exit, shown) = common::report(&["check", "-p", package, "--budgets", &budgets, "--steps", "10"]);
+        let rules: Vec<String> = report.verdicts.iter().map(|verdict| format!("{:?} {:?}", verdict.rule, verdict.status)).collect();
+        (rules, exit, shown)
+    };
+    let (rules, exit, shown) = check("retained-loss-after");
+    assert_eq!((rules[0].as_str(), exit), ("Leak Fail", 100), "{rules:?} {shown}");
+    let (rules, exit, _) = check("retained-loss-before");
+    assert_eq!((rules.len(), exit), (1, 0), "{rules:?}");
+}
+
+#[test]
+fn savings_are_of_runs() {
+    let explanation = explain(&["sequential", "--gpu", "l4", "--savings", "--steps", "2"]);
+    let saving = |code: &str| {
+        let found = explanation.savings.iter().find(|saving| saving.code == code);
+        found.unwrap_or_else(|| panic!("{code}: {:#?}", explanation.savings))
+    };
+    let half = saving("half-precision");
+    assert_eq!(half.certainty, Certainty::Run, "{half:?}");
+    assert!(half.saved_live.unwrap() > 0);
+    let smaller = saving("smaller-input");
+    assert!(smaller.live.unwrap() < explanation.peak.live);
+    assert!(saving("no-gradients").saved_live.unwrap() > 0);
+    // SGD keeps nothing already.
+    assert_eq!(saving("stateless-optimizer").saved_live, Some(0));
+    let checkpointing = saving("checkpointing");
+    assert_eq!(checkpointing.certainty, Certainty::Run, "{checkpointing:?}");
+    assert_eq!(saving("fusion").certainty, Certainty::Already);
+    assert!(saving("largest-layer").note.is_some());
+    // A batch of one cannot be halved.
+    assert!(!explanation.savings.iter().any(|saving| saving.code == "smaller-batch"));
+}
+
+#[test]
+fn an_unknown_model_is_told_with_the_nearest_name() {
+    let output = common::output(&["explain", "resnet81", "-p", "zoo", "--gpu", "l4"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("resnet18"), "{said}");
+    let output = common::output(&["explain", "resnet18*", "-p", "zoo", "--gpu", "l4"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("means several"), "{said}");
+}
