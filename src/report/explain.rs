@@ -81,7 +81,7 @@ pub fn explain(explanation: &Explanation, view: &View<'_>, style: &Style) -> Str
     let mut text = headline(explanation, paper);
     if view.is_overview() {
         text.push_str(&categories::categories(explanation, paper));
-        text.push_str(&timeline::timeline(explanation, view.limit, paper));
+        text.push_str(&timeline::drawing(explanation, view.limit, paper));
         text.push_str(&phases::folded(explanation, paper));
         text.push_str(&layers::largest(explanation, TOP, paper));
         text.push_str(&tensors::tensors(explanation, TOP, paper));
@@ -170,10 +170,8 @@ fn wrong(explanation: &Explanation, paper: &Paper) -> String {
         text.push_str(&paper.prose(0, NOTICE, &format!("partial: {}", words(partial))));
     }
     if let Some(oom) = &explanation.run.oom {
-        for (at, line) in paper::refusal(&explanation.run, oom).iter().enumerate() {
-            let indent = if at == 0 { 0 } else { 2 };
-            text.push_str(&paper.prose(indent, if at == 0 { BAD } else { PLAIN }, line));
-        }
+        let lines = paper::refusal(&explanation.run, oom);
+        text.push_str(&paper.prose(0, BAD, &lines.join(paper.dot())));
     }
     if let Some(error) = &explanation.run.error {
         let message = format!("error[{}]: {}", paper.name(&error.code), words(&error.message));
@@ -196,13 +194,7 @@ fn assumptions(explanation: &Explanation, paper: &Paper) -> String {
     }
     let mut text = paper.heading("What this rests on", "");
     for assumption in all {
-        let lines = paper.wrapped(4, &words(assumption));
-        for (at, line) in lines.iter().enumerate() {
-            match line.strip_prefix("    ") {
-                Some(line) if at == 0 => text.push_str(&format!("  - {line}\n")),
-                _ => text.push_str(&format!("{line}\n")),
-            }
-        }
+        text.push_str(&paper.prose(2, PLAIN, &format!("- {}", words(assumption))));
     }
     text
 }

@@ -99,7 +99,7 @@ fn table() -> Grid {
         Column::right("parameters").expendable(3),
         Column::right("their bytes").expendable(1),
         Column::right("feature map "),
-        Column::left("").close().expendable(4),
+        Column::left("").expendable(4),
     ])
 }
 
