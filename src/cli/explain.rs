@@ -9,7 +9,7 @@ use super::options::{Archive, Inputs, Loudness, Output, Packages, Running};
 use super::{Stopped, terminal};
 use crate::bytes::Bytes;
 use crate::explain::Activations;
-use crate::report::explain::{Style, View};
+use crate::report::explain::{SourceLine, Style, View};
 
 /// Explain where a model's memory goes: layer by layer, phase by phase, line by line
 ///
@@ -81,12 +81,7 @@ impl Explain {
     }
 
     /// What is shown of an explanation.
-    fn view<'a>(
-        &self,
-        loudness: Loudness,
-        limit: Option<Bytes>,
-        source_line: &'a dyn Fn(&str, u32) -> Option<String>,
-    ) -> View<'a> {
+    fn view<'a>(&self, loudness: Loudness, limit: Option<Bytes>, source_line: SourceLine<'a>) -> View<'a> {
         let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         View {
             layers: self.layers,
@@ -105,7 +100,7 @@ impl Explain {
 }
 
 /// What standard output shows.
-fn style(loudness: Loudness) -> Style {
+fn style() -> Style {
     let stdout = std::io::stdout();
     Style {
         width: stdout.is_terminal().then(terminal::width),

@@ -32,7 +32,7 @@ pub(super) fn set_up(loudness: Loudness) {
 }
 
 /// Whether a stream takes colours.
-fn colorful(stream: &impl anstream::stream::RawStream) -> bool {
+pub(super) fn colorful(stream: &impl anstream::stream::RawStream) -> bool {
     match anstream::ColorChoice::global() {
         anstream::ColorChoice::Auto => anstream::AutoStream::choice(stream) != anstream::ColorChoice::Never,
         choice => choice != anstream::ColorChoice::Never,

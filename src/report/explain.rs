@@ -24,6 +24,9 @@ use paper::{BAD, DIM, NOTICE, PLAIN, Paper, STRONG, place, tied};
 /// Layers and tensors that are shown where not all were asked for.
 const TOP: usize = 8;
 
+/// Reads a line of source code: the file as a [`Source`](crate::explain::Source) names it, the line from 1.
+pub type SourceLine<'a> = &'a dyn Fn(&str, u32) -> Option<String>;
+
 /// Which parts are shown. Where none is chosen, an overview.
 #[derive(Clone, Copy, Default)]
 pub struct View<'a> {
@@ -47,8 +50,8 @@ pub struct View<'a> {
     pub verbose: bool,
     /// A budget of reserved bytes, drawn into the timeline.
     pub limit: Option<Bytes>,
-    /// Reads a line of source code: of a file as a [`Source`](crate::explain::Source) names it, from 1.
-    pub source_line: Option<&'a dyn Fn(&str, u32) -> Option<String>>,
+    /// Where the text of source code is from; without it, only its lines' numbers are shown.
+    pub source_line: Option<SourceLine<'a>>,
 }
 
 impl View<'_> {
@@ -220,7 +223,8 @@ fn hints(explanation: &Explanation, view: &View<'_>, paper: &Paper) -> String {
     if !view.verbose && assumed > 0 {
         hints.push("--verbose what this rests on".to_owned());
     }
-    if hints.is_empty() {
+    // A program asks for what it wants.
+    if hints.is_empty() || paper.width.is_none() {
         return String::new();
     }
     format!("\n{}", paper.prose(0, DIM, &hints.join(paper.dot())))

@@ -105,9 +105,9 @@ fn table() -> Grid {
 
 const fn counted(explanation: &Explanation) -> &'static str {
     match explanation.activations {
-        Activations::Own => "each activation with a feature map of its own",
-        Activations::Fused => "activations inside the layer before them",
-        Activations::InPlace => "activations in their input's memory",
+        Activations::Own => "each activation counts its own output",
+        Activations::Fused => "activations count with the layer before",
+        Activations::InPlace => "activations count nothing, as if in place",
     }
 }
 

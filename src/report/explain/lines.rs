@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::SourceLine;
 use super::categories::{CATEGORIES, legend, look, swatch};
 use super::grid::{Cell, Column, Grid};
 use super::paper::{BAD, Cut, DIM, GOOD, PLAIN, Paper, STRONG, fit, place};
@@ -13,7 +14,7 @@ use crate::report::Phase;
 /// Kinds of tensors that are told of a line, where not all must be.
 const KINDS: usize = 8;
 
-type Reader<'a> = Option<&'a dyn Fn(&str, u32) -> Option<String>>;
+type Reader<'a> = Option<SourceLine<'a>>;
 
 /// Lines by the function they stand in, each in order of time.
 pub(super) fn lines(explanation: &Explanation, read: Reader<'_>, paper: &Paper) -> String {

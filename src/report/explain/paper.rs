@@ -174,12 +174,18 @@ impl Paper {
             line.push_str(&word);
         }
         // What stands between two parts is not needed where a line ends between them.
-        let dot = self.dot().trim_end();
-        let written = |(at, line): (usize, String)| {
-            let blanks = " ".repeat(indent + if at > 0 { HANG } else { 0 });
-            format!("{blanks}{}", line.strip_suffix(dot).unwrap_or(&line))
+        let dot = self.dot().trim();
+        let bare = |(at, line): (usize, &String)| {
+            let line = line.trim_end_matches(dot);
+            let line = if at > 0 { line.trim_start_matches(dot) } else { line };
+            line.trim().to_owned()
         };
-        lines.into_iter().enumerate().map(written).collect()
+        let lines = lines.iter().enumerate().map(bare).filter(|line| !line.is_empty());
+        let put_in = |(at, line): (usize, String)| {
+            let blanks = " ".repeat(indent + if at > 0 { HANG } else { 0 });
+            format!("{blanks}{line}")
+        };
+        lines.enumerate().map(put_in).collect()
     }
 
     /// The same, in a colour and ready to be written.

@@ -26,8 +26,8 @@ pub(super) fn tensors(explanation: &Explanation, most: usize, paper: &Paper) -> 
         Column::left("type").expendable(4),
         Column::left("what for").expendable(6),
         Column::left("module").cut(Cut::Middle, 16),
-        Column::left("operation").cut(Cut::Middle, 10).expendable(2),
-        Column::left("source").cut(Cut::Start, 18).expendable(1),
+        Column::left("operation").cut(Cut::Middle, 10).expendable(1),
+        Column::left("source").cut(Cut::Start, 18).expendable(2),
         Column::left("made in").expendable(3),
         Column::left("lives").expendable(5),
     ]);

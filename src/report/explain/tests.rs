@@ -264,7 +264,7 @@ fn within(text: &str, width: usize) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_line_is_wider_than_the_terminal(bits: u16, width in 20_usize..240, color: bool, unicode: bool) {

@@ -32,7 +32,11 @@ const ORDER: [Category; 10] = [
 
 /// Draws the whole timeline, at most as wide as the paper.
 pub(super) fn timeline(explanation: &Explanation, limit: Option<Bytes>, paper: &Paper) -> String {
-    drawing(explanation, limit, paper) + &key(explanation, paper)
+    let drawing = drawing(explanation, limit, paper);
+    if explanation.timeline.live.is_empty() {
+        return drawing;
+    }
+    drawing + &key(explanation, paper)
 }
 
 /// The same where what is what is told above it.
