@@ -51,11 +51,17 @@ fn adds_up(explanation: &Explanation) {
     for sample in 0..timeline.live.len() {
         let parts: u64 = timeline.categories.iter().map(|series| series.bytes[sample].0).sum();
         assert_eq!(parts, timeline.live[sample].0, "{name}, sample {sample}");
-        assert!(timeline.live[sample] <= timeline.reserved[sample], "{name}, sample {sample}");
+        assert!(
+            timeline.live[sample] <= timeline.reserved[sample],
+            "{name}, sample {sample}"
+        );
     }
     let unattributed = bytes(explanation, Category::Unattributed);
     for (sample, unattributed) in unattributed.iter().enumerate() {
-        assert!(unattributed * 100 <= timeline.live[sample].0, "{name}, sample {sample}: {unattributed}");
+        assert!(
+            unattributed * 100 <= timeline.live[sample].0,
+            "{name}, sample {sample}: {unattributed}"
+        );
     }
     let peak = &explanation.peak;
     assert_eq!(Some(peak.live), explanation.run.peaks.warm.live, "{name}");
@@ -138,7 +144,10 @@ fn densenet201_is_the_source_table_to_the_byte() {
         ("Relu", vec![1, 64, 512, 512]),
     ];
     assert_eq!(begins, expected);
-    assert_eq!(explanation.layers.iter().filter(|layer| layer.kind == "cat").count(), 98);
+    assert_eq!(
+        explanation.layers.iter().filter(|layer| layer.kind == "cat").count(),
+        98
+    );
     adds_up(&explanation);
 }
 
@@ -171,12 +180,24 @@ fn resnet18_names_its_layers_and_adam_holds_four_times_its_parameters() {
     holds(&explanation, 4);
     adds_up(&explanation);
     let paths: Vec<&str> = explanation.layers.iter().map(|layer| layer.path.as_str()).collect();
-    let begins = ["input", "conv1", "bn1", "relu", "maxpool", "layer1.0.conv1", "layer1.0.bn1"];
+    let begins = [
+        "input",
+        "conv1",
+        "bn1",
+        "relu",
+        "maxpool",
+        "layer1.0.conv1",
+        "layer1.0.bn1",
+    ];
     assert_eq!(paths[..5].len(), begins[..5].len());
     for wanted in ["conv1", "bn1", "layer1.0.conv1", "layer2.0.downsample.conv", "fc"] {
         assert!(paths.contains(&wanted), "{wanted}: {paths:?}");
     }
-    let last = explanation.layers.iter().rfind(|layer| layer.path.starts_with("layer1.")).unwrap();
+    let last = explanation
+        .layers
+        .iter()
+        .rfind(|layer| layer.path.starts_with("layer1."))
+        .unwrap();
     assert_eq!(last.output, [1, 64, 56, 56]);
     let add = explanation.layers.iter().find(|layer| layer.kind == "add").unwrap();
     assert!(add.path.starts_with("layer1.0") && add.inferred, "{add:?}");
@@ -191,7 +212,9 @@ fn the_lines_add_up(explanation: &Explanation) {
     let mut live = 0_i64;
     for line in &explanation.lines {
         let sum = |tensors: &[u32]| -> i64 {
-            let bytes = tensors.iter().map(|tensor| explanation.tensors[*tensor as usize].bytes.0);
+            let bytes = tensors
+                .iter()
+                .map(|tensor| explanation.tensors[*tensor as usize].bytes.0);
             i64::try_from(bytes.sum::<u64>()).unwrap()
         };
         assert_eq!(line.change, sum(&line.came) - sum(&line.went), "{line:?}");
@@ -210,7 +233,11 @@ fn sgd_with_momentum_holds_three_times_its_parameters_and_a_loop_by_hand_is_told
     let at = |category| bytes(&momentum, category)[sample];
     let parameters = momentum.totals.learnable * 4;
     assert_eq!(
-        [at(Category::Parameter), at(Category::Gradient), at(Category::OptimizerState)],
+        [
+            at(Category::Parameter),
+            at(Category::Gradient),
+            at(Category::OptimizerState)
+        ],
         [parameters; 3]
     );
     adds_up(&momentum);
@@ -218,7 +245,11 @@ fn sgd_with_momentum_holds_three_times_its_parameters_and_a_loop_by_hand_is_told
     let sample = end_of(&free_form, 1, Phase::Backward);
     let at = |category| bytes(&free_form, category)[sample];
     assert_eq!(
-        [at(Category::Parameter), at(Category::Gradient), at(Category::OptimizerState)],
+        [
+            at(Category::Parameter),
+            at(Category::Gradient),
+            at(Category::OptimizerState)
+        ],
         [parameters, parameters, 0]
     );
     adds_up(&free_form);
@@ -241,7 +272,11 @@ fn the_figures_are_those_of_an_estimate_and_add_up_for_every_model() {
         assert_eq!(explanation.run.peaks, estimated.peaks, "{model}");
         adds_up(&explanation);
         let phases = &explanation.phases;
-        assert!(phases.iter().any(|row| row.pass == Pass::Cold && row.live_end.is_none()));
+        assert!(
+            phases
+                .iter()
+                .any(|row| row.pass == Pass::Cold && row.live_end.is_none())
+        );
         let warm: Vec<_> = phases.iter().filter(|row| row.pass == Pass::Traced).collect();
         assert_eq!(
             warm.iter().filter_map(|row| row.live_peak).max(),
@@ -263,33 +298,59 @@ fn a_model_that_runs_out_of_memory_is_told_as_far_as_it_came() {
         "image_size=1024",
     ]);
     let partial = explanation.partial.as_ref().unwrap();
-    assert!(partial.contains("ran out of memory in optimizer of step 1"), "{partial}");
-    assert!(explanation.phases.iter().any(|row| row.failed && row.phase == Phase::Optimizer));
+    assert!(
+        partial.contains("ran out of memory in optimizer of step 1"),
+        "{partial}"
+    );
+    assert!(
+        explanation
+            .phases
+            .iter()
+            .any(|row| row.failed && row.phase == Phase::Optimizer)
+    );
     assert_eq!(explanation.totals.parameters, 2_183_080_744);
     assert!(!explanation.layers.is_empty());
     for sample in 0..explanation.timeline.live.len() {
-        let parts: u64 = explanation.timeline.categories.iter().map(|series| series.bytes[sample].0).sum();
+        let parts: u64 = explanation
+            .timeline
+            .categories
+            .iter()
+            .map(|series| series.bytes[sample].0)
+            .sum();
         assert_eq!(parts, explanation.timeline.live[sample].0);
     }
 }
 
 #[test]
 fn a_loss_that_is_kept_is_a_leak_and_its_value_is_none() {
-    let kept = explain_of("retained-loss-after", &["charted", "--gpu", "l4", "--steps", "10", "--leak"]);
+    let kept = explain_of(
+        "retained-loss-after",
+        &["charted", "--gpu", "l4", "--steps", "10", "--leak"],
+    );
     let leak = kept.leak.as_ref().unwrap();
     assert_eq!(leak.steps.len(), 10);
     // One hidden layer's activation a step, at least.
     assert!(leak.per_step >= Bytes(512 * 1024 * 4), "{leak:?}");
     let largest = &kept.tensors[leak.tensors[0] as usize];
     assert_eq!(largest.category, Category::Activation, "{largest:?}");
-    assert!(largest.source.as_ref().unwrap().file.contains("retained-loss/after"), "{largest:?}");
-    let let_go = explain_of("retained-loss-before", &["charted", "--gpu", "l4", "--steps", "10", "--leak"]);
+    assert!(
+        largest.source.as_ref().unwrap().file.contains("retained-loss/after"),
+        "{largest:?}"
+    );
+    let let_go = explain_of(
+        "retained-loss-before",
+        &["charted", "--gpu", "l4", "--steps", "10", "--leak"],
+    );
     assert_eq!(let_go.leak, None, "{:?}", let_go.run.steps);
 
     let (_folder, budgets) = common::budgets("version: 1\ngpu: l4\nmodels:\n  charted: { reserved: 2 GiB }\n");
     let check = |package: &str| {
         let (report, exit, shown) = common::report(&["check", "-p", package, "--budgets", &budgets, "--steps", "10"]);
-        let rules: Vec<String> = report.verdicts.iter().map(|verdict| format!("{:?} {:?}", verdict.rule, verdict.status)).collect();
+        let rules: Vec<String> = report
+            .verdicts
+            .iter()
+            .map(|verdict| format!("{:?} {:?}", verdict.rule, verdict.status))
+            .collect();
         (rules, exit, shown)
     };
     let (rules, exit, shown) = check("retained-loss-after");

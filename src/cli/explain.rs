@@ -11,7 +11,7 @@ use super::options::{Archive, Format, Inputs, Loudness, Output, Packages, Runnin
 use super::{Stopped, pipeline, terminal};
 use crate::bytes::Bytes;
 use crate::explain::Activations;
-use crate::report::explain::{Style, View, explain};
+use crate::report::explain::{SourceLine, Style, View, explain};
 
 /// Explain where a model's memory goes: layer by layer, phase by phase, line by line
 ///
@@ -94,9 +94,17 @@ impl Explain {
         let source_line = move |file: &str, line: u32| source_line(&root, file, line);
         let view = self.view(loudness, explanation.limit, &source_line);
         let shown = explain(&explanation.explanation, &view, &style());
-        let text = match self.output.message_format {
-            Format::Human => shown.clone(),
-            Format::Json => pipeline::json(&explanation.explanation)?,
+        let text = match (self.output.message_format, &self.output.output) {
+            (Format::Json, _) => explanation.json()?,
+            (Format::Human, None) => shown.clone(),
+            (Format::Human, Some(_)) => {
+                let file = Style {
+                    width: None,
+                    color: false,
+                    unicode: true,
+                };
+                explain(&explanation.explanation, &view, &file)
+            }
         };
         if self.output.output.is_some() && !loudness.quiet {
             terminal::show(&shown);
@@ -111,12 +119,7 @@ impl Explain {
     }
 
     /// What is shown of an explanation.
-    fn view<'a>(
-        &self,
-        loudness: Loudness,
-        limit: Option<Bytes>,
-        source_line: &'a dyn Fn(&str, u32) -> Option<String>,
-    ) -> View<'a> {
+    fn view<'a>(&self, loudness: Loudness, limit: Option<Bytes>, source_line: SourceLine<'a>) -> View<'a> {
         let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         View {
             layers: self.layers,

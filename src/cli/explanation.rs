@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use miette::Diagnostic;
+use miette::{Diagnostic, IntoDiagnostic};
 use thiserror::Error;
 
 use super::options::{Loudness, Packages, Running};
@@ -40,6 +40,15 @@ pub(super) struct Explained {
     pub(super) root: Utf8PathBuf,
     /// The budget of reserved bytes.
     pub(super) limit: Option<Bytes>,
+}
+
+impl Explained {
+    /// The document. It is not spread over lines: most of it is columns of numbers.
+    pub(super) fn json(&self) -> Result<String, Stopped> {
+        let mut text = serde_json::to_string(&self.explanation).into_diagnostic()?;
+        text.push('\n');
+        Ok(text)
+    }
 }
 
 /// Why there is no explanation.

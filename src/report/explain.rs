@@ -24,6 +24,9 @@ use paper::{BAD, DIM, NOTICE, PLAIN, Paper, STRONG, place, tied};
 /// Layers and tensors that are shown where not all were asked for.
 const TOP: usize = 8;
 
+/// Reads a line of source code: the file as a [`Source`](crate::explain::Source) names it, the line from 1.
+pub type SourceLine<'a> = &'a dyn Fn(&str, u32) -> Option<String>;
+
 /// Which parts are shown. Where none is chosen, an overview.
 #[derive(Clone, Copy, Default)]
 pub struct View<'a> {
@@ -47,8 +50,8 @@ pub struct View<'a> {
     pub verbose: bool,
     /// A budget of reserved bytes, drawn into the timeline.
     pub limit: Option<Bytes>,
-    /// Reads a line of source code: of a file as a [`Source`](crate::explain::Source) names it, from 1.
-    pub source_line: Option<&'a dyn Fn(&str, u32) -> Option<String>>,
+    /// Where the text of source code is from; without it, only its lines' numbers are shown.
+    pub source_line: Option<SourceLine<'a>>,
 }
 
 impl View<'_> {
@@ -81,7 +84,7 @@ pub fn explain(explanation: &Explanation, view: &View<'_>, style: &Style) -> Str
     let mut text = headline(explanation, paper);
     if view.is_overview() {
         text.push_str(&categories::categories(explanation, paper));
-        text.push_str(&timeline::timeline(explanation, view.limit, paper));
+        text.push_str(&timeline::drawing(explanation, view.limit, paper));
         text.push_str(&phases::folded(explanation, paper));
         text.push_str(&layers::largest(explanation, TOP, paper));
         text.push_str(&tensors::tensors(explanation, TOP, paper));
@@ -170,10 +173,8 @@ fn wrong(explanation: &Explanation, paper: &Paper) -> String {
         text.push_str(&paper.prose(0, NOTICE, &format!("partial: {}", words(partial))));
     }
     if let Some(oom) = &explanation.run.oom {
-        for (at, line) in paper::refusal(&explanation.run, oom).iter().enumerate() {
-            let indent = if at == 0 { 0 } else { 2 };
-            text.push_str(&paper.prose(indent, if at == 0 { BAD } else { PLAIN }, line));
-        }
+        let lines = paper::refusal(&explanation.run, oom);
+        text.push_str(&paper.prose(0, BAD, &lines.join(paper.dot())));
     }
     if let Some(error) = &explanation.run.error {
         let message = format!("error[{}]: {}", paper.name(&error.code), words(&error.message));
@@ -196,13 +197,7 @@ fn assumptions(explanation: &Explanation, paper: &Paper) -> String {
     }
     let mut text = paper.heading("What this rests on", "");
     for assumption in all {
-        let lines = paper.wrapped(4, &words(assumption));
-        for (at, line) in lines.iter().enumerate() {
-            match line.strip_prefix("    ") {
-                Some(line) if at == 0 => text.push_str(&format!("  - {line}\n")),
-                _ => text.push_str(&format!("{line}\n")),
-            }
-        }
+        text.push_str(&paper.prose(2, PLAIN, &format!("- {}", words(assumption))));
     }
     text
 }
@@ -228,7 +223,8 @@ fn hints(explanation: &Explanation, view: &View<'_>, paper: &Paper) -> String {
     if !view.verbose && assumed > 0 {
         hints.push("--verbose what this rests on".to_owned());
     }
-    if hints.is_empty() {
+    // A program asks for what it wants.
+    if hints.is_empty() || paper.width.is_none() {
         return String::new();
     }
     format!("\n{}", paper.prose(0, DIM, &hints.join(paper.dot())))

@@ -4,7 +4,7 @@ use anstyle::Style as Ansi;
 use unicode_width::UnicodeWidthStr;
 
 use super::grid::{Cell, Column, Grid};
-use super::paper::{DIM, NOTICE, PLAIN, Paper, STRONG, place, shade};
+use super::paper::{Cut, DIM, NOTICE, PLAIN, Paper, STRONG, fit, place, shade};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Explanation};
 
@@ -144,18 +144,19 @@ pub(super) fn legend(categories: impl Iterator<Item = Category>, paper: &Paper) 
     let mut used = 0;
     for category in categories {
         let (swatch, look) = (swatch(category, paper), look(category));
-        let width = swatch.width() + 1 + look.name.width();
+        let name = fit(look.name, paper.columns().saturating_sub(4), Cut::End, paper.unicode);
+        let width = swatch.width() + 1 + name.width();
         if used > 0 && used + 2 + width > paper.columns() {
             text.push('\n');
             used = 0;
         }
-        text.push_str(&format!("  {} {}", paper.paint(look.style, swatch), look.name));
+        text.push_str(&format!("  {} {}", paper.paint(look.style, swatch), name));
         used += 2 + width;
     }
     text + "\n"
 }
 
-/// All categories side by side, over the whole width.
+/// All categories side by side, over the whole width; each cell is that of which it has the most.
 fn bar(explanation: &Explanation, paper: &Paper) -> String {
     let indent = 2;
     let room = paper.columns().saturating_sub(2 * indent).min(100) as u128;
@@ -163,15 +164,26 @@ fn bar(explanation: &Explanation, paper: &Paper) -> String {
     if whole == 0 || room == 0 {
         return String::new();
     }
+    // Where each begins and ends, in parts of a byte, of which a cell has as many as there are bytes.
+    let mut before = 0;
+    let mut held = Vec::new();
+    for of in &explanation.peak.categories {
+        let end = before + u128::from(of.bytes.0) * room;
+        held.push((before, end, of.category));
+        before = end;
+    }
+    let cell = |at: u128| {
+        let (from, to) = (at * whole, (at + 1) * whole);
+        let within = |(begin, end, _): &&(u128, u128, Category)| end.min(&to).saturating_sub(*begin.max(&from));
+        let most = held.iter().rev().max_by_key(within).filter(|held| within(held) > 0);
+        most.map(|(_, _, category)| *category)
+    };
+    let cells: Vec<_> = (0..room).map_while(cell).collect();
     let mut text = " ".repeat(indent);
-    let (mut before, mut drawn) = (0_u128, 0_u128);
-    for held in &explanation.peak.categories {
-        before += u128::from(held.bytes.0);
-        let until = ((before * room + whole / 2) / whole).min(room);
-        let cells = usize::try_from(until.saturating_sub(drawn)).unwrap_or(0);
-        drawn = until.max(drawn);
-        let glyphs = swatch(held.category, paper).repeat(cells);
-        text.push_str(&paper.paint(look(held.category).style, &glyphs));
+    for same in cells.chunk_by(|one, other| one == other) {
+        let Some(category) = same.first() else { continue };
+        let glyphs = swatch(*category, paper).repeat(same.len());
+        text.push_str(&paper.paint(look(*category).style, &glyphs));
     }
     text + "\n"
 }

@@ -205,7 +205,9 @@ impl Grid {
     }
 
     fn natural(&self) -> Vec<usize> {
-        let mut widths: Vec<_> = self.columns.iter().map(|column| column.name.width()).collect();
+        // Of a group, any column may be the one that is left.
+        let heading = |column: &Column| column.name.width().max(column.group.width());
+        let mut widths: Vec<_> = self.columns.iter().map(heading).collect();
         for row in &self.rows {
             let Row::Cells(cells) = row else { continue };
             for (width, cell) in widths.iter_mut().zip(cells) {

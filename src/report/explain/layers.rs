@@ -99,15 +99,15 @@ fn table() -> Grid {
         Column::right("parameters").expendable(3),
         Column::right("their bytes").expendable(1),
         Column::right("feature map "),
-        Column::left("").close().expendable(4),
+        Column::left("").expendable(4),
     ])
 }
 
 const fn counted(explanation: &Explanation) -> &'static str {
     match explanation.activations {
-        Activations::Own => "each activation with a feature map of its own",
-        Activations::Fused => "activations inside the layer before them",
-        Activations::InPlace => "activations in their input's memory",
+        Activations::Own => "each activation counts its own output",
+        Activations::Fused => "activations count with the layer before",
+        Activations::InPlace => "activations count nothing, as if in place",
     }
 }
 

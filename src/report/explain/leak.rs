@@ -9,7 +9,7 @@ use crate::bytes::Bytes;
 use crate::explain::{Explanation, Leak, Source, Tensor};
 
 /// Steps that are listed one by one, at the beginning and at the end.
-const LISTED: usize = 8;
+const LISTED: usize = 4;
 /// Kinds of tensors that are listed.
 const KINDS: usize = 12;
 
@@ -85,6 +85,7 @@ fn kinds(explanation: &Explanation, leak: &Leak, paper: &Paper) -> String {
     if kinds.is_empty() {
         return String::new();
     }
+    let mut text = format!("\n{}", paper.prose(2, DIM, "what stays, by operation and line"));
     let mut grid = Grid::new([
         Column::right("kept"),
         Column::right("tensors"),
@@ -110,7 +111,8 @@ fn kinds(explanation: &Explanation, leak: &Leak, paper: &Paper) -> String {
             DIM,
         );
     }
-    grid.draw(paper)
+    text.push_str(&grid.draw(paper));
+    text
 }
 
 /// Values in a line, from the least to the most.

@@ -1,19 +1,20 @@
 //! What each line of the user's code adds and takes away.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::categories::look;
+use super::SourceLine;
+use super::categories::{CATEGORIES, legend, look, swatch};
 use super::grid::{Cell, Column, Grid};
 use super::paper::{BAD, Cut, DIM, GOOD, PLAIN, Paper, STRONG, fit, place};
 use super::tensors::{module, resolved};
 use crate::bytes::Bytes;
-use crate::explain::{Explanation, Line, Tensor};
+use crate::explain::{Category, Explanation, Line, Tensor};
 use crate::report::Phase;
 
 /// Kinds of tensors that are told of a line, where not all must be.
 const KINDS: usize = 8;
 
-type Reader<'a> = Option<&'a dyn Fn(&str, u32) -> Option<String>>;
+type Reader<'a> = Option<SourceLine<'a>>;
 
 /// Lines by the function they stand in, each in order of time.
 pub(super) fn lines(explanation: &Explanation, read: Reader<'_>, paper: &Paper) -> String {
@@ -45,7 +46,11 @@ pub(super) fn lines(explanation: &Explanation, read: Reader<'_>, paper: &Paper) 
         Cell::from("all lines together").styled(STRONG),
         Cell::from(paper.change(total)).styled(STRONG),
     ]);
-    text + "\n" + &grid.draw(paper)
+    let moved = |line: &Line| line.came.iter().chain(&line.went).copied().collect::<Vec<_>>();
+    let moved: Vec<u32> = explanation.lines.iter().flat_map(moved).collect();
+    let seen: HashSet<_> = resolved(explanation, &moved).map(|tensor| tensor.category).collect();
+    let key = legend(CATEGORIES.into_iter().filter(|category| seen.contains(category)), paper);
+    text + "\n" + &grid.draw(paper) + &key
 }
 
 /// Lines of one function in one phase of one step, in the order in which they were first reached.
@@ -78,15 +83,17 @@ fn table() -> Grid {
         Column::right("line"),
         Column::right("live"),
         Column::right("change"),
-        Column::left("").cut(Cut::End, 24),
+        Column::left("").close(),
+        Column::left("").close().cut(Cut::End, 24),
     ])
 }
 
-fn totals(what: &str, change: i64, live: Option<Bytes>, paper: &Paper) -> [Cell; 4] {
+fn totals(what: &str, change: i64, live: Option<Bytes>, paper: &Paper) -> [Cell; 5] {
     [
         Cell::from(""),
         Cell::from(paper.known(live)).styled(STRONG),
         Cell::from(paper.change(change)).styled(STRONG),
+        Cell::from(""),
         Cell::from(format!("this {what}")).styled(DIM),
     ]
 }
@@ -103,6 +110,7 @@ fn this(grid: &mut Grid, line: &Line, explanation: &Explanation, read: Reader<'_
         Cell::from(line.source.line.to_string()).styled(DIM),
         Cell::from(paper.size(line.live)),
         Cell::from(paper.change(line.change)).styled(style),
+        Cell::from(""),
         Cell::from(source),
     ]);
     for (sign, style, tensors) in [("+", BAD, &line.came), ("-", GOOD, &line.went)] {
@@ -113,21 +121,25 @@ fn this(grid: &mut Grid, line: &Line, explanation: &Explanation, read: Reader<'_
             kinds.sort_by_key(|kind| std::cmp::Reverse(bytes(kind)));
             rest = kinds.split_off(KINDS);
         }
-        let mut row = |size: Bytes, text: String| {
+        let mut row = |size: Bytes, category: Option<Category>, text: String| {
+            let swatch = category.map_or("", |category| swatch(category, paper));
+            let tint = category.map_or(PLAIN, |category| look(category).style);
             grid.row([
                 Cell::from(""),
                 Cell::from(""),
                 Cell::from(format!("{sign} {}", paper.size(size))).styled(style),
+                Cell::from(swatch).styled(tint),
                 Cell::from(text).styled(DIM),
             ]);
         };
         for kind in &kinds {
-            row(bytes(kind), told(kind.0, kind.1, paper));
+            row(bytes(kind), Some(kind.0.category), told(kind.0, kind.1, paper));
         }
         if !rest.is_empty() {
             let number: u64 = rest.iter().map(|(_, number)| number).sum();
             row(
                 rest.iter().map(bytes).sum(),
+                None,
                 format!("{} smaller ones", paper.count(number)),
             );
         }
@@ -164,10 +176,14 @@ fn told(tensor: &Tensor, number: u64, paper: &Paper) -> String {
         Some(_) => format!("{} {}", module(tensor, paper), paper.name(&tensor.operation)),
         None => paper.name(&tensor.operation),
     };
+    let category = match paper.width {
+        Some(_) => String::new(),
+        // For a program, which sees no colours and reads no legend.
+        None => format!("  {}", look(tensor.category).name),
+    };
     format!(
-        "{times}{} {}  {place}  {}",
+        "{times}{} {}  {place}{category}",
         paper.shape(&tensor.shape),
         paper.name(&tensor.dtype),
-        look(tensor.category).name
     )
 }

@@ -21,6 +21,8 @@ pub(super) const BAD: Ansi = RED;
 const PIPE: usize = 120;
 /// A blank at which no line is broken.
 const TIE: char = '\u{a0}';
+/// How far the second line of a sentence is put in.
+const HANG: usize = 2;
 /// Less than this is a terminal that nothing can be read on.
 const LEAST: usize = 20;
 
@@ -151,12 +153,12 @@ impl Paper {
         extents.join(self.glyph("×", "x"))
     }
 
-    /// Words of ours, or made harmless, broken into lines between them, each begun with blanks.
+    /// Words of ours, or made harmless, broken into lines between them, each begun with blanks: all but the first with
+    /// some more, so that none of them looks like one of ours.
     pub(super) fn wrapped(&self, indent: usize, text: &str) -> Vec<String> {
-        let blanks = " ".repeat(indent);
         let room = self
             .width
-            .map_or(usize::MAX, |width| width.saturating_sub(indent).max(1));
+            .map_or(usize::MAX, |width| width.saturating_sub(indent + HANG).max(1));
         let mut lines = vec![String::new()];
         for word in text.split([' ', '\n']).filter(|word| !word.is_empty()) {
             let word = self.ascii(&word.replace(TIE, " "));
@@ -171,7 +173,19 @@ impl Paper {
             }
             line.push_str(&word);
         }
-        lines.into_iter().map(|line| format!("{blanks}{line}")).collect()
+        // What stands between two parts is not needed where a line ends between them.
+        let dot = self.dot().trim();
+        let bare = |(at, line): (usize, &String)| {
+            let line = line.trim_end_matches(dot);
+            let line = if at > 0 { line.trim_start_matches(dot) } else { line };
+            line.trim().to_owned()
+        };
+        let lines = lines.iter().enumerate().map(bare).filter(|line| !line.is_empty());
+        let put_in = |(at, line): (usize, String)| {
+            let blanks = " ".repeat(indent + if at > 0 { HANG } else { 0 });
+            format!("{blanks}{line}")
+        };
+        lines.enumerate().map(put_in).collect()
     }
 
     /// The same, in a colour and ready to be written.
@@ -182,10 +196,11 @@ impl Paper {
 
     /// The heading of a section, and what it is of.
     pub(super) fn heading(&self, title: &str, remark: &str) -> String {
+        let title = fit(&self.ascii(title), self.columns(), Cut::End, self.unicode);
         let room = self.columns().saturating_sub(title.width() + 2);
         let remark = fit(&self.ascii(remark), room, Cut::End, self.unicode);
         let gap = if remark.is_empty() { "" } else { "  " };
-        format!("\n{}{gap}{}\n", self.paint(STRONG, title), self.paint(DIM, &remark))
+        format!("\n{}{gap}{}\n", self.paint(STRONG, &title), self.paint(DIM, &remark))
     }
 }
 

@@ -25,9 +25,9 @@ pub(super) fn tensors(explanation: &Explanation, most: usize, paper: &Paper) -> 
         Column::left("shape").cut(Cut::Middle, 14),
         Column::left("type").expendable(4),
         Column::left("what for").expendable(6),
-        Column::left("module").cut(Cut::Middle, 12),
-        Column::left("operation").cut(Cut::Middle, 10).expendable(2),
-        Column::left("source").cut(Cut::Start, 14).expendable(1),
+        Column::left("module").cut(Cut::Middle, 16),
+        Column::left("operation").cut(Cut::Middle, 10).expendable(1),
+        Column::left("source").cut(Cut::Start, 18).expendable(2),
         Column::left("made in").expendable(3),
         Column::left("lives").expendable(5),
     ]);

@@ -32,6 +32,15 @@ const ORDER: [Category; 10] = [
 
 /// Draws the whole timeline, at most as wide as the paper.
 pub(super) fn timeline(explanation: &Explanation, limit: Option<Bytes>, paper: &Paper) -> String {
+    let drawing = drawing(explanation, limit, paper);
+    if explanation.timeline.live.is_empty() {
+        return drawing;
+    }
+    drawing + &key(explanation, paper)
+}
+
+/// The same where what is what is told above it.
+pub(super) fn drawing(explanation: &Explanation, limit: Option<Bytes>, paper: &Paper) -> String {
     let timeline = &explanation.timeline;
     let title = "Over time";
     if timeline.live.is_empty() {
@@ -87,7 +96,6 @@ pub(super) fn timeline(explanation: &Explanation, limit: Option<Bytes>, paper: &
         labels.first().map_or("", String::as_str),
         paper,
     ));
-    text.push_str(&key(explanation, paper));
     text
 }
 
@@ -162,6 +170,7 @@ impl Scale {
         };
         let (whole, part) = (hundredths / 100, hundredths % 100);
         match self.interval {
+            _ if at == 0 => format!("0 {unit}"),
             interval if interval.is_multiple_of(100) => format!("{whole} {unit}"),
             interval if interval.is_multiple_of(10) => format!("{whole}.{} {unit}", part / 10),
             _ => format!("{whole}.{part:02} {unit}"),
@@ -462,6 +471,6 @@ mod tests {
         assert_eq!(shown(gib), is("0.4 GiB", "1.2 GiB"));
         assert_eq!(shown(gib - 1), is("400 MiB", "1200 MiB"));
         assert_eq!(shown(143_156 << 20), is("50 GiB", "150 GiB"));
-        assert_eq!(shown(0), is("0.10 B", "0.30 B"));
+        assert_eq!(shown(0), is("0.1 B", "0.3 B"));
     }
 }
