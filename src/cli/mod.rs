@@ -13,6 +13,7 @@ mod list;
 mod measure;
 mod options;
 mod pipeline;
+mod report;
 mod schema;
 mod source;
 mod survey;
@@ -66,6 +67,7 @@ enum Command {
     Estimate(estimate::Estimate),
     Measure(measure::Measure),
     Check(check::Check),
+    Report(report::Report),
     Archive(archive::Archive),
     Doctor(doctor::Doctor),
     Gpus(gpus::Gpus),
@@ -142,6 +144,7 @@ pub fn main() -> ExitCode {
         Command::Estimate(estimate) => estimate.run(loudness),
         Command::Measure(measure) => measure.run(loudness),
         Command::Check(check) => check.run(loudness),
+        Command::Report(report) => report.run(loudness),
         Command::Archive(archive) => archive.run(loudness),
         Command::Doctor(doctor) => doctor.run(loudness),
         Command::Gpus(gpus) => gpus.run(),

@@ -5,7 +5,7 @@ mod measurement;
 mod problems;
 mod state;
 mod table;
-mod text;
+pub(super) mod text;
 
 use super::{Report, Run};
 pub use problems::problem;

@@ -1,9 +1,21 @@
 //! The versioned report: one JSON document that every output is drawn from.
 
+#[cfg(unix)]
+pub mod html;
 pub mod human;
+#[cfg(unix)]
+pub(crate) mod palette;
+#[cfg(unix)]
+pub mod perfetto;
+#[cfg(unix)]
+mod picture;
 #[cfg(test)]
 pub(crate) mod sample;
+#[cfg(unix)]
+pub mod svg;
 mod types;
 pub(crate) mod words;
 
+#[cfg(unix)]
+pub use picture::{Limit, Shown};
 pub use types::*;

@@ -13,10 +13,10 @@ const SHOWN: usize = 600;
 const NAME: usize = 200;
 
 /// A text that is not ours: nothing in it may steer a terminal, or turn what follows around.
-pub(super) fn clean(text: &str) -> String {
+pub(in crate::report) fn clean(text: &str) -> String {
     let harmless = |c: char| match c {
         '\n' => c,
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
         c if c.is_control() => '\u{fffd}',
         c => c,
     };
@@ -24,7 +24,7 @@ pub(super) fn clean(text: &str) -> String {
 }
 
 /// A name that is not ours, on one line whatever it holds.
-pub(super) fn named(text: &str) -> String {
+pub(in crate::report) fn named(text: &str) -> String {
     clean(&cut(text, NAME)).replace('\n', " ")
 }
 
