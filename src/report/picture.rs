@@ -77,10 +77,10 @@ pub(super) fn thinned(explanation: &Explanation, most: usize) -> Vec<u32> {
     kept
 }
 
-/// The out of memory, in a sentence.
+/// Where and how the memory ran out, as what follows "out of memory".
 pub(super) fn out_of_memory(explanation: &Explanation) -> Option<String> {
     let oom = explanation.run.oom.as_ref()?;
-    let mut text = format!("out of memory in the {} pass", words::pass_name(oom.pass));
+    let mut text = format!("in the {} pass", words::pass_name(oom.pass));
     if let Some(step) = oom.step {
         text += &format!(", step {step}");
     }

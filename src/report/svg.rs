@@ -185,7 +185,8 @@ impl<'a> Drawing<'a> {
             run.peaks.warm.process.unwrap_or(peak.process),
         );
         self.put(200, 460, "muted", &line);
-        let wrong = out_of_memory(self.explanation).or_else(|| {
+        let died = out_of_memory(self.explanation).map(|oom| format!("out of memory {oom}"));
+        let wrong = died.or_else(|| {
             let partial = self.explanation.partial.as_ref()?;
             Some(format!("not the whole run: {partial}"))
         });
@@ -344,7 +345,8 @@ impl<'a> Drawing<'a> {
                 Metric::Reserved => "reserved",
                 Metric::Process => "process",
             };
-            let label = format!("{metric} limit {} · {}", limit.bytes, named(&limit.label));
+            let exceeded = if line == "over" { " · exceeded" } else { "" };
+            let label = format!("{metric} limit {} · {}{exceeded}", limit.bytes, named(&limit.label));
             if at > self.top {
                 self.put(LEFT + 80, TOP + 120, &format!("{class} halo"), &format!("↑ {label}"));
                 continue;
@@ -385,26 +387,26 @@ impl<'a> Drawing<'a> {
                 .any(|series| series.category == *category && series.bytes.iter().any(|bytes| bytes.0 > 0))
         };
         let used: Vec<_> = STACK.into_iter().filter(used).map(palette::category).collect();
-        let mut x = LEFT;
-        let y = HEIGHT - BOTTOM + 400;
-        for swatch in used {
+        let (mut x, mut y) = (LEFT, HEIGHT - BOTTOM + 340);
+        let own = used.iter().map(|swatch| (swatch.label, Some(swatch.color)));
+        for (label, color) in own.chain([("reserved, not live", None)]) {
+            let wide = 290 + label.len() as u64 * 58;
+            if x + wide > WIDTH - RIGHT {
+                (x, y) = (LEFT, y + 170);
+            }
+            let fill = color.map_or_else(
+                || "class=\"hatch\"".to_owned(),
+                |color| format!("rx=\"2\" fill=\"{color}\""),
+            );
             let _ = writeln!(
                 self.text,
-                "<rect x=\"{}\" y=\"{}\" width=\"10\" height=\"10\" rx=\"2\" fill=\"{}\"/>",
+                "<rect x=\"{}\" y=\"{}\" width=\"10\" height=\"10\" {fill}/>",
                 px(x),
-                px(y - 90),
-                swatch.color
+                px(y - 90)
             );
-            self.put(x + 150, y, "muted", swatch.label);
-            x += 330 + swatch.label.len() as u64 * LETTER;
+            self.put(x + 150, y, "muted", label);
+            x += wide;
         }
-        let _ = writeln!(
-            self.text,
-            "<rect class=\"hatch\" x=\"{}\" y=\"{}\" width=\"10\" height=\"10\"/>",
-            px(x),
-            px(y - 90)
-        );
-        self.put(x + 150, y, "muted", "reserved, not live");
     }
 }
 

@@ -36,7 +36,19 @@ function size(bytes) {
 const count = (number) => number.toLocaleString('en-US');
 const exact = (bytes) => `${count(bytes).replace('-', '−')} B`;
 const change = (bytes) => (bytes > 0 ? `+${size(bytes)}` : size(bytes));
-const percent = (part, whole) => (whole > 0 ? `${((part * 100) / whole).toFixed(part / whole < 0.0995 ? 1 : 0)} %` : '–');
+function percent(part, whole) {
+  if (part === 0) return '0 %';
+  if (!(whole > 0)) return '–';
+  const hundredths = (part * 100) / whole;
+  return hundredths < 0.05 ? '<0.1 %' : `${hundredths.toFixed(hundredths < 9.95 ? 1 : 0)} %`;
+}
+// How wide a text is, in a font of the page.
+const measure = document.createElement('canvas').getContext('2d');
+function textWidth(text, font) {
+  measure.font = `${font} system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif`;
+  return measure.measureText(text).width;
+}
+
 const plural = (number, what) => `${count(number)} ${what}${number === 1 ? '' : 's'}`;
 
 // A size, and to the byte for whoever points at it.

@@ -77,10 +77,12 @@ function layerPanel(model) {
         meter(row.parameter_bytes, true), meter(row.feature_bytes, true), sourceOf(row.source),
       ]
       : [
-        [el('span', { class: 'indent', style: { width: `${indent * 16}px` } }), el('button', { type: 'button', class: 'fold', 'aria-expanded': String(node.open || forced), 'aria-label': `${node.path}: ${plural(node.rows, 'layer')}`, onclick: () => {
+        [el('span', { class: 'indent', style: { width: `${indent * 16}px` } }), Object.assign(el('button', { type: 'button', class: 'fold', 'aria-expanded': String(node.open || forced), 'aria-label': `${node.path}: ${plural(node.rows, 'layer')}`, onclick: () => {
           node.open = !node.open;
           draw();
-        } }, node.open || forced ? '▾' : '▸'), el('b', {}, state.column >= 0 ? node.path : node.name)],
+          // It was drawn anew: whoever uses keys stays where they were.
+          [...body.querySelectorAll('.fold')].find((button) => button.node === node)?.focus();
+        } }, node.open || forced ? '▾' : '▸'), { node }), el('b', {}, state.column >= 0 ? node.path : node.name)],
         el('span', { class: 'muted' }, plural(node.rows, 'layer')), '', '', count(node.parameters), meter(node.bytes, false), meter(node.features, false), '',
       ];
     return el('tr', { class: row ? (row.activation ? 'activation' : null) : 'group' }, cells.map((cell, at) => el('td', { class: [LAYER_COLUMNS[at].number && 'number', at === 0 && 'path', at === 2 && 'shape'].filter(Boolean).join(' ') || null }, cell)));

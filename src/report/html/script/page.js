@@ -38,14 +38,14 @@ function headline(model) {
       run.task ? badge({ train: 'training', infer: 'inference' }[run.task] ?? run.task) : null,
       run.inputs.map(([name, value]) => badge(`${name} = ${value}`)),
       badge(`Burn ${run.burn}`), badge(run.package, null, 'package')),
-    model.oom ? el('p', { class: 'alert bad', role: 'alert' }, el('b', {}, 'Out of memory. '), model.oom) : null,
+    model.oom ? el('p', { class: 'alert bad', role: 'alert' }, el('b', {}, 'Out of memory'), ` ${model.oom}`) : null,
     model.partial ? el('p', { class: 'alert', role: 'alert' }, el('b', {}, 'This is not the whole run. '), model.partial) : null,
     run.error ? el('p', { class: 'alert bad', role: 'alert' }, el('b', {}, `${run.error.code}. `), run.error.message, run.error.help ? el('span', { class: 'muted' }, ` ${run.error.help}`) : null) : null,
     el('dl', { class: 'tiles' },
       tile('live', 'bytes handed out by Burn’s allocator, at the peak', peak.live, cold.live !== peak.live ? cold.live : null),
       tile('reserved', 'bytes held from the driver: this decides whether a card runs out', warm.reserved ?? peak.reserved, cold.reserved),
       tile('process', measured ? 'what the card has charged to the process' : 'reserved, context and loaded kernels', warm.process ?? peak.process, cold.process),
-      el('div', { class: 'tile' }, el('dt', {}, 'the peak is in'), el('dd', {}, el('b', {}, where(peak.step, PHASE.get(peak.phase))), el('span', { class: 'muted kernel', title: peak.kernel }, peak.kernel ?? ''))),
+      el('div', { class: 'tile' }, el('dt', {}, 'the peak is in'), el('dd', {}, el('b', { class: 'words' }, where(peak.step, PHASE.get(peak.phase))), el('span', { class: 'muted kernel', title: peak.kernel }, peak.kernel ?? ''))),
       judged.map((limit) => el('div', { class: `tile ${limit.over ? 'over' : 'within'}` }, el('dt', {}, `${limit.metric} limit`), el('dd', {}, el('b', {}, size(limit.bytes)), el('span', { class: 'muted' }, `${limit.over ? 'exceeded' : 'kept'} · ${limit.label}`))))),
     cardBar(model));
 }
@@ -88,7 +88,7 @@ function comparison(before, after) {
     el('td', { class: 'number' }, a === null || b === null ? amount(null) : signed(b - a)),
     el('td', { class: 'number' }, a ? `${b > a ? '+' : b < a ? '−' : ''}${percent(Math.abs(b - a), a)}` : '–'),
     el('td', { class: 'pair', 'aria-hidden': 'true' }, paired(a, 'before'), paired(b, 'after')));
-  return section('Before and after', `${before.name ?? before.run.model} → ${after.name ?? after.run.model}: peaks, and what live consists of at each one’s peak.`,
+  return section('Before and after', `${before.name ?? before.run.model} → ${after.name ?? after.run.model}: peaks, and what is held at each one’s peak. The charts below have the same height for the same bytes.`,
     el('div', { class: 'scroll' }, el('table', { class: 'compare' }, el('caption', {}, 'before and after'),
       el('thead', {}, el('tr', {}, ['', 'before', 'after', 'change', '', ''].map((text, column) => el('th', { scope: 'col', class: column && column < 5 ? 'number' : null }, text)))),
       el('tbody', {}, rows.map(line)))),
@@ -113,7 +113,7 @@ function layerChanges(before, after) {
   }).filter(({ old, now, all }) => all !== 0 || !old || !now);
   if (rows.length === 0) return el('p', { class: 'note' }, 'The layers are the same.');
   const shape = (layer) => (layer ? layer.output.join(' × ') : '–');
-  return [el('h3', {}, `layers that differ (${count(rows.length)})`), sortable({
+  return el('details', {}, el('summary', {}, `${plural(rows.length, 'layer')} ${rows.length === 1 ? 'differs' : 'differ'}`), sortable({
     caption: 'layers that differ',
     rows,
     step: 12,
@@ -125,7 +125,7 @@ function layerChanges(before, after) {
       { label: 'feature map', number: true, value: (row) => row.features, cell: (row) => signed(row.features) },
       { label: 'parameters', number: true, value: (row) => row.parameters, cell: (row) => signed(row.parameters) },
     ],
-  }).root];
+  }).root);
 }
 
 function theme() {
@@ -141,7 +141,7 @@ function theme() {
     root.dataset.theme = dark() ? 'light' : 'dark';
     show();
   });
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);
+  for (const query of ['(prefers-color-scheme: dark)', 'print']) matchMedia(query).addEventListener('change', show);
   show();
   return button;
 }

@@ -31,6 +31,7 @@ function leakPanel(model) {
   const bars = shown.map((bytes, at) => el('i', { style: { height: `${most === least ? 100 : 12 + ((bytes - least) / (most - least)) * 88}%` }, title: `step ${leak.steps.length - shown.length + at}: ${size(bytes)}, ${exact(bytes)}` }));
   return section('A leak', null,
     el('p', { class: 'alert' }, el('b', {}, `Live memory grows by ${size(leak.per_step)} with each step`), ` (${exact(leak.per_step)}): at the end of the first step ${size(leak.steps[0] ?? 0)}, of the last ${size(leak.steps[leak.steps.length - 1] ?? 0)}.`),
+    el('p', { class: 'note' }, 'Live at the end of each step; the bars begin shortly below the least.'),
     el('div', { class: 'bars', role: 'img', 'aria-label': `live at the end of each step: ${shown.map(size).join(', ')}` }, bars),
     tensors.length === 0 ? null : sortable({
       caption: 'tensors made in a step that are still there at the end',

@@ -143,7 +143,7 @@ function timeline(model, { highest, onselect }) {
       const wide = context.measureText(text).width;
       const left = align === 'right' ? x - wide : align === 'center' ? x - wide / 2 : x;
       context.fillStyle = back;
-      context.globalAlpha = 0.86;
+      context.globalAlpha = 0.94;
       context.fillRect(left - 4, y - 8, wide + 8, 16);
       context.globalAlpha = 1;
     }
@@ -165,19 +165,24 @@ function timeline(model, { highest, onselect }) {
       if (context.measureText(text).width + 8 < right - left) label(text, (left + right) / 2, y + STRIP / 2 - 1, { align: 'center', color: back });
     };
     let start = 0;
+    const seen = line.spans.filter((span) => span.to > state.from && span.from < state.to).length;
+    // More phases than can be told apart.
+    const crowded = seen > w / 5;
+    if (crowded) label('zoom in to see phases', x + w / 2, STRIP + 2 + STRIP / 2, { align: 'center', color: ink('muted') });
     line.spans.forEach((span, at) => {
       const { y, h } = plot();
       const [left, right] = bounds(span.from, span.to);
-      if (right > left) {
+      if (right > left && !crowded) {
         context.globalAlpha = 0.1;
         context.fillStyle = span.phase.color;
         context.fillRect(left, y, right - left, h);
         context.globalAlpha = 1;
       }
-      band(span.from, span.to, STRIP + 2, span.phase.color, 0.34, span.phase.label, ink('text'));
+      if (!crowded) band(span.from, span.to, STRIP + 2, span.phase.color, 0.34, span.phase.label, ink('text'));
       const next = line.spans[at + 1];
       if (!next || next.step !== span.step) {
-        const text = span.step === null ? 'before' : `step ${span.step}`;
+        const [left, right] = bounds(line.spans[start].from, span.to);
+        const text = span.step === null ? 'before' : right - left > 54 ? `step ${span.step}` : String(span.step);
         band(line.spans[start].from, span.to, 1, ink('band'), 1, text, ink('text'));
         start = at + 1;
       }
@@ -210,10 +215,6 @@ function timeline(model, { highest, onselect }) {
     context.clearRect(0, 0, width, height);
     const { x, y, w, h } = plot();
     strips();
-    if (line.count === 0) {
-      label('no launch was observed', x + w / 2, y + h / 2, { align: 'center', color: ink('muted') });
-      return;
-    }
     segments = pick(state.from, state.to, Math.max(1, Math.floor(w * ratio)));
     const narrow = segments.length && segments[0].pixel !== undefined;
     // Columns are told in device pixels where there is one a pixel.
@@ -274,19 +275,7 @@ function timeline(model, { highest, onselect }) {
       context.setLineDash([]);
       label(text + (limit.over ? ' · exceeded' : ''), x + 8, Math.max(at - 10, y + 8), { color, back: ink('paper') });
     }
-    // The peak, and what is chosen and pointed at.
-    const peakX = xOf(model.peak.sample + 0.5);
-    if (peakX >= x && peakX <= x + w) {
-      const peakY = Math.max(yOf(model.peak.live), y + 4);
-      context.fillStyle = ink('text');
-      context.beginPath();
-      context.moveTo(peakX, peakY - 2);
-      context.lineTo(peakX - 5, peakY - 10);
-      context.lineTo(peakX + 5, peakY - 10);
-      context.fill();
-      const text = `peak ${size(model.peak.live)}`;
-      label(text, Math.min(Math.max(peakX, x + 60), x + w - 60), Math.max(peakY - 20, y + 9), { align: 'center', back: ink('paper'), bold: true });
-    }
+    // What is chosen and pointed at, and the peak.
     const cursor = (index, color, dash) => {
       const at = xOf(line.sampleAt(index) + 0.5);
       if (at < x || at > x + w) return;
@@ -307,6 +296,18 @@ function timeline(model, { highest, onselect }) {
     };
     cursor(state.chosen, ink('accent'), false);
     if (state.hover !== null) cursor(state.hover, ink('text'), true);
+    const peakX = xOf(model.peak.sample + 0.5);
+    if (peakX >= x && peakX <= x + w) {
+      const peakY = Math.max(yOf(model.peak.live), y + 4);
+      context.fillStyle = ink('text');
+      context.beginPath();
+      context.moveTo(peakX, peakY - 2);
+      context.lineTo(peakX - 5, peakY - 10);
+      context.lineTo(peakX + 5, peakY - 10);
+      context.fill();
+      const text = `peak ${size(model.peak.live)}`;
+      label(text, Math.min(Math.max(peakX, x + 60), x + w - 60), Math.max(peakY - 20, y + 9), { align: 'center', back: ink('paper'), bold: true });
+    }
     if (state.drag && state.drag.moved && !state.drag.pan) {
       const [from, to] = [state.drag.start, state.drag.now].sort((a, b) => a - b);
       context.fillStyle = ink('accent');
@@ -317,22 +318,28 @@ function timeline(model, { highest, onselect }) {
     drawOverview();
   }
 
-  // The same, all of it and small, with what is shown above.
-  let drawnOverview = null;
+  // The same, all of it and small, with what is shown above; drawn once, aside.
+  let aside = null;
   function drawOverview() {
+    // It is not there on paper.
+    if (overview.height === 0) return;
     const ratio = overview.width / width;
     const tall = overview.height / ratio;
     const w = plot().w;
-    if (drawnOverview === null) {
-      small.setTransform(ratio, 0, 0, ratio, 0, 0);
-      small.clearRect(0, 0, width, tall);
-      const picked = pick(0, line.samples, Math.max(1, Math.floor(w)));
-      const dim = state.dim;
+    if (aside === null) {
+      aside = document.createElement('canvas');
+      aside.width = overview.width;
+      aside.height = overview.height;
+      const target = aside.getContext('2d');
+      target.scale(ratio, ratio);
+      const { dim } = state;
       state.dim = null;
-      stacked(small, picked, LEFT, (bytes) => tall - (bytes / highest()) * (tall - 2));
+      stacked(target, pick(0, line.samples, Math.max(1, Math.floor(w))), LEFT, (bytes) => tall - (bytes / highest()) * (tall - 2));
       state.dim = dim;
-      drawnOverview = small.getImageData(0, 0, overview.width, overview.height);
-    } else small.putImageData(drawnOverview, 0, 0);
+    }
+    small.setTransform(1, 0, 0, 1, 0, 0);
+    small.clearRect(0, 0, overview.width, overview.height);
+    small.drawImage(aside, 0, 0);
     small.setTransform(ratio, 0, 0, ratio, 0, 0);
     const [from, to] = [state.from, state.to].map((sample) => LEFT + (sample / line.samples) * w);
     small.fillStyle = ink('veil');
@@ -362,7 +369,7 @@ function timeline(model, { highest, onselect }) {
       each.width = Math.round(width * ratio);
       each.height = Math.round(tall * ratio);
     }
-    drawnOverview = null;
+    aside = null;
     draw();
   }
 
@@ -400,7 +407,7 @@ function timeline(model, { highest, onselect }) {
   }
 
   function tensorLine(sign, tensor) {
-    return el('div', { class: 'event' }, el('b', {}, sign), dot(tensor.category), ` ${size(tensor.bytes)} `, el('span', { class: 'muted' }, `${tensor.shape} ${tensor.dtype} · ${tensor.module ?? tensor.operation}`));
+    return el('div', { class: 'event' }, el('b', {}, sign), ' ', dot(tensor.category), `${size(tensor.bytes)} `, el('span', { class: 'muted' }, `${tensor.shape} ${tensor.dtype} · ${tensor.module ?? tensor.operation}`));
   }
   function events(sign, tensors) {
     const held = tensors.filter((tensor) => tensor.bytes > 0);
@@ -558,6 +565,9 @@ function timeline(model, { highest, onselect }) {
     el('span', {}, el('i', { class: 'hatched' }), 'fragmentation'),
     el('span', {}, el('i', { class: 'stroke' }), 'reserved'),
   );
+  if (line.count === 0) {
+    return { root: el('p', {}, 'No launch was observed: there is nothing to draw.'), peak: 0, choose() {}, highlight() {}, repaint() {} };
+  }
   const root = el('div', { class: 'timeline' },
     el('div', { class: 'tools' },
       button('−', 'zoom out', () => zoom(1 / 0.6)),
@@ -579,15 +589,14 @@ function timeline(model, { highest, onselect }) {
     root,
     peak,
     choose,
-    resize,
     highlight(tensor) {
       state.tensor = tensor;
       redraw();
     },
+    // In other colours: at once, for a printer does not wait.
     repaint() {
-      drawnOverview = null;
-      redraw();
+      aside = null;
+      draw();
     },
-    state,
   };
 }

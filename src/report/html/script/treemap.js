@@ -77,9 +77,13 @@ function treemap({ onpoint }) {
     return node;
   }
 
+  // Whether white is easier to read on a colour than black: the relative luminance of WCAG.
   const dark = (color) => {
-    const [r, g, b] = [1, 3, 5].map((at) => Number.parseInt(color.slice(at, at + 2), 16));
-    return r * 0.299 + g * 0.587 + b * 0.114 < 128;
+    const [r, g, b] = [1, 3, 5].map((at) => {
+      const part = Number.parseInt(color.slice(at, at + 2), 16) / 255;
+      return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    return r * 0.2126 + g * 0.7152 + b * 0.0722 < 0.179;
   };
 
   function tell(text, tensor) {
@@ -117,6 +121,8 @@ function treemap({ onpoint }) {
             event.stopPropagation();
             path = here;
             draw();
+            // What was opened is gone: keys go on from the way back.
+            if (event.type === 'keydown') crumbs.querySelector('button').focus();
           };
           const group = svg('g', {
             tabindex: depth < 2 ? 0 : null,
@@ -129,7 +135,7 @@ function treemap({ onpoint }) {
           const head = wide > 46 && tall > 34 ? 17 : 0;
           if (head || wide * tall > 80) group.append(svg('rect', { ...rect, class: `module depth${Math.min(depth, 3)}`, onpointerenter: () => tell(text, null) }));
           if (head) {
-            const label = fit(entry.name, entry.bytes, wide - 8);
+            const label = fit(entry.name, entry.bytes, wide - 9, '600 11px');
             if (label) group.append(svg('text', { x: left + 5, y: top + 12.5, class: 'modulename' }, label));
           }
           marks.push(group);
@@ -147,7 +153,7 @@ function treemap({ onpoint }) {
             }
           } }));
           if (wide > 58 && tall > 17) {
-            const label = fit(tensor ? tensor.shape : category.label, entry.bytes, wide - 8);
+            const label = fit(tensor ? tensor.shape : category.label, entry.bytes, wide - 8, '10.5px');
             if (label) marks.push(svg('text', { x: left + 4, y: top + 12.5, class: dark(category.color) ? 'onleaf light' : 'onleaf' }, label));
           }
         }
@@ -157,13 +163,16 @@ function treemap({ onpoint }) {
     box.replaceChildren(svg('svg', { viewBox: `0 0 ${width} ${height}`, width, height, role: 'group', 'aria-label': `${size(node.bytes)} by module` }, marks));
   }
 
-  // What goes into so many pixels at about 6.1 a letter.
-  function fit(name, bytes, room) {
-    const letters = Math.floor(room / 6.1);
-    const whole = `${name}  ${size(bytes)}`;
-    if (whole.length <= letters) return whole;
-    if (name.length <= letters) return name;
-    return letters > 4 ? `${name.slice(0, letters - 1)}…` : '';
+  // What of a name and its size goes into so many pixels.
+  function fit(name, bytes, room, font) {
+    const whole = `${name} · ${size(bytes)}`;
+    if (textWidth(whole, font) <= room) return whole;
+    if (textWidth(name, font) <= room) return name;
+    for (let letters = Math.min(name.length - 1, 40); letters > 2; letters -= 1) {
+      const cut = `${name.slice(0, letters)}…`;
+      if (textWidth(cut, font) <= room) return cut;
+    }
+    return '';
   }
 
   new ResizeObserver(draw).observe(box);
