@@ -174,6 +174,18 @@ impl Explanation {
         {
             figure(*bytes, || "leak".to_owned())?;
         }
+        for peak in [&self.run.peaks.warm, &self.run.peaks.cold] {
+            for bytes in [peak.live, peak.reserved, peak.process].into_iter().flatten() {
+                figure(bytes, || "run.peaks".to_owned())?;
+            }
+        }
+        for saving in &self.savings {
+            let changes = [saving.saved_live, saving.saved_reserved]
+                .map(|change| change.map(|change| Bytes(change.unsigned_abs())));
+            for bytes in [saving.live, saving.reserved].into_iter().chain(changes).flatten() {
+                figure(bytes, || "savings".to_owned())?;
+            }
+        }
         let gpu = &self.run.gpu;
         for bytes in [gpu.total_bytes, gpu.available_bytes] {
             figure(bytes, || "run.gpu".to_owned())?;
@@ -286,4 +298,89 @@ fn twice(part: String, category: Category) -> Unsound {
 
 fn wrong(part: String, what: String) -> Unsound {
     Unsound::Part { part, what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::{Line, sample};
+
+    type Breaks = fn(&mut Explanation);
+
+    /// What is broken, and where that is found.
+    const BROKEN: [(&str, Breaks); 20] = [
+        ("timeline.reserved", |it| _ = it.timeline.reserved.pop()),
+        ("timeline.kernel", |it| _ = it.timeline.kernel.pop()),
+        ("timeline.kernel[3]", |it| it.timeline.kernel[3] = u32::MAX),
+        ("timeline.categories[1].bytes", |it| {
+            _ = it.timeline.categories[1].bytes.pop()
+        }),
+        ("timeline.categories", |it| {
+            it.timeline.categories[1].bytes[7] += Bytes(1)
+        }),
+        ("timeline.categories[2]", |it| {
+            it.timeline.categories[2].category = Category::Parameter
+        }),
+        ("timeline.categories[0]", |it| {
+            it.timeline.categories[0].category = Category::Context
+        }),
+        ("timeline.live[5]", |it| it.timeline.live[5] = Bytes(u64::MAX)),
+        ("timeline.borders[1]", |it| {
+            it.timeline.borders[0].sample = it.timeline.borders[1].sample + 1
+        }),
+        ("timeline.borders[0]", |it| it.timeline.borders[0].sample = u32::MAX),
+        ("tensors[4].bytes", |it| it.tensors[4].bytes = Bytes(u64::MAX)),
+        ("tensors[4].born", |it| it.tensors[4].born = u32::MAX),
+        ("tensors[4].died", |it| it.tensors[4].died = Some(0)),
+        ("tensors[4].shares", |it| it.tensors[4].shares = Some(u32::MAX)),
+        ("peak.sample", |it| it.peak.sample = u32::MAX),
+        ("peak.live", |it| it.peak.live += Bytes(1)),
+        ("peak.tensors", |it| it.peak.tensors.push(u32::MAX)),
+        ("peak.categories", |it| it.peak.categories[0].bytes += Bytes(1)),
+        ("lines[0].came", |it| it.lines[0].came = vec![u32::MAX]),
+        ("lines[0]", |it| {
+            it.lines[0] = Line {
+                change: i64::MIN,
+                ..it.lines[0].clone()
+            }
+        }),
+    ];
+
+    #[test]
+    fn what_the_samples_say_holds_together() {
+        for explanation in [sample::resnet(3, 2), sample::hostile()] {
+            assert_eq!(explanation.check(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn each_thing_that_is_wrong_is_found_where_it_is() {
+        let sound = sample::resnet(3, 0);
+        for (expected, breaks) in BROKEN {
+            let mut broken = sound.clone();
+            breaks(&mut broken);
+            match broken.check() {
+                Err(Unsound::Part { part, .. }) => assert_eq!(part, expected),
+                other => panic!("{expected}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn another_version_is_not_looked_into() {
+        let other = Explanation {
+            version: EXPLANATION_VERSION + 1,
+            timeline: Timeline {
+                live: vec![Bytes(1)],
+                ..Timeline::default()
+            },
+            ..sample::resnet(1, 0)
+        };
+        assert_eq!(
+            other.check(),
+            Err(Unsound::Version {
+                found: EXPLANATION_VERSION + 1
+            })
+        );
+    }
 }

@@ -234,3 +234,61 @@ fn a_model_that_died_before_its_first_launch_has_a_page() {
     explanation.check().unwrap();
     assert!(html(&[Shown::new(&explanation)], Arrangement::Apart).contains("\"count\":0"));
 }
+
+/// All numbers in it.
+fn numbers<'a>(value: &'a mut Value, found: &mut Vec<&'a mut Value>) {
+    match value {
+        Value::Number(_) => found.push(value),
+        Value::Array(values) => values.iter_mut().for_each(|value| numbers(value, found)),
+        Value::Object(values) => values.values_mut().for_each(|value| numbers(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn whatever_number_a_file_has_is_refused_or_drawn() {
+    let sound = serde_json::to_value(sample::resnet(2, 0)).unwrap();
+    let odd = [
+        0,
+        1,
+        511,
+        (1 << 31) - 1,
+        u64::from(u32::MAX),
+        1 << 50,
+        1 << 53,
+        i64::MAX.cast_unsigned(),
+        u64::MAX,
+    ];
+    let (mut refused, mut drawn) = (0, 0);
+    // Numbers all over the file, more of them where there are fewer: columns are long, and all alike.
+    let mut random: u64 = 7;
+    let mut next = |below: usize| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    let parts: Vec<String> = sound.as_object().unwrap().keys().cloned().collect();
+    for _ in 0..160 {
+        let mut value = sound.clone();
+        let part = &parts[next(parts.len())];
+        let mut found = Vec::new();
+        numbers(&mut value[part.as_str()], &mut found);
+        if found.is_empty() {
+            continue;
+        }
+        let at = next(found.len());
+        *found[at] = odd[next(odd.len())].into();
+        let read: Result<Explanation, _> = serde_json::from_value(value);
+        let Some(explanation) = read.ok().filter(|explanation| explanation.check().is_ok()) else {
+            refused += 1;
+            continue;
+        };
+        let shown = [Shown::new(&explanation)];
+        assert!(!html(&shown, Arrangement::Apart).is_empty());
+        assert!(!crate::report::svg::svg(&shown).is_empty());
+        assert!(!crate::report::perfetto::trace(&shown, true).is_empty());
+        drawn += 1;
+    }
+    assert!(refused > 20 && drawn > 20, "{refused} refused, {drawn} drawn");
+}

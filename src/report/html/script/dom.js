@@ -78,7 +78,7 @@ function ink(name) {
 
 // A table whose columns can be sorted by. A column: label, value (to sort by), cell (to show), number, first (descending
 // first). Rows are drawn so many at a time.
-function sortable({ caption, columns, rows, sort = null, step = 100, onpoint = null, foot = null, filterBy = null }) {
+function sortable({ caption, columns, rows, sort = null, step = 100, onpoint = null, foot = null, filterBy = null, hint = 'module, shape, operation …' }) {
   const state = { column: sort ? sort[0] : -1, down: sort ? sort[1] : false, shown: step, text: '' };
   const head = el('tr');
   const body = el('tbody');
@@ -139,7 +139,7 @@ function sortable({ caption, columns, rows, sort = null, step = 100, onpoint = n
   const filter = filterBy
     ? el('label', { class: 'filter' }, el('span', {}, 'filter'), el('input', {
       type: 'search',
-      placeholder: 'module, shape, operation …',
+      placeholder: hint,
       'aria-label': `filter ${caption}`,
       oninput: (event) => {
         state.text = event.target.value.trim();

@@ -117,6 +117,7 @@ function layerChanges(before, after) {
     caption: 'layers that differ',
     rows,
     step: 12,
+    hint: 'layer1 …',
     filterBy: (row) => row.path,
     columns: [
       { label: 'layer', value: (row) => row.path, cell: (row) => [row.path, row.old ? null : el('span', { class: 'tag' }, 'new'), row.now ? null : el('span', { class: 'tag' }, 'gone')], class: 'path' },

@@ -11,6 +11,7 @@ function phasePanel(model) {
       caption: 'phases',
       rows,
       step: 60,
+      hint: 'step 1, backward …',
       filterBy: (row) => `${row.pass} ${where(row.step, row.of)}`,
       columns: [
         { label: 'pass', value: (row) => row.pass, cell: (row) => row.pass },
@@ -77,6 +78,7 @@ function linePanel(model) {
     caption: 'lines',
     rows,
     step: 40,
+    hint: 'file, function, step …',
     filterBy: (row) => `${row.source.file}:${row.source.line} ${row.source.function} ${where(row.step, PHASE.get(row.phase))}`,
     columns: [
       { label: 'line', value: (row) => `${row.source.file}:${String(row.source.line).padStart(7, '0')}`, cell: (row) => sourceOf(row.source) },

@@ -57,7 +57,13 @@ function timeline(model, { highest, onselect }) {
   const overview = el('canvas', { class: 'overview', 'aria-hidden': 'true' });
   const tip = el('div', { class: 'tip', hidden: true });
   const said = el('p', { class: 'range', role: 'status' });
-  const context = canvas.getContext('2d');
+  const front = canvas.getContext('2d');
+  // All that does not follow the pointer, drawn aside and kept.
+  const still = document.createElement('canvas');
+  const back = still.getContext('2d');
+  let fresh = false;
+  let scale = null;
+  let context = back;
   const small = overview.getContext('2d');
   let width = 0;
   let height = 0;
@@ -168,7 +174,7 @@ function timeline(model, { highest, onselect }) {
     const seen = line.spans.filter((span) => span.to > state.from && span.from < state.to).length;
     // More phases than can be told apart.
     const crowded = seen > w / 5;
-    if (crowded) label('zoom in to see phases', x + w / 2, STRIP + 2 + STRIP / 2, { align: 'center', color: ink('muted') });
+    if (crowded) label(`${plural(new Set(line.spans.map((span) => span.step)).size, 'step')}: zoom in to see phases`, x + w / 2, STRIP + 2 + STRIP / 2, { align: 'center', color: ink('muted') });
     line.spans.forEach((span, at) => {
       const { y, h } = plot();
       const [left, right] = bounds(span.from, span.to);
@@ -208,19 +214,19 @@ function timeline(model, { highest, onselect }) {
     }
   }
 
-  function draw() {
-    if (width === 0) return;
-    const ratio = canvas.width / width;
+  function drawStill(ratio) {
+    context = back;
+    still.width = canvas.width;
+    still.height = canvas.height;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
     const { x, y, w, h } = plot();
     strips();
     segments = pick(state.from, state.to, Math.max(1, Math.floor(w * ratio)));
     const narrow = segments.length && segments[0].pixel !== undefined;
     // Columns are told in device pixels where there is one a pixel.
     const drawn = narrow ? segments : pick(state.from, state.to, w);
-    const scale = narrow ? 1 / ratio : 1;
-    const scaled = drawn.map((segment) => ({ ...segment, x0: segment.x0 * scale, x1: segment.x1 * scale }));
+    const shrink = narrow ? 1 / ratio : 1;
+    const scaled = drawn.map((segment) => ({ ...segment, x0: segment.x0 * shrink, x1: segment.x1 * shrink }));
     segments = scaled;
     let top = highest();
     if (state.fit) {
@@ -229,6 +235,7 @@ function timeline(model, { highest, onselect }) {
     }
     top *= 1.06;
     const yOf = (bytes) => y + h - (bytes / top) * h;
+    scale = yOf;
     axes(top);
     context.save();
     context.beginPath();
@@ -275,6 +282,20 @@ function timeline(model, { highest, onselect }) {
       context.setLineDash([]);
       label(text + (limit.over ? ' · exceeded' : ''), x + 8, Math.max(at - 10, y + 8), { color, back: ink('paper') });
     }
+  }
+
+  function draw() {
+    if (width === 0) return;
+    const ratio = canvas.width / width;
+    if (!fresh) drawStill(ratio);
+    fresh = true;
+    context = front;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, canvas.width, canvas.height);
+    context.drawImage(still, 0, 0);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const { x, y, w, h } = plot();
+    const yOf = scale;
     // What is chosen and pointed at, and the peak.
     const cursor = (index, color, dash) => {
       const at = xOf(line.sampleAt(index) + 0.5);
@@ -350,8 +371,10 @@ function timeline(model, { highest, onselect }) {
     small.strokeRect(from + 1, 1, Math.max(to - from - 2, 2), tall - 2);
   }
 
+  // Only what follows the pointer, unless more has changed.
   let asked = false;
-  function redraw() {
+  function redraw(all = true) {
+    if (all) fresh = false;
     if (asked) return;
     asked = true;
     requestAnimationFrame(() => {
@@ -370,6 +393,7 @@ function timeline(model, { highest, onselect }) {
       each.height = Math.round(tall * ratio);
     }
     aside = null;
+    fresh = false;
     draw();
   }
 
@@ -465,7 +489,7 @@ function timeline(model, { highest, onselect }) {
     const segment = x >= LEFT && x <= width - RIGHT ? segmentAt(x) : null;
     state.hover = segment && !(state.drag && state.drag.moved) ? segment.at : null;
     showTip(x, y);
-    redraw();
+    redraw(false);
   });
   canvas.addEventListener('pointerup', (event) => {
     const { drag } = state;
@@ -483,7 +507,7 @@ function timeline(model, { highest, onselect }) {
   const leave = () => {
     state.hover = null;
     tip.hidden = true;
-    redraw();
+    redraw(false);
   };
   canvas.addEventListener('pointerleave', leave);
   canvas.addEventListener('pointercancel', () => {
@@ -596,6 +620,7 @@ function timeline(model, { highest, onselect }) {
     // In other colours: at once, for a printer does not wait.
     repaint() {
       aside = null;
+      fresh = false;
       draw();
     },
   };
