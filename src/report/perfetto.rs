@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::human::text::named;
 use super::palette::{self, STACK};
-use super::picture::{Shown, out_of_memory, place};
+use super::picture::{Shown, out_of_memory, place, spans};
 use crate::bytes::Bytes;
 use crate::explain::{Explanation, Tensor};
 
@@ -114,30 +114,18 @@ impl Writer<'_> {
 
     fn phases(&mut self) {
         let timeline = &self.explanation.timeline;
-        let borders = &timeline.borders;
-        let end = |at: usize| {
-            borders
-                .get(at + 1)
-                .map_or(timeline.live.len(), |next| next.sample as usize)
-        };
-        let mut first = 0;
-        for at in 0..borders.len() {
-            if borders.get(at + 1).is_some_and(|next| next.step == borders[at].step) {
-                continue;
-            }
+        let spans = spans(timeline);
+        for phases in spans.chunk_by(|one, next| one.step == next.step) {
             // The step goes first, so that its phases are within it.
-            if let Some(step) = borders[first].step {
-                let samples = [borders[first].sample as usize, end(at)];
-                self.slice(STEPS, &format!("step {step}"), samples, &json!({ "step": step }));
+            if let (Some(step), [first, ..], [.., last]) = (phases[0].step, phases, phases) {
+                let args = json!({ "step": step });
+                self.slice(STEPS, &format!("step {step}"), [first.from, last.to], &args);
             }
-            for inner in first..=at {
-                let border = borders[inner];
-                let samples = [border.sample as usize, end(inner)];
-                let most = timeline.live[samples[0].min(samples[1])..samples[1]].iter().max();
-                let args = json!({ "place": place(border.step, border.phase), "live_peak": most });
-                self.slice(STEPS, palette::phase(border.phase).label, samples, &args);
+            for span in phases {
+                let most = timeline.live[span.from..span.to].iter().max();
+                let args = json!({ "place": place(span.step, span.phase), "live_peak": most });
+                self.slice(STEPS, palette::phase(span.phase).label, [span.from, span.to], &args);
             }
-            first = at + 1;
         }
     }
 

@@ -3,9 +3,9 @@
 
 use serde::Serialize;
 
-use super::{Metric, words};
+use super::{Metric, Phase, words};
 use crate::bytes::Bytes;
-use crate::explain::Explanation;
+use crate::explain::{Explanation, Timeline};
 
 /// A limit, to be drawn as a line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -77,6 +77,31 @@ pub(super) fn thinned(explanation: &Explanation, most: usize) -> Vec<u32> {
     kept
 }
 
+/// A phase of a step, from its first sample to that of the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) step: Option<u32>,
+    pub(super) phase: Phase,
+}
+
+/// All phases, in order.
+pub(super) fn spans(timeline: &Timeline) -> Vec<Span> {
+    let borders = &timeline.borders;
+    let ends = borders.iter().skip(1).map(|next| next.sample as usize);
+    borders
+        .iter()
+        .zip(ends.chain([timeline.live.len()]))
+        .map(|(border, to)| Span {
+            from: border.sample as usize,
+            to,
+            step: border.step,
+            phase: border.phase,
+        })
+        .collect()
+}
+
 /// Where and how the memory ran out, as what follows "out of memory".
 pub(super) fn out_of_memory(explanation: &Explanation) -> Option<String> {
     let oom = explanation.run.oom.as_ref()?;
@@ -100,7 +125,7 @@ pub(super) fn out_of_memory(explanation: &Explanation) -> Option<String> {
 }
 
 /// A phase's place: `step 1 · forward`.
-pub(super) fn place(step: Option<u32>, phase: super::Phase) -> String {
+pub(super) fn place(step: Option<u32>, phase: Phase) -> String {
     let phase = super::palette::phase(phase).label;
     step.map_or_else(|| phase.to_owned(), |step| format!("step {step} · {phase}"))
 }

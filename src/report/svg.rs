@@ -8,7 +8,7 @@ use super::Metric;
 use super::html::escaped;
 use super::human::text::named;
 use super::palette::{self, STACK};
-use super::picture::{Limit, Shown, out_of_memory, place, reserved, thinned};
+use super::picture::{Limit, Shown, out_of_memory, place, reserved, spans, thinned};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Explanation};
 
@@ -201,34 +201,29 @@ impl<'a> Drawing<'a> {
     }
 
     fn strips(&mut self) {
-        let borders = &self.explanation.timeline.borders;
-        let samples = self.explanation.timeline.live.len() as u64;
-        let mut from = 0;
-        for (at, border) in borders.iter().enumerate() {
-            let next = borders.get(at + 1);
-            let end = next.map_or(samples, |next| u64::from(next.sample));
-            let swatch = palette::phase(border.phase);
-            let (left, right) = (self.x(u64::from(border.sample)), self.x(end));
+        let spans = spans(&self.explanation.timeline);
+        for span in &spans {
+            let swatch = palette::phase(span.phase);
+            let (left, right) = (self.x(span.from as u64), self.x(span.to as u64));
             self.band(left, right, TOP - STRIP - 20, swatch.color, 34, swatch.label);
-            if right > left {
-                let _ = writeln!(
-                    self.text,
-                    "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\" opacity=\".1\"/>",
-                    px(left),
-                    px(TOP),
-                    px(right - left),
-                    px(HEIGHT - TOP - BOTTOM),
-                    swatch.color
-                );
-            }
-            if next.is_none_or(|next| next.step != border.step) {
-                let label = border
-                    .step
-                    .map_or_else(|| "before".to_owned(), |step| format!("step {step}"));
-                let left = self.x(u64::from(borders[from].sample));
-                self.band(left, right, TOP - 2 * STRIP - 20, "#8a92a0", 28, &label);
-                from = at + 1;
-            }
+            let _ = writeln!(
+                self.text,
+                "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\" opacity=\".1\"/>",
+                px(left),
+                px(TOP),
+                px(right - left),
+                px(HEIGHT - TOP - BOTTOM),
+                swatch.color
+            );
+        }
+        for phases in spans.chunk_by(|one, next| one.step == next.step) {
+            let [first, ..] = phases else { continue };
+            let end = phases[phases.len() - 1].to;
+            let label = first
+                .step
+                .map_or_else(|| "before".to_owned(), |step| format!("step {step}"));
+            let (left, right) = (self.x(first.from as u64), self.x(end as u64));
+            self.band(left, right, TOP - 2 * STRIP - 20, "#8a92a0", 28, &label);
         }
     }
 
