@@ -15,6 +15,7 @@ mod list;
 mod measure;
 mod options;
 mod pipeline;
+mod report;
 mod savings;
 mod schema;
 mod source;
@@ -70,6 +71,7 @@ enum Command {
     Measure(measure::Measure),
     Check(check::Check),
     Explain(Box<explain::Explain>),
+    Report(report::Report),
     Archive(archive::Archive),
     Doctor(doctor::Doctor),
     Gpus(gpus::Gpus),
@@ -147,6 +149,7 @@ pub fn main() -> ExitCode {
         Command::Measure(measure) => measure.run(loudness),
         Command::Check(check) => check.run(loudness),
         Command::Explain(explain) => explain.run(loudness),
+        Command::Report(report) => report.run(loudness),
         Command::Archive(archive) => archive.run(loudness),
         Command::Doctor(doctor) => doctor.run(loudness),
         Command::Gpus(gpus) => gpus.run(),

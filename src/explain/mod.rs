@@ -2,10 +2,13 @@
 
 mod calls;
 mod categories;
+mod check;
 mod layers;
 mod lines;
 mod memory;
 mod phases;
+#[cfg(test)]
+pub(crate) mod sample;
 mod savings;
 mod trace;
 mod types;
@@ -13,6 +16,7 @@ mod types;
 use std::collections::HashMap;
 use std::path::Path;
 
+pub use check::{MOST_BYTES, Unsound};
 pub use types::*;
 
 use self::calls::Calls;

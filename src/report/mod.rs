@@ -3,11 +3,23 @@
 #[cfg(unix)]
 pub mod explain;
 mod growth;
+#[cfg(unix)]
+pub mod html;
 pub mod human;
+#[cfg(unix)]
+pub(crate) mod palette;
+#[cfg(unix)]
+pub mod perfetto;
+#[cfg(unix)]
+mod picture;
 #[cfg(test)]
 pub(crate) mod sample;
+#[cfg(unix)]
+pub mod svg;
 mod types;
 pub(crate) mod words;
 
 pub use growth::Growing;
+#[cfg(unix)]
+pub use picture::{Limit, Shown};
 pub use types::*;

@@ -1,0 +1,702 @@
+//! An explanation made by hand, for tests: a ResNet-18 in training, played with an allocator of a few lines.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::report::{Metric, Oom, Pass, Peak, Phase, Tool};
+
+const ROW: u64 = 512;
+const PAGE: u64 = 64 << 20;
+
+/// A training run of so many steps, with so many small launches added to each phase.
+pub(crate) fn resnet(steps: u32, idle_launches: u32) -> Explanation {
+    Play::new(32).all(steps, idle_launches)
+}
+
+/// The same with another batch.
+pub(crate) fn resnet_of(batch: u64, steps: u32) -> Explanation {
+    Play::new(batch).all(steps, 2)
+}
+
+/// 100,000 samples and 20,000 tensors.
+pub(crate) fn large() -> Explanation {
+    let mut explanation = resnet(110, 55);
+    let count = |explanation: &Explanation| (explanation.timeline.live.len(), explanation.tensors.len());
+    let (samples, tensors) = count(&explanation);
+    assert!(samples >= 100_000 && tensors >= 20_000, "{:?}", count(&explanation));
+    explanation.run.model = "resnet18-long".to_owned();
+    explanation
+}
+
+/// Names that try to get out of wherever they are put.
+pub(crate) const HOSTILE: &str = "</script><img src=x onerror=alert(1)>\u{202e}\u{1b}[2J\u{0}&\"'<!--]]>\u{2028}";
+
+/// An explanation in which everything that can be a text is [`HOSTILE`], and that died for lack of memory.
+pub(crate) fn hostile() -> Explanation {
+    let mut it = resnet(2, 0);
+    let evil = || HOSTILE.to_owned();
+    it.tool.version = evil();
+    it.commit = Some(evil());
+    it.partial = Some(evil());
+    it.run.model = evil();
+    it.run.package = evil();
+    it.run.burn = evil();
+    it.run.gpu.name = evil();
+    it.run.inputs = BTreeMap::from([(evil(), 1)]);
+    it.run.assumptions = vec![evil()];
+    it.assumptions = vec![evil()];
+    it.run.oom = Some(Oom {
+        pass: Pass::Warm,
+        step: Some(1),
+        phase: Some(Phase::Forward),
+        kernel: Some(evil()),
+        requested: Some(Bytes(1 << 30)),
+        function: None,
+        reserved: Bytes(1 << 30),
+        available: Bytes(1 << 20),
+    });
+    let source = || Source {
+        file: evil(),
+        line: 1,
+        function: evil(),
+    };
+    for layer in &mut it.layers {
+        layer.path = format!("{HOSTILE}.{HOSTILE}");
+        layer.kind = evil();
+        layer.dtype = evil();
+        layer.source = Some(source());
+    }
+    for tensor in &mut it.tensors {
+        tensor.module = Some(evil());
+        tensor.operation = evil();
+        tensor.dtype = evil();
+        tensor.source = Some(source());
+    }
+    for kernel in &mut it.timeline.kernels {
+        *kernel = evil();
+    }
+    it.peak.kernel = Some(evil());
+    for line in &mut it.lines {
+        line.source = source();
+    }
+    for saving in &mut it.savings {
+        saving.code = evil();
+        saving.change = evil();
+        saving.cost = evil();
+        saving.note = Some(evil());
+    }
+    it
+}
+
+/// A convolution with what belongs to it.
+struct Conv {
+    path: String,
+    from: u64,
+    to: u64,
+    kernel: u64,
+    /// Height and width of its output.
+    size: u64,
+}
+
+struct Play {
+    batch: u64,
+    explanation: Explanation,
+    held: BTreeMap<Category, u64>,
+    reserved: u64,
+    step: Option<u32>,
+    phase: Phase,
+    parameters: Vec<(u32, String)>,
+    moments: BTreeMap<String, Vec<u32>>,
+    kept: Vec<u32>,
+    phase_peak: u64,
+}
+
+use crate::bytes::Bytes;
+
+impl Play {
+    fn new(batch: u64) -> Self {
+        let run = crate::report::sample::run("resnet18", "l4");
+        let explanation = Explanation {
+            version: EXPLANATION_VERSION,
+            tool: Tool {
+                name: "cargo-vram".to_owned(),
+                version: "0.1.0".to_owned(),
+                fingerprint: "0123456789abcdef".to_owned(),
+            },
+            commit: Some("0f1e2d3c4b5a".to_owned()),
+            run,
+            partial: None,
+            activations: Activations::Own,
+            totals: Totals {
+                batch_size: Some(batch),
+                parameters: 0,
+                learnable: 0,
+                not_learnable: 0,
+                parameter_bytes: Bytes(0),
+                feature_bytes: Bytes(0),
+                input_bytes: Bytes(0),
+                forward_backward_bytes: Bytes(0),
+                total_bytes: Bytes(0),
+            },
+            layers: Vec::new(),
+            peak: Moment {
+                sample: 0,
+                step: None,
+                phase: Phase::Context,
+                kernel: None,
+                live: Bytes(0),
+                reserved: Bytes(0),
+                process: Bytes(0),
+                categories: Vec::new(),
+                tensors: Vec::new(),
+            },
+            phases: Vec::new(),
+            tensors: Vec::new(),
+            timeline: Timeline::default(),
+            lines: Vec::new(),
+            leak: None,
+            savings: Vec::new(),
+            assumptions: vec!["modules of operations without parameters are inferred from their neighbours".to_owned()],
+        };
+        Self {
+            batch,
+            explanation,
+            held: BTreeMap::new(),
+            reserved: 0,
+            step: None,
+            phase: Phase::Model,
+            parameters: Vec::new(),
+            moments: BTreeMap::new(),
+            kept: Vec::new(),
+            phase_peak: 0,
+        }
+    }
+
+    fn live(&self) -> u64 {
+        self.held.values().sum()
+    }
+
+    fn look(&mut self, kernel: u32) {
+        let live = self.live();
+        self.reserved = self.reserved.max(live.div_ceil(PAGE) * PAGE);
+        self.phase_peak = self.phase_peak.max(live);
+        let timeline = &mut self.explanation.timeline;
+        timeline.live.push(Bytes(live));
+        timeline.reserved.push(Bytes(self.reserved));
+        timeline.kernel.push(kernel);
+        for series in &mut timeline.categories {
+            series
+                .bytes
+                .push(Bytes(self.held.get(&series.category).copied().unwrap_or(0)));
+        }
+    }
+
+    /// A launch that holds a workspace meanwhile.
+    fn launch(&mut self, kernel: &str, workspace: u64) {
+        let kernels = &mut self.explanation.timeline.kernels;
+        let at = kernels.iter().position(|known| known == kernel).unwrap_or_else(|| {
+            kernels.push(kernel.to_owned());
+            kernels.len() - 1
+        });
+        *self.held.entry(Category::Workspace).or_default() += workspace;
+        self.look(at as u32);
+        self.look(at as u32);
+        *self.held.entry(Category::Workspace).or_default() -= workspace;
+    }
+
+    fn begin(&mut self, step: Option<u32>, phase: Phase) {
+        (self.step, self.phase, self.phase_peak) = (step, phase, self.live());
+        self.explanation.timeline.borders.push(Border {
+            sample: self.explanation.timeline.live.len() as u32,
+            step,
+            phase,
+        });
+    }
+
+    fn end(&mut self) {
+        let before = self.explanation.phases.last();
+        let (live, reserved) = (self.live() as i64, self.reserved as i64);
+        let row = PhaseRow {
+            pass: Pass::Traced,
+            step: self.step,
+            phase: self.phase,
+            live_end: Some(Bytes(live as u64)),
+            live_peak: Some(Bytes(self.phase_peak)),
+            live_change: Some(live - before.and_then(|row| row.live_end).map_or(0, |end| end.0 as i64)),
+            reserved_end: Bytes(reserved as u64),
+            reserved_peak: Bytes(reserved as u64),
+            reserved_change: reserved - before.map_or(0, |row| row.reserved_end.0 as i64),
+            failed: false,
+        };
+        self.explanation.phases.push(row);
+    }
+
+    fn make(&mut self, shape: &[u64], category: Category, module: Option<&str>, operation: &str) -> u32 {
+        let logical = shape.iter().product::<u64>() * 4;
+        let bytes = logical.div_ceil(ROW) * ROW;
+        *self.held.entry(category).or_default() += logical;
+        *self.held.entry(Category::Alignment).or_default() += bytes - logical;
+        let tensors = &mut self.explanation.tensors;
+        tensors.push(Tensor {
+            id: tensors.len() as u64 * 3 + 7,
+            shape: shape.to_vec(),
+            dtype: "f32".to_owned(),
+            bytes: Bytes(bytes),
+            logical: Bytes(logical),
+            category,
+            module: module.map(str::to_owned),
+            inferred: operation == "relu" || operation == "add",
+            operation: operation.to_owned(),
+            source: module.map(source),
+            step: self.step,
+            phase: self.phase,
+            born: self.explanation.timeline.live.len() as u32,
+            died: None,
+            shares: None,
+        });
+        tensors.len() as u32 - 1
+    }
+
+    fn free(&mut self, tensor: u32) {
+        let sample = self.explanation.timeline.live.len() as u32;
+        let tensor = &mut self.explanation.tensors[tensor as usize];
+        assert_eq!(tensor.died, None);
+        tensor.died = Some(sample);
+        *self.held.entry(tensor.category).or_default() -= tensor.logical.0;
+        *self.held.entry(Category::Alignment).or_default() -= tensor.bytes.0 - tensor.logical.0;
+    }
+
+    fn parameter(&mut self, path: &str, shape: &[u64], category: Category) {
+        let tensor = self.make(shape, category, Some(path), "init");
+        let logical = self.explanation.tensors[tensor as usize].logical;
+        let totals = &mut self.explanation.totals;
+        totals.parameters += logical.0 / 4;
+        totals.parameter_bytes += logical;
+        if category == Category::Parameter {
+            totals.learnable += logical.0 / 4;
+            self.parameters.push((tensor, path.to_owned()));
+        } else {
+            totals.not_learnable += logical.0 / 4;
+        }
+        self.launch("normal_f32", 0);
+    }
+
+    fn model(&mut self, convs: &[Conv]) {
+        for conv in convs {
+            let shape = [conv.to, conv.from, conv.kernel, conv.kernel];
+            self.parameter(&conv.path, &shape, Category::Parameter);
+            let norm = conv.path.replace("conv", "bn");
+            for _ in 0..2 {
+                self.parameter(&norm, &[conv.to], Category::Parameter);
+                self.parameter(&norm, &[conv.to], Category::Buffer);
+            }
+        }
+        self.parameter("fc", &[1000, 512], Category::Parameter);
+        self.parameter("fc", &[1000], Category::Parameter);
+    }
+
+    fn layer(&mut self, path: &str, kind: &str, output: &[u64], parameters: (u64, u64), activation: bool) {
+        let bytes = Bytes(output.iter().product::<u64>() * 4);
+        self.explanation.totals.feature_bytes += bytes;
+        self.explanation.layers.push(Layer {
+            path: path.to_owned(),
+            inferred: parameters.0 == 0,
+            kind: kind.to_owned(),
+            activation,
+            output: output.to_vec(),
+            dtype: "f32".to_owned(),
+            parameters: parameters.0,
+            learnable: parameters.1,
+            parameter_bytes: Bytes(parameters.0 * 4),
+            feature_bytes: bytes,
+            shares_memory: kind == "flatten",
+            source: Some(source(path)),
+        });
+    }
+
+    fn forward(&mut self, convs: &[Conv], input: u32) -> Vec<(u32, String)> {
+        let first = self.step == Some(0);
+        let batch = self.batch;
+        if first {
+            let shape = self.explanation.tensors[input as usize].shape.clone();
+            self.layer("input", "input", &shape, (0, 0), false);
+            self.explanation.totals.input_bytes = Bytes(shape.iter().product::<u64>() * 4);
+        }
+        let mut saved = Vec::new();
+        for conv in convs {
+            let shape = [batch, conv.to, conv.size, conv.size];
+            let norm = conv.path.replace("conv", "bn");
+            let workspace = batch * conv.size * conv.size * conv.from * 4;
+            let out = self.make(&shape, Category::Activation, Some(&conv.path), "conv2d");
+            self.launch(
+                &format!("matmul_gemm_multi_row_f32<{}x{},{}>", conv.from, conv.to, conv.kernel),
+                workspace.min(256 << 20),
+            );
+            saved.push((out, conv.path.clone()));
+            let out = self.make(&shape, Category::Activation, Some(&norm), "batch_norm");
+            self.launch("fuse_elemwise_mul_add_f32", 0);
+            saved.push((out, norm.clone()));
+            let relu = conv
+                .path
+                .rsplit_once('.')
+                .map_or("relu".to_owned(), |(block, _)| format!("{block}.relu"));
+            let out = self.make(&shape, Category::Activation, Some(&relu), "relu");
+            self.launch("fuse_elemwise_relu_f32", 0);
+            saved.push((out, relu.clone()));
+            if first {
+                let count = conv.to * conv.from * conv.kernel * conv.kernel;
+                self.layer(&conv.path, "Conv2d", &shape, (count, count), false);
+                self.layer(&norm, "BatchNorm", &shape, (conv.to * 4, conv.to * 2), false);
+                self.layer(&relu, "Relu", &shape, (0, 0), true);
+            }
+        }
+        let out = self.make(&[batch, 1000], Category::Activation, Some("fc"), "linear");
+        self.launch("matmul_simple_f32", 1 << 20);
+        saved.push((out, "fc".to_owned()));
+        let out = self.make(&[1], Category::Activation, None, "cross_entropy");
+        self.launch("reduce_mean_f32", 0);
+        if first {
+            self.layer("flatten", "flatten", &[batch, 512], (0, 0), false);
+            self.layer("fc", "Linear", &[batch, 1000], (513_000, 513_000), false);
+        }
+        saved.push((out, "loss".to_owned()));
+        saved
+    }
+
+    fn backward(&mut self, saved: Vec<(u32, String)>) -> Vec<u32> {
+        let mut grad: Option<u32> = None;
+        let mut gradients = Vec::new();
+        for (tensor, path) in saved.into_iter().rev() {
+            let shape = self.explanation.tensors[tensor as usize].shape.clone();
+            let operation = self.explanation.tensors[tensor as usize].operation.clone();
+            let next = self.make(
+                &shape,
+                Category::ActivationGradient,
+                Some(&path),
+                &format!("{operation}_backward"),
+            );
+            let bytes = self.explanation.tensors[tensor as usize].bytes.0;
+            self.launch(
+                &format!("{operation}_backward_f32"),
+                if operation == "conv2d" { bytes / 2 } else { 0 },
+            );
+            let own: Vec<_> = self
+                .parameters
+                .iter()
+                .filter(|(_, own)| *own == path)
+                .cloned()
+                .collect();
+            if operation != "relu" {
+                for (parameter, path) in own {
+                    let shape = self.explanation.tensors[parameter as usize].shape.clone();
+                    gradients.push(self.make(&shape, Category::Gradient, Some(&path), "weight_grad"));
+                    self.launch("conv2d_weight_backward_f32", bytes / 4);
+                }
+            }
+            if let Some(grad) = grad.replace(next) {
+                self.free(grad);
+            }
+            self.free(tensor);
+        }
+        if let Some(grad) = grad {
+            self.free(grad);
+        }
+        gradients
+    }
+
+    fn optimizer(&mut self, gradients: Vec<u32>) {
+        for gradient in gradients {
+            let Tensor { shape, module, .. } = self.explanation.tensors[gradient as usize].clone();
+            let path = module.unwrap();
+            if self.step == Some(0) {
+                let states = [(); 2].map(|()| self.make(&shape, Category::OptimizerState, Some(&path), "adam"));
+                self.moments
+                    .insert(format!("{path}{shape:?}{gradient}"), states.to_vec());
+            }
+            let logical = shape.iter().product::<u64>() * 4;
+            self.launch("fuse_elemwise_adam_f32", logical);
+            self.free(gradient);
+        }
+    }
+
+    fn all(mut self, steps: u32, idle_launches: u32) -> Explanation {
+        self.explanation.timeline.categories = crate::report::palette::STACK
+            .into_iter()
+            .filter(|category| *category != Category::Unattributed)
+            .map(|category| Series {
+                category,
+                bytes: Vec::new(),
+            })
+            .collect();
+        let convs = convs();
+        self.begin(None, Phase::Model);
+        self.model(&convs);
+        self.end();
+        for step in 0..steps {
+            self.begin(Some(step), Phase::Batch);
+            let input = self.make(&[self.batch, 3, 224, 224], Category::Input, None, "from_data");
+            self.launch("copy_f32", 0);
+            self.end();
+            self.begin(Some(step), Phase::Forward);
+            let saved = self.forward(&convs, input);
+            for _ in 0..idle_launches {
+                self.launch("fuse_elemwise_f32", 4096);
+            }
+            self.end();
+            self.begin(Some(step), Phase::Backward);
+            let gradients = self.backward(saved);
+            for at in 0..idle_launches * 2 {
+                self.launch("reduce_sum_f32", u64::from(at % 5) << 16);
+            }
+            self.end();
+            self.begin(Some(step), Phase::Optimizer);
+            self.optimizer(gradients);
+            for _ in 0..idle_launches {
+                self.launch("fuse_elemwise_f32", 8192);
+            }
+            self.free(input);
+            // A history that somebody keeps: a leak.
+            let kept = self.make(&[64, 1024], Category::Activation, Some("history"), "clone");
+            self.launch("copy_f32", 0);
+            self.kept.push(kept);
+            self.end();
+        }
+        self.finish(steps)
+    }
+
+    fn finish(mut self, steps: u32) -> Explanation {
+        let it = &mut self.explanation;
+        let totals = &mut it.totals;
+        totals.forward_backward_bytes = Bytes((totals.feature_bytes.0 - totals.input_bytes.0) * 2);
+        totals.total_bytes = totals.feature_bytes + totals.parameter_bytes;
+        let sample = (0..it.timeline.live.len())
+            .rev()
+            .max_by_key(|at| it.timeline.live[*at])
+            .unwrap();
+        let (live, reserved) = (it.timeline.live[sample], it.timeline.reserved[sample]);
+        let border = it
+            .timeline
+            .borders
+            .iter()
+            .rfind(|border| border.sample as usize <= sample)
+            .unwrap();
+        let (context, modules) = (Bytes(312 << 20), Bytes(32 << 20));
+        let mut categories: Vec<_> = crate::report::palette::STACK
+            .into_iter()
+            .map(|category| CategoryBytes {
+                category,
+                bytes: it
+                    .timeline
+                    .categories
+                    .iter()
+                    .find(|series| series.category == category)
+                    .map_or(Bytes(0), |series| series.bytes[sample]),
+            })
+            .chain(
+                [
+                    (Category::Fragmentation, reserved - live),
+                    (Category::Context, context),
+                    (Category::Modules, modules),
+                ]
+                .map(|(category, bytes)| CategoryBytes { category, bytes }),
+            )
+            .collect();
+        categories.sort_by_key(|each| each.category);
+        let at = sample as u32;
+        let there = |tensor: &Tensor| tensor.born <= at && tensor.died.is_none_or(|died| at < died);
+        let mut tensors: Vec<u32> = (0..it.tensors.len() as u32)
+            .filter(|tensor| there(&it.tensors[*tensor as usize]))
+            .collect();
+        tensors.sort_by_key(|tensor| std::cmp::Reverse(it.tensors[*tensor as usize].bytes));
+        it.peak = Moment {
+            sample: at,
+            step: border.step,
+            phase: border.phase,
+            kernel: Some(it.timeline.kernels[it.timeline.kernel[sample] as usize].clone()),
+            live,
+            reserved,
+            process: reserved + context + modules,
+            categories,
+            tensors,
+        };
+        let peak = |more: u64| Peak {
+            live: Some(live),
+            reserved: Some(Bytes(reserved.0 + more)),
+            process: Some(Bytes(reserved.0 + more) + context + modules),
+        };
+        it.run.peaks.warm = peak(0);
+        it.run.peaks.cold = peak(640 << 20);
+        it.run.inputs = BTreeMap::from([("batch_size".to_owned(), self.batch), ("image".to_owned(), 224)]);
+        it.run.task = Some(crate::protocol::Task::Train);
+        it.run.gpu.name = "NVIDIA L4".to_owned();
+        it.run.assumptions = vec![
+            "32 MiB for loaded kernels".to_owned(),
+            "autotune's choices: 41 assumed".to_owned(),
+        ];
+        let ends: Vec<_> = it
+            .phases
+            .iter()
+            .filter(|row| row.phase == Phase::Optimizer)
+            .filter_map(|row| row.live_end)
+            .collect();
+        it.leak = (steps > 2).then(|| Leak {
+            steps: ends,
+            per_step: Bytes(64 * 1024 * 4),
+            tensors: self.kept.clone(),
+        });
+        it.savings = savings(live, reserved);
+        it.lines = it
+            .phases
+            .iter()
+            .enumerate()
+            .map(|(at, row)| Line {
+                source: source(&format!("line{at}.x")),
+                step: row.step,
+                phase: row.phase,
+                live: row.live_end.unwrap(),
+                change: row.live_change.unwrap(),
+                came: vec![at as u32],
+                went: vec![],
+            })
+            .take(24)
+            .collect();
+        let cold: Vec<_> = it
+            .phases
+            .iter()
+            .map(|row| PhaseRow {
+                pass: Pass::Cold,
+                live_end: None,
+                live_peak: None,
+                live_change: None,
+                reserved_peak: row.reserved_peak + Bytes(640 << 20),
+                reserved_end: row.reserved_end + Bytes(640 << 20),
+                ..row.clone()
+            })
+            .collect();
+        it.phases.splice(0..0, cold);
+        self.explanation
+    }
+}
+
+fn savings(live: Bytes, reserved: Bytes) -> Vec<Saving> {
+    let saving = |code: &str, change: &str, part: u64, cost: &str, certainty| Saving {
+        code: code.to_owned(),
+        change: change.to_owned(),
+        live: Some(Bytes(live.0 - live.0 / part)),
+        reserved: (certainty == Certainty::Run).then_some(Bytes(reserved.0 - reserved.0 / part)),
+        saved_live: Some((live.0 / part) as i64),
+        saved_reserved: (certainty == Certainty::Run).then_some((reserved.0 / part) as i64),
+        cost: cost.to_owned(),
+        certainty,
+        note: None,
+    };
+    vec![
+        saving(
+            "smaller-batch",
+            "batch_size 16 instead of 32",
+            2,
+            "twice the steps",
+            Certainty::Run,
+        ),
+        saving(
+            "drop-earlier",
+            "drop `images` before backward",
+            40,
+            "none",
+            Certainty::Timeline,
+        ),
+        Saving {
+            note: Some("the model could not be run so: batch_size is fixed".to_owned()),
+            live: None,
+            saved_live: None,
+            ..saving("checkpoint", "gradient checkpointing", 3, "time", Certainty::Unknown)
+        },
+    ]
+}
+
+fn source(path: &str) -> Source {
+    let line = path
+        .bytes()
+        .fold(17, |sum: u32, byte| (sum * 31 + u32::from(byte)) % 240);
+    Source {
+        file: "src/resnet.rs".to_owned(),
+        line: line + 1,
+        function: "resnet::ResNet<B>::forward".to_owned(),
+    }
+}
+
+fn convs() -> Vec<Conv> {
+    let conv = |path: &str, from, to, kernel, size| Conv {
+        path: path.to_owned(),
+        from,
+        to,
+        kernel,
+        size,
+    };
+    let mut all = vec![conv("conv1", 3, 64, 7, 112)];
+    let mut from = 64;
+    for (stage, (to, size)) in [(64, 56), (128, 28), (256, 14), (512, 7)].into_iter().enumerate() {
+        for block in 0..2 {
+            let path = format!("layer{}.{block}", stage + 1);
+            all.push(conv(&format!("{path}.conv1"), from, to, 3, size));
+            all.push(conv(&format!("{path}.conv2"), to, to, 3, size));
+            if from != to {
+                all.push(conv(&format!("{path}.downsample.conv"), from, to, 1, size));
+            }
+            from = to;
+        }
+    }
+    all
+}
+
+/// A limit that holds and one that does not.
+pub(crate) fn limits(explanation: &Explanation) -> Vec<crate::report::Limit> {
+    let limit = |metric, bytes| crate::report::Limit {
+        label: "budgets.yaml:4".to_owned(),
+        metric,
+        bytes: Bytes(bytes),
+    };
+    vec![
+        limit(Metric::Live, explanation.peak.live.0 * 9 / 10),
+        limit(Metric::Reserved, explanation.peak.reserved.0 * 11 / 10),
+    ]
+}
+
+/// Writes the explanations that the browser is shown, as `tests/browser/run` asks for.
+#[test]
+#[ignore = "writes files, for tests/browser/run"]
+fn write_samples() {
+    let folder = std::path::PathBuf::from(std::env::var_os("VRAM_SAMPLES").unwrap());
+    let write = |name: &str, explanation: &Explanation| {
+        explanation.check().unwrap();
+        std::fs::write(folder.join(name), serde_json::to_string(explanation).unwrap()).unwrap();
+    };
+    write("resnet18.json", &resnet(3, 4));
+    write("before.json", &resnet(3, 4));
+    write("after.json", &resnet_of(16, 3));
+    write("large.json", &large());
+    write("hostile.json", &hostile());
+    let mut died = resnet(2, 0);
+    died.partial = Some("the model ran out of memory in step 1".to_owned());
+    died.run.model = "resnet18-died".to_owned();
+    died.run.oom = hostile().run.oom.map(|oom| Oom {
+        kernel: Some("matmul_f32".to_owned()),
+        ..oom
+    });
+    write("died.json", &died);
+    let mut empty = resnet(1, 0);
+    empty.timeline = Timeline::default();
+    empty.tensors.clear();
+    empty.layers.clear();
+    empty.phases.clear();
+    empty.lines.clear();
+    empty.peak = Moment {
+        sample: 0,
+        live: Bytes(0),
+        categories: Vec::new(),
+        tensors: Vec::new(),
+        ..empty.peak
+    };
+    empty.partial = Some("the model panicked before its first tensor".to_owned());
+    write("empty.json", &empty);
+}

@@ -1,0 +1,313 @@
+//! What a page is told of an explanation: its texts made harmless, its long columns packed.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::pack::{Packed, ascending, changes};
+use crate::explain::{Category, Explanation, Source};
+use crate::report::human::text::{clean, named};
+use crate::report::palette::{self, Swatch};
+use crate::report::picture::{Shown, out_of_memory, thinned};
+
+/// Samples of which a page has all; of more it has the least and the most of each group.
+pub(super) const MOST_SAMPLES: usize = 150_000;
+/// Tensors that a page has; beyond, the smallest are left out, those of the peak apart.
+pub(super) const MOST_TENSORS: usize = 40_000;
+/// Rows that a table has.
+const MOST_ROWS: usize = 5_000;
+/// How much of a text is shown.
+const MOST_TEXT: usize = 2_000;
+
+/// All that a page shows.
+pub(super) fn page(shown: &[Shown<'_>], compare: bool) -> Value {
+    let swatch = |swatch: Swatch| {
+        json!({
+            "key": swatch.key,
+            "label": swatch.label,
+            "color": swatch.color,
+            "meaning": swatch.meaning,
+        })
+    };
+    let categories = palette::STACK.into_iter().chain(palette::ABOVE);
+    json!({
+        "compare": compare,
+        "categories": categories.map(|each| swatch(palette::category(each))).collect::<Vec<_>>(),
+        "stack": palette::STACK.len(),
+        "phases": palette::PHASES.map(|each| swatch(palette::phase(each))),
+        "models": shown.iter().map(model).collect::<Vec<_>>(),
+    })
+}
+
+fn model(shown: &Shown<'_>) -> Value {
+    let Explanation {
+        tool,
+        commit,
+        run,
+        partial,
+        activations,
+        totals,
+        layers,
+        peak,
+        phases,
+        lines,
+        leak,
+        savings,
+        assumptions,
+        ..
+    } = shown.explanation;
+    let mut left_out = Vec::new();
+    let tensors = kept_tensors(shown.explanation, &mut left_out);
+    let index = |tensor: &u32| tensors.new.get(tensor).copied();
+    let indices = |all: &[u32]| all.iter().filter_map(index).collect::<Vec<_>>();
+    let mut row_limit = |what: &str, count: usize| {
+        if count > MOST_ROWS {
+            left_out.push(format!("{} of {count} {what}", count - MOST_ROWS));
+        }
+        MOST_ROWS
+    };
+    let layers = &layers[..layers.len().min(row_limit("layers", layers.len()))];
+    let phases = &phases[..phases.len().min(row_limit("phases", phases.len()))];
+    let lines = &lines[..lines.len().min(row_limit("lines", lines.len()))];
+    let mut model = json!({
+        "name": shown.name,
+        "limits": shown.limits,
+        "tool": tool,
+        "commit": commit,
+        "run": {
+            "model": run.model,
+            "package": run.package,
+            "budget": run.budget,
+            "mode": run.mode,
+            "task": run.task,
+            "burn": run.burn,
+            "inputs": run.inputs.iter().map(|(name, value)| (name, value.to_string())).collect::<Vec<_>>(),
+            "gpu": run.gpu,
+            "peaks": run.peaks,
+            "autotune": run.autotune,
+            "assumptions": run.assumptions,
+            "error": run.error,
+            "uuid": run.measurement.as_ref().map(|measurement| &measurement.uuid),
+        },
+        "oom": out_of_memory(shown.explanation),
+        "partial": partial,
+        "activations": activations,
+        "totals": totals,
+        "layers": layers,
+        "phases": phases,
+        "savings": savings,
+        "assumptions": assumptions,
+        "peak": {
+            "sample": peak.sample,
+            "step": peak.step,
+            "phase": peak.phase,
+            "kernel": peak.kernel,
+            "live": peak.live,
+            "reserved": peak.reserved,
+            "process": peak.process,
+            "categories": peak.categories,
+            "tensors": indices(&peak.tensors),
+        },
+        "lines": lines.iter().map(|line| json!({
+            "source": line.source,
+            "step": line.step,
+            "phase": line.phase,
+            "live": line.live,
+            "change": line.change,
+            "came": indices(&line.came),
+            "went": indices(&line.went),
+        })).collect::<Vec<_>>(),
+        "leak": leak.as_ref().map(|leak| json!({
+            "steps": leak.steps,
+            "per_step": leak.per_step,
+            "tensors": indices(&leak.tensors),
+        })),
+    });
+    harmless(&mut model);
+    // Packed: made of texts that are harmless already.
+    model["tensors"] = tensors.pack(shown.explanation);
+    model["timeline"] = timeline(shown.explanation, &mut left_out);
+    model["left_out"] = json!(left_out);
+    model
+}
+
+/// Makes every text in it harmless, and no longer than people read.
+fn harmless(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = short(text),
+        Value::Array(values) => values.iter_mut().for_each(harmless),
+        Value::Object(values) => values.values_mut().for_each(harmless),
+        _ => {}
+    }
+}
+
+fn short(text: &str) -> String {
+    let mut cut: String = text.chars().take(MOST_TEXT).collect();
+    if cut.len() < text.len() {
+        cut.push('…');
+    }
+    clean(&cut)
+}
+
+fn timeline(explanation: &Explanation, left_out: &mut Vec<String>) -> Value {
+    let timeline = &explanation.timeline;
+    let count = timeline.live.len();
+    let kept = thinned(explanation, MOST_SAMPLES);
+    let thin = kept.len() < count;
+    if thin {
+        left_out.push(format!(
+            "{} of {count} moments: of each group of neighbours those with the least and the most live are here, and the \
+             peaks exactly",
+            count - kept.len()
+        ));
+    }
+    let series: Vec<_> = palette::STACK
+        .into_iter()
+        .map(|category| {
+            let column = timeline.categories.iter().find(|series| series.category == category);
+            column.map_or_else(String::new, |column| {
+                changes(kept.iter().map(|sample| column.bytes[*sample as usize].0))
+            })
+        })
+        .collect();
+    let at = |sample: &u32| *sample as usize;
+    json!({
+        "samples": count,
+        "count": kept.len(),
+        "kept": thin.then(|| ascending(&kept)),
+        "series": series,
+        "reserved": changes(kept.iter().map(|sample| timeline.reserved[at(sample)].0)),
+        "kernel": changes(kept.iter().map(|sample| u64::from(timeline.kernel[at(sample)]))),
+        "kernels": timeline.kernels.iter().map(|kernel| named(kernel)).collect::<Vec<_>>(),
+        "borders": timeline.borders.iter().map(|border| json!([
+            border.sample,
+            border.step,
+            palette::PHASES.iter().position(|phase| *phase == border.phase),
+        ])).collect::<Vec<_>>(),
+    })
+}
+
+/// The tensors that a page has.
+struct Kept {
+    /// Those, in their order.
+    old: Vec<u32>,
+    /// Where they are then.
+    new: HashMap<u32, u32>,
+}
+
+fn kept_tensors(explanation: &Explanation, left_out: &mut Vec<String>) -> Kept {
+    let all = &explanation.tensors;
+    let mut old: Vec<u32> = (0..all.len() as u32).collect();
+    if all.len() > MOST_TENSORS {
+        let mut wanted = vec![false; all.len()];
+        for tensor in &explanation.peak.tensors {
+            wanted[*tensor as usize] = true;
+        }
+        let key = |tensor: &u32| (wanted[*tensor as usize], all[*tensor as usize].bytes);
+        old.sort_by_key(|tensor| std::cmp::Reverse(key(tensor)));
+        let rest = old.split_off(MOST_TENSORS);
+        let largest = rest
+            .iter()
+            .map(|tensor| all[*tensor as usize].bytes)
+            .max()
+            .unwrap_or_default();
+        left_out.push(format!(
+            "{} of {} tensors, none of them there at the peak or larger than {largest}",
+            rest.len(),
+            all.len()
+        ));
+        old.sort_unstable();
+    }
+    let new = old.iter().enumerate().map(|(new, old)| (*old, new as u32)).collect();
+    Kept { old, new }
+}
+
+impl Kept {
+    fn pack(&self, explanation: &Explanation) -> Value {
+        let mut packed = Packed::default();
+        let (mut texts, mut shapes, mut sources) = (Table::default(), Table::default(), Table::default());
+        let (mut id, mut born) = (0, 0);
+        for old in &self.old {
+            let tensor = &explanation.tensors[*old as usize];
+            packed.step(id & ((1 << 50) - 1), tensor.id & ((1 << 50) - 1));
+            packed.number(shapes.index(&shape(&tensor.shape)));
+            packed.number(texts.index(&named(&tensor.dtype)));
+            packed.number(tensor.bytes.0);
+            packed.step(tensor.bytes.0, tensor.logical.0);
+            packed.number(order(tensor.category));
+            packed.number(
+                tensor
+                    .module
+                    .as_ref()
+                    .map_or(0, |module| texts.index(&named(module)) + 1),
+            );
+            packed.number(u64::from(tensor.inferred));
+            packed.number(texts.index(&named(&tensor.operation)));
+            packed.number(
+                tensor
+                    .source
+                    .as_ref()
+                    .map_or(0, |source| sources.index(&place(source)) + 1),
+            );
+            packed.number(tensor.step.map_or(0, |step| u64::from(step) + 1));
+            packed.number(
+                palette::PHASES
+                    .iter()
+                    .take_while(|phase| **phase != tensor.phase)
+                    .count() as u64,
+            );
+            packed.step(born, u64::from(tensor.born));
+            packed.number(tensor.died.map_or(0, |died| u64::from(died - tensor.born) + 1));
+            let shares = tensor.shares.and_then(|shares| self.new.get(&shares));
+            packed.number(shares.map_or(0, |shares| u64::from(*shares) + 1));
+            (id, born) = (tensor.id, u64::from(tensor.born));
+        }
+        json!({
+            "count": self.old.len(),
+            "packed": packed.base64(),
+            "texts": texts.entries,
+            "shapes": shapes.entries,
+            "sources": sources.entries,
+        })
+    }
+}
+
+fn order(category: Category) -> u64 {
+    palette::STACK
+        .into_iter()
+        .chain(palette::ABOVE)
+        .take_while(|each| *each != category)
+        .count() as u64
+}
+
+fn shape(shape: &[u64]) -> String {
+    let sizes: Vec<_> = shape.iter().take(16).map(ToString::to_string).collect();
+    let more = if shape.len() > sizes.len() { " × …" } else { "" };
+    if sizes.is_empty() {
+        return "scalar".to_owned();
+    }
+    sizes.join(" × ") + more
+}
+
+fn place(source: &Source) -> String {
+    format!("{}:{}\n{}", named(&source.file), source.line, named(&source.function))
+}
+
+/// Texts, each once.
+#[derive(Default)]
+struct Table {
+    entries: Vec<String>,
+    known: HashMap<String, u64>,
+}
+
+impl Table {
+    fn index(&mut self, text: &str) -> u64 {
+        if let Some(index) = self.known.get(text) {
+            return *index;
+        }
+        let index = self.entries.len() as u64;
+        self.entries.push(text.to_owned());
+        self.known.insert(text.to_owned(), index);
+        index
+    }
+}

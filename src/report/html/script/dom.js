@@ -1,0 +1,165 @@
+// Elements, figures and tables. Text only ever goes in as text.
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else if (name === 'style') for (const [property, set] of Object.entries(value)) element.style.setProperty(property, set);
+    else element.setAttribute(name, value === true ? '' : String(value));
+  }
+  // As text unless it is an element already.
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+const put = (element, ...children) => {
+  element.replaceChildren();
+  return fill(element, {}, children);
+};
+const el = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
+const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+const UNITS = [[2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']];
+
+// At most two decimals: `512 B`, `16 MiB`, `5.88 GiB`.
+function size(bytes) {
+  const magnitude = Math.abs(bytes);
+  const sign = bytes < 0 ? '−' : '';
+  const unit = UNITS.find(([least]) => magnitude >= least);
+  if (!unit) return `${sign}${magnitude} B`;
+  const text = (Math.round((magnitude * 100) / unit[0]) / 100).toFixed(2);
+  return `${sign}${text.endsWith('.00') ? text.slice(0, -3) : text} ${unit[1]}`;
+}
+
+const count = (number) => number.toLocaleString('en-US');
+const exact = (bytes) => `${count(bytes).replace('-', '−')} B`;
+const change = (bytes) => (bytes > 0 ? `+${size(bytes)}` : size(bytes));
+function percent(part, whole) {
+  if (part === 0) return '0 %';
+  if (!(whole > 0)) return '–';
+  const hundredths = (part * 100) / whole;
+  return hundredths < 0.05 ? '<0.1 %' : `${hundredths.toFixed(hundredths < 9.95 ? 1 : 0)} %`;
+}
+// How wide a text is, in a font of the page.
+const measure = document.createElement('canvas').getContext('2d');
+function textWidth(text, font) {
+  measure.font = `${font} system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif`;
+  return measure.measureText(text).width;
+}
+
+const plural = (number, what) => `${count(number)} ${what}${number === 1 ? '' : 's'}`;
+
+// A size, and to the byte for whoever points at it.
+const amount = (bytes, show = size) =>
+  bytes === null || bytes === undefined ? el('span', { class: 'none' }, '–') : el('span', { title: exact(bytes) }, show(bytes));
+
+const dot = (swatch) => el('span', { class: 'dot', style: { background: swatch.color }, 'aria-hidden': 'true' });
+const named = (swatch) => el('span', { class: 'named', title: swatch.meaning }, dot(swatch), swatch.label);
+const where = (step, phase) => (step === null || step === undefined ? phase.label : `step ${step} · ${phase.label}`);
+
+function sourceOf(source) {
+  if (!source) return el('span', { class: 'none' }, '–');
+  const [place, name] = typeof source === 'string' ? source.split('\n') : [`${source.file}:${source.line}`, source.function];
+  return el('code', { title: name }, place);
+}
+
+function section(title, note, ...children) {
+  return el('section', { class: 'card' }, el('header', {}, el('h2', {}, title), note ? el('p', { class: 'note' }, note) : null), children);
+}
+
+// A colour of the style sheet as a canvas takes it.
+const probe = el('span', { class: 'probe', 'aria-hidden': 'true' });
+function ink(name) {
+  probe.style.color = `var(--${name})`;
+  return getComputedStyle(probe).color;
+}
+
+// A table whose columns can be sorted by. A column: label, value (to sort by), cell (to show), number, first (descending
+// first). Rows are drawn so many at a time.
+function sortable({ caption, columns, rows, sort = null, step = 100, onpoint = null, foot = null, filterBy = null, hint = 'module, shape, operation …' }) {
+  const state = { column: sort ? sort[0] : -1, down: sort ? sort[1] : false, shown: step, text: '' };
+  const head = el('tr');
+  const body = el('tbody');
+  const footer = el('tfoot');
+  const more = el('button', { type: 'button', class: 'more' });
+  const found = el('span', { class: 'found', role: 'status' });
+  const root = el('div', { class: 'tablebox' });
+  let all = rows;
+  const buttons = columns.map((shown, at) => {
+    const button = el('button', { type: 'button', title: shown.title }, shown.label, el('span', { class: 'arrow', 'aria-hidden': 'true' }));
+    button.addEventListener('click', () => {
+      if (state.column === at) state.down = !state.down;
+      else Object.assign(state, { column: at, down: Boolean(shown.number) });
+      state.shown = step;
+      draw();
+    });
+    head.append(el('th', { scope: 'col', class: shown.number ? 'number' : null }, button));
+    return button;
+  });
+  function draw() {
+    const wanted = state.text.toLowerCase();
+    const kept = wanted ? all.filter((row) => filterBy(row).toLowerCase().includes(wanted)) : all.slice();
+    if (state.column >= 0) {
+      const { value } = columns[state.column];
+      const direction = state.down ? -1 : 1;
+      const compare = (a, b) => (typeof a === 'string' && typeof b === 'string' ? a.localeCompare(b, 'en', { numeric: true }) : a - b);
+      kept.sort((a, b) => {
+        const [left, right] = [value(a), value(b)];
+        // What is not known goes last, either way.
+        if (left === null || right === null) return (left === null) - (right === null);
+        return direction * compare(left, right);
+      });
+    }
+    buttons.forEach((button, at) => {
+      const order = at === state.column ? (state.down ? 'descending' : 'ascending') : 'none';
+      button.parentElement.setAttribute('aria-sort', order);
+    });
+    body.replaceChildren(
+      ...kept.slice(0, state.shown).map((row) => {
+        const line = el('tr', {}, columns.map((shown) => el('td', { class: [shown.number && 'number', shown.class].filter(Boolean).join(' ') || null }, shown.cell(row))));
+        if (onpoint) {
+          line.addEventListener('pointerenter', () => onpoint(row));
+          line.addEventListener('pointerleave', () => onpoint(null));
+        }
+        return line;
+      }),
+    );
+    if (foot) footer.replaceChildren(el('tr', {}, foot(kept)));
+    const rest = kept.length - state.shown;
+    more.hidden = rest <= 0;
+    more.textContent = `show ${count(Math.min(rest, step * 5))} more of ${count(kept.length)}`;
+    found.textContent = wanted ? `${count(kept.length)} of ${count(all.length)}` : '';
+  }
+  more.addEventListener('click', () => {
+    state.shown += step * 5;
+    draw();
+  });
+  const filter = filterBy
+    ? el('label', { class: 'filter' }, el('span', {}, 'filter'), el('input', {
+      type: 'search',
+      placeholder: hint,
+      'aria-label': `filter ${caption}`,
+      oninput: (event) => {
+        state.text = event.target.value.trim();
+        state.shown = step;
+        draw();
+      },
+    }), found)
+    : null;
+  root.append(
+    ...[filter].filter(Boolean),
+    el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption }, el('table', {}, el('caption', {}, caption), el('thead', {}, head), body, footer)),
+    more,
+  );
+  draw();
+  return {
+    root,
+    show(next) {
+      all = next;
+      state.shown = step;
+      draw();
+    },
+  };
+}

@@ -1,0 +1,200 @@
+// The page: a headline for each model, its panels, several models to choose from or side by side.
+
+const models = page.models.map(unpack);
+const host = document.getElementById('page');
+const views = [];
+
+function tile(label, meaning, bytes, cold) {
+  return el('div', { class: 'tile' }, el('dt', { title: meaning }, label),
+    el('dd', {}, bytes === null ? '–' : [el('b', {}, size(bytes)), el('span', { class: 'exact' }, exact(bytes))],
+      cold === null || cold === undefined ? null : el('span', { class: 'muted', title: `cold pass: ${exact(cold)}` }, `first launch: ${size(cold)}`)));
+}
+
+function cardBar(model) {
+  const { gpu, peaks } = model.run;
+  const process = Math.max(model.peak.process, peaks.warm.process ?? 0);
+  const parts = model.peak.categories.filter(({ bytes }) => bytes > 0);
+  const order = page.categories.map((category) => category.key);
+  parts.sort((a, b) => order.indexOf(a.category) - order.indexOf(b.category));
+  const total = Math.max(gpu.total_bytes, process, 1);
+  const free = total - parts.reduce((sum, { bytes }) => sum + bytes, 0);
+  const text = `${size(process)} of ${size(gpu.total_bytes)} on the card, ${percent(process, gpu.total_bytes)}`;
+  return el('div', { class: 'cardbar' },
+    el('div', { class: 'bar slim', role: 'img', 'aria-label': text }, parts.map(({ category, bytes }) => el('span', { class: category === 'fragmentation' ? 'hatched' : null, title: `${CATEGORY.get(category).label}: ${size(bytes)}`, style: { 'flex-grow': String(bytes / total), background: category === 'fragmentation' ? '' : CATEGORY.get(category).color } })), el('span', { class: 'free', title: `free: ${size(Math.max(free, 0))}`, style: { 'flex-grow': String(Math.max(free, 0) / total) } })),
+    el('p', { class: 'note' }, text));
+}
+
+function headline(model) {
+  const { run, peak } = model;
+  const { warm, cold } = run.peaks;
+  const measured = run.mode === 'measure';
+  const badge = (text, kind, title) => el('span', { class: `badge ${kind ?? ''}`, title }, text);
+  const judged = limitLines(model);
+  return el('header', { class: 'headline' },
+    model.name ? el('p', { class: 'eyebrow' }, model.name) : null,
+    el('h1', {}, run.budget ?? run.model, el('span', { class: 'on' }, ` on ${run.gpu.name}`)),
+    el('p', { class: 'badges' },
+      badge(measured ? 'measured' : 'estimated', measured ? 'good' : 'accent', measured ? 'on a real GPU' : 'the real training step, on a virtual GPU'),
+      run.task ? badge({ train: 'training', infer: 'inference' }[run.task] ?? run.task) : null,
+      run.inputs.map(([name, value]) => badge(`${name} = ${value}`)),
+      badge(`Burn ${run.burn}`), badge(run.package, null, 'package')),
+    model.oom ? el('p', { class: 'alert bad', role: 'alert' }, el('b', {}, 'Out of memory'), ` ${model.oom}`) : null,
+    model.partial ? el('p', { class: 'alert', role: 'alert' }, el('b', {}, 'This is not the whole run. '), model.partial) : null,
+    run.error ? el('p', { class: 'alert bad', role: 'alert' }, el('b', {}, `${run.error.code}. `), run.error.message, run.error.help ? el('span', { class: 'muted' }, ` ${run.error.help}`) : null) : null,
+    el('dl', { class: 'tiles' },
+      tile('live', 'bytes handed out by Burn’s allocator, at the peak', peak.live, cold.live !== peak.live ? cold.live : null),
+      tile('reserved', 'bytes held from the driver: this decides whether a card runs out', warm.reserved ?? peak.reserved, cold.reserved),
+      tile('process', measured ? 'what the card has charged to the process' : 'reserved, context and loaded kernels', warm.process ?? peak.process, cold.process),
+      el('div', { class: 'tile' }, el('dt', {}, 'the peak is in'), el('dd', {}, el('b', { class: 'words' }, where(peak.step, PHASE.get(peak.phase))), el('span', { class: 'muted kernel', title: peak.kernel }, peak.kernel ?? ''))),
+      judged.map((limit) => el('div', { class: `tile ${limit.over ? 'over' : 'within'}` }, el('dt', {}, `${limit.metric} limit`), el('dd', {}, el('b', {}, size(limit.bytes)), el('span', { class: 'muted' }, `${limit.over ? 'exceeded' : 'kept'} · ${limit.label}`))))),
+    cardBar(model));
+}
+
+function view(model, highest) {
+  let moment = null;
+  const chart = timeline(model, { highest, onselect: (index) => later(index) });
+  let waiting = null;
+  // Held arrow keys move the line at once, and the tables where they come to rest.
+  const later = (index) => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => moment.show(index), 30);
+  };
+  moment = momentPanel(model, { chart: () => chart });
+  const root = el('article', { class: 'model' }, headline(model),
+    section('Memory over time', 'From launch to launch: one sample before and one after each kernel. Where a pixel has several, the one with the most live is drawn.', chart.root),
+    moment.root, leakPanel(model), savingPanel(model), layerPanel(model), phasePanel(model), linePanel(model), restPanel(model));
+  moment.show(chart.peak);
+  chart.choose(chart.peak);
+  return { root, chart };
+}
+
+function comparison(before, after) {
+  const rows = [];
+  const row = (label, a, b, swatch = null, sum = false) => rows.push({ label, a: a ?? null, b: b ?? null, swatch, sum });
+  row('live', before.peak.live, after.peak.live, null, true);
+  row('reserved', before.run.peaks.warm.reserved ?? before.peak.reserved, after.run.peaks.warm.reserved ?? after.peak.reserved, null, true);
+  row('reserved, first launch', before.run.peaks.cold.reserved, after.run.peaks.cold.reserved);
+  row('process', before.run.peaks.warm.process ?? before.peak.process, after.run.peaks.warm.process ?? after.peak.process, null, true);
+  const at = (model, key) => model.peak.categories.find(({ category }) => category === key)?.bytes ?? 0;
+  for (const category of page.categories) {
+    const [a, b] = [at(before, category.key), at(after, category.key)];
+    if (a > 0 || b > 0) row(category.label, a, b, category);
+  }
+  const most = Math.max(...rows.map(({ a, b }) => Math.max(a ?? 0, b ?? 0)), 1);
+  const paired = (bytes, kind) => el('i', { class: kind, style: { width: `${((bytes ?? 0) / most) * 100}%` } });
+  const line = ({ label, a, b, swatch, sum }) => el('tr', { class: sum ? 'sum' : null },
+    el('th', { scope: 'row' }, swatch ? named(swatch) : label),
+    el('td', { class: 'number' }, amount(a)), el('td', { class: 'number' }, amount(b)),
+    el('td', { class: 'number' }, a === null || b === null ? amount(null) : signed(b - a)),
+    el('td', { class: 'number' }, a ? `${b > a ? '+' : b < a ? '−' : ''}${percent(Math.abs(b - a), a)}` : '–'),
+    el('td', { class: 'pair', 'aria-hidden': 'true' }, paired(a, 'before'), paired(b, 'after')));
+  return section('Before and after', `${before.name ?? before.run.model} → ${after.name ?? after.run.model}: peaks, and what is held at each one’s peak. The charts below have the same height for the same bytes.`,
+    el('div', { class: 'scroll' }, el('table', { class: 'compare' }, el('caption', {}, 'before and after'),
+      el('thead', {}, el('tr', {}, ['', 'before', 'after', 'change', '', ''].map((text, column) => el('th', { scope: 'col', class: column && column < 5 ? 'number' : null }, text)))),
+      el('tbody', {}, rows.map(line)))),
+    layerChanges(before, after));
+}
+
+function layerChanges(before, after) {
+  const key = (model) => {
+    const seen = new Map();
+    return new Map(model.layers.map((layer) => {
+      const times = (seen.get(layer.path) ?? 0) + 1;
+      seen.set(layer.path, times);
+      return [times > 1 ? `${layer.path} (${times})` : layer.path, layer];
+    }));
+  };
+  const [a, b] = [key(before), key(after)];
+  const rows = [...new Set([...a.keys(), ...b.keys()])].map((path) => {
+    const [old, now] = [a.get(path), b.get(path)];
+    const features = (now?.feature_bytes ?? 0) - (old?.feature_bytes ?? 0);
+    const parameters = (now?.parameter_bytes ?? 0) - (old?.parameter_bytes ?? 0);
+    return { path, old, now, features, parameters, all: features + parameters };
+  }).filter(({ old, now, all }) => all !== 0 || !old || !now);
+  if (rows.length === 0) return el('p', { class: 'note' }, 'The layers are the same.');
+  const shape = (layer) => (layer ? layer.output.join(' × ') : '–');
+  return el('details', {}, el('summary', {}, `${plural(rows.length, 'layer')} ${rows.length === 1 ? 'differs' : 'differ'}`), sortable({
+    caption: 'layers that differ',
+    rows,
+    step: 12,
+    hint: 'layer1 …',
+    filterBy: (row) => row.path,
+    columns: [
+      { label: 'layer', value: (row) => row.path, cell: (row) => [row.path, row.old ? null : el('span', { class: 'tag' }, 'new'), row.now ? null : el('span', { class: 'tag' }, 'gone')], class: 'path' },
+      { label: 'output before', value: (row) => shape(row.old), cell: (row) => shape(row.old), class: 'shape' },
+      { label: 'output after', value: (row) => shape(row.now), cell: (row) => shape(row.now), class: 'shape' },
+      { label: 'feature map', number: true, value: (row) => row.features, cell: (row) => signed(row.features) },
+      { label: 'parameters', number: true, value: (row) => row.parameters, cell: (row) => signed(row.parameters) },
+    ],
+  }).root);
+}
+
+function theme() {
+  const root = document.documentElement;
+  const dark = () => (root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches);
+  const button = el('button', { type: 'button', class: 'theme' });
+  const show = () => {
+    button.textContent = dark() ? '☀ light' : '☾ dark';
+    button.setAttribute('aria-label', `show the page ${dark() ? 'light' : 'dark'}`);
+    for (const { chart } of views) chart.repaint();
+  };
+  button.addEventListener('click', () => {
+    root.dataset.theme = dark() ? 'light' : 'dark';
+    show();
+  });
+  for (const query of ['(prefers-color-scheme: dark)', 'print']) matchMedia(query).addEventListener('change', show);
+  show();
+  return button;
+}
+
+function start() {
+  document.body.append(probe);
+  const bar = el('div', { class: 'top' }, el('span', { class: 'brand' }, el('i'), 'cargo-vram'), el('span', { class: 'spacer' }));
+  host.append(bar);
+  const open = (model, highest) => {
+    const opened = view(model, highest);
+    views.push(opened);
+    return opened;
+  };
+  if (page.compare && models.length === 2) {
+    const highest = Math.max(...models.map(highestOf));
+    host.append(comparison(models[0], models[1]));
+    host.append(el('div', { class: 'sides' }, models.map((model) => open(model, () => highest).root)));
+  } else if (models.length > 0) {
+    const panels = models.map((model, at) => el('div', { role: models.length > 1 ? 'tabpanel' : null, id: `model-${at}`, hidden: at > 0, 'aria-labelledby': models.length > 1 ? `tab-${at}` : null }));
+    const opened = [];
+    const choose = (wanted) => {
+      panels.forEach((panel, at) => {
+        panel.hidden = at !== wanted;
+      });
+      tabs.forEach((tab, at) => {
+        tab.setAttribute('aria-selected', String(at === wanted));
+        tab.tabIndex = at === wanted ? 0 : -1;
+      });
+      if (opened[wanted]) return;
+      opened[wanted] = true;
+      const highest = highestOf(models[wanted]);
+      panels[wanted].append(open(models[wanted], () => highest).root);
+    };
+    const tabs = models.length < 2 ? [] : models.map((model, at) => el('button', {
+      type: 'button',
+      role: 'tab',
+      id: `tab-${at}`,
+      'aria-controls': `model-${at}`,
+      onclick: () => choose(at),
+      onkeydown: (event) => {
+        const next = { ArrowLeft: at - 1, ArrowRight: at + 1 }[event.key];
+        if (next === undefined || !tabs[next]) return;
+        choose(next);
+        tabs[next].focus();
+      },
+    }, model.run.budget ?? model.run.model, el('span', { class: 'muted' }, ` ${model.name ?? model.run.gpu.id} · ${size(model.peak.live)}`)));
+    if (tabs.length) host.append(el('div', { class: 'tabs', role: 'tablist', 'aria-label': 'models' }, tabs));
+    host.append(...panels);
+    choose(0);
+  } else host.append(el('p', {}, 'There is no model in this report.'));
+  bar.append(theme());
+  document.documentElement.dataset.ready = 'yes';
+}
+
+start();

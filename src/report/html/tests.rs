@@ -1,0 +1,294 @@
+use serde_json::Value;
+
+use super::*;
+use crate::explain::{Explanation, sample};
+use crate::report::palette::STACK;
+
+/// Reads what `pack.rs` wrote, as `script/data.js` does.
+struct Reader {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Reader {
+    fn new(base64: &str) -> Self {
+        let digit = |c: char| match c {
+            'A'..='Z' => c as u32 - 'A' as u32,
+            'a'..='z' => c as u32 - 'a' as u32 + 26,
+            '0'..='9' => c as u32 - '0' as u32 + 52,
+            '+' => 62,
+            _ => 63,
+        };
+        let digits: Vec<u32> = base64.trim_end_matches('=').chars().map(digit).collect();
+        let bytes = digits
+            .chunks(4)
+            .flat_map(|chunk| {
+                let bits = chunk
+                    .iter()
+                    .enumerate()
+                    .fold(0, |bits, (at, digit)| bits | digit << (18 - 6 * at));
+                [bits >> 16, bits >> 8, bits]
+                    .into_iter()
+                    .map(|byte| byte as u8)
+                    .take(chunk.len() - 1)
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        Self { bytes, at: 0 }
+    }
+
+    fn number(&mut self) -> u64 {
+        let mut value = 0;
+        for shift in (0..).step_by(7) {
+            let byte = self.bytes[self.at];
+            self.at += 1;
+            value |= u64::from(byte & 127) << shift;
+            if byte < 128 {
+                break;
+            }
+        }
+        value
+    }
+
+    fn signed(&mut self) -> i64 {
+        let value = self.number();
+        let half = (value / 2).cast_signed();
+        if value % 2 == 1 { -half } else { half }
+    }
+}
+
+fn column(base64: &Value, count: usize) -> Vec<i64> {
+    let mut reader = Reader::new(base64.as_str().unwrap());
+    let (mut column, mut value) = (Vec::new(), 0);
+    while reader.at < reader.bytes.len() {
+        let same = reader.number() as usize;
+        column.extend(std::iter::repeat_n(value, same));
+        value += reader.signed();
+        column.push(value);
+    }
+    column.resize(count, value);
+    column
+}
+
+fn live(timeline: &Value) -> Vec<i64> {
+    let count = timeline["count"].as_u64().unwrap() as usize;
+    let series: Vec<_> = timeline["series"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|series| column(series, count))
+        .collect();
+    assert_eq!(series.len(), STACK.len());
+    (0..count)
+        .map(|at| series.iter().map(|series| series[at]).sum())
+        .collect()
+}
+
+fn bytes(column: &[crate::bytes::Bytes]) -> Vec<i64> {
+    column.iter().map(|bytes| bytes.0.cast_signed()).collect()
+}
+
+#[test]
+fn what_is_stacked_is_live_at_every_sample() {
+    let explanation = sample::resnet(3, 4);
+    let page = data::page(&[Shown::new(&explanation)], false);
+    let timeline = &page["models"][0]["timeline"];
+    assert_eq!(live(timeline), bytes(&explanation.timeline.live));
+    assert_eq!(
+        column(&timeline["reserved"], explanation.timeline.live.len()),
+        bytes(&explanation.timeline.reserved)
+    );
+    assert!(timeline["kept"].is_null());
+}
+
+#[test]
+fn a_run_too_long_for_a_page_keeps_its_peaks_and_says_so() {
+    let mut explanation = sample::resnet(3, 4);
+    let samples = explanation.timeline.live.len();
+    // The same over and over, up to what is too much.
+    let times = data::MOST_SAMPLES / samples + 2;
+    let timeline = &mut explanation.timeline;
+    timeline.live = timeline.live.repeat(times);
+    timeline.reserved = timeline.reserved.repeat(times);
+    timeline.kernel = timeline.kernel.repeat(times);
+    for series in &mut timeline.categories {
+        series.bytes = series.bytes.repeat(times);
+    }
+    explanation.check().unwrap();
+    let page = data::page(&[Shown::new(&explanation)], false);
+    let model = &page["models"][0];
+    let count = model["timeline"]["count"].as_u64().unwrap() as usize;
+    assert!(count <= data::MOST_SAMPLES + 100);
+    let mut kept = Reader::new(model["timeline"]["kept"].as_str().unwrap());
+    let mut at = 0;
+    let kept: Vec<i64> = (0..count)
+        .map(|_| {
+            at += kept.signed();
+            at
+        })
+        .collect();
+    let live = live(&model["timeline"]);
+    for (sample, live) in kept.iter().zip(&live) {
+        assert_eq!(explanation.timeline.live[*sample as usize].0.cast_signed(), *live);
+    }
+    let peak = kept.binary_search(&i64::from(explanation.peak.sample)).unwrap();
+    assert_eq!(live[peak], explanation.peak.live.0.cast_signed());
+    assert!(model["left_out"][0].as_str().unwrap().contains("moments"));
+}
+
+#[test]
+fn the_smallest_tensors_are_left_out_where_there_are_too_many_and_counted() {
+    let mut explanation = sample::resnet(2, 0);
+    let tensor = crate::explain::Tensor {
+        bytes: crate::bytes::Bytes(512),
+        ..explanation.tensors[0].clone()
+    };
+    let before = explanation.tensors.len();
+    explanation
+        .tensors
+        .extend(std::iter::repeat_n(tensor, data::MOST_TENSORS));
+    explanation.tensors.rotate_left(before);
+    // They are all behind the new ones now.
+    for index in &mut explanation.peak.tensors {
+        *index += data::MOST_TENSORS as u32;
+    }
+    explanation.leak = None;
+    explanation.lines.clear();
+    explanation.check().unwrap();
+    let page = data::page(&[Shown::new(&explanation)], false);
+    let model = &page["models"][0];
+    assert_eq!(model["tensors"]["count"], data::MOST_TENSORS);
+    assert_eq!(
+        model["peak"]["tensors"].as_array().unwrap().len(),
+        explanation.peak.tensors.len()
+    );
+    let said = model["left_out"][0].as_str().unwrap();
+    assert!(
+        said.starts_with(&format!("{before} of ")) && said.contains("larger than 512 B"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_hundred_thousand_samples_stay_below_five_megabytes() {
+    let explanation = sample::large();
+    explanation.check().unwrap();
+    let page = html(&[Shown::new(&explanation)], Arrangement::Apart);
+    assert!(page.len() < 5_000_000, "{}", page.len());
+}
+
+#[test]
+fn no_name_gets_out_of_the_page() {
+    let hostile = sample::hostile();
+    let limits = [crate::report::Limit {
+        label: sample::HOSTILE.to_owned(),
+        metric: crate::report::Metric::Live,
+        bytes: crate::bytes::Bytes(1),
+    }];
+    let shown = Shown {
+        name: Some(sample::HOSTILE),
+        explanation: &hostile,
+        limits: &limits,
+    };
+    let page = html(&[shown, shown], Arrangement::Compared);
+    assert_eq!(page.matches("</script>").count(), 2, "its own two");
+    assert!(!page.contains("<img"));
+    assert!(
+        !page
+            .chars()
+            .any(|c| (c.is_control() && c != '\n') || matches!(c, '\u{202e}' | '\u{2028}'))
+    );
+    // In JSON, a control character would be escaped; there is none either.
+    assert!(!page.contains("\\u0000") && !page.contains("\\u001b"));
+}
+
+#[test]
+fn the_page_allows_nothing_from_outside_and_names_nothing_there() {
+    let explanation = sample::resnet(2, 0);
+    let page = html(&[Shown::new(&explanation)], Arrangement::Apart);
+    let policy = "default-src 'none'; script-src 'sha256-";
+    assert!(page.contains(policy));
+    assert!(!page.contains("unsafe"));
+    let addresses: Vec<_> = page
+        .match_indices("http")
+        .map(|(at, _)| &page[at..(at + 40).min(page.len())])
+        .collect();
+    // The name of a format, and the name of the policy.
+    assert!(
+        addresses
+            .iter()
+            .all(|address| address.starts_with("http://www.w3.org/2000/svg") || address.starts_with("http-equiv")),
+        "{addresses:?}"
+    );
+    assert!(!page.contains("innerHTML") && !page.contains("eval("));
+}
+
+#[test]
+fn a_model_that_died_before_its_first_launch_has_a_page() {
+    let mut explanation: Explanation = sample::resnet(1, 0);
+    explanation.timeline = crate::explain::Timeline::default();
+    explanation.tensors.clear();
+    explanation.lines.clear();
+    explanation.peak.sample = 0;
+    explanation.peak.tensors.clear();
+    explanation.check().unwrap();
+    assert!(html(&[Shown::new(&explanation)], Arrangement::Apart).contains("\"count\":0"));
+}
+
+/// All numbers in it.
+fn numbers<'a>(value: &'a mut Value, found: &mut Vec<&'a mut Value>) {
+    match value {
+        Value::Number(_) => found.push(value),
+        Value::Array(values) => values.iter_mut().for_each(|value| numbers(value, found)),
+        Value::Object(values) => values.values_mut().for_each(|value| numbers(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn whatever_number_a_file_has_is_refused_or_drawn() {
+    let sound = serde_json::to_value(sample::resnet(2, 0)).unwrap();
+    let odd = [
+        0,
+        1,
+        511,
+        (1 << 31) - 1,
+        u64::from(u32::MAX),
+        1 << 50,
+        1 << 53,
+        i64::MAX.cast_unsigned(),
+        u64::MAX,
+    ];
+    let (mut refused, mut drawn) = (0, 0);
+    // Numbers all over the file, more of them where there are fewer: columns are long, and all alike.
+    let mut random: u64 = 7;
+    let mut next = |below: usize| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    let parts: Vec<String> = sound.as_object().unwrap().keys().cloned().collect();
+    for _ in 0..160 {
+        let mut value = sound.clone();
+        let part = &parts[next(parts.len())];
+        let mut found = Vec::new();
+        numbers(&mut value[part.as_str()], &mut found);
+        if found.is_empty() {
+            continue;
+        }
+        let at = next(found.len());
+        *found[at] = odd[next(odd.len())].into();
+        let read: Result<Explanation, _> = serde_json::from_value(value);
+        let Some(explanation) = read.ok().filter(|explanation| explanation.check().is_ok()) else {
+            refused += 1;
+            continue;
+        };
+        let shown = [Shown::new(&explanation)];
+        assert!(!html(&shown, Arrangement::Apart).is_empty());
+        assert!(!crate::report::svg::svg(&shown).is_empty());
+        assert!(!crate::report::perfetto::trace(&shown, true).is_empty());
+        drawn += 1;
+    }
+    assert!(refused > 20 && drawn > 20, "{refused} refused, {drawn} drawn");
+}

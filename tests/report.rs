@@ -1,0 +1,228 @@
+//! `cargo vram report`: explanations from files, which nobody vouches for, as pictures.
+#![cfg(all(feature = "cli", unix))]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+/// A folder with an explanation of a model that launched twice.
+struct Folder(tempfile::TempDir);
+
+fn explanation() -> Value {
+    let peak = json!({ "live": 768, "reserved": 2_097_152, "process": 3_145_728 });
+    let category = |name: &str, bytes: u64| json!({ "category": name, "bytes": bytes });
+    json!({
+        "version": 1,
+        "tool": { "name": "cargo-vram", "version": "0.1.0", "fingerprint": "f" },
+        "commit": null,
+        "run": {
+            "model": "tiny", "package": "p", "mode": "estimate", "task": "train", "burn": "0.21.0",
+            "inputs": { "batch_size": 1 },
+            "gpu": { "id": "l4", "name": "NVIDIA L4", "total_bytes": 25_769_803_776_u64, "available_bytes": 25_769_803_776_u64, "driver": "" },
+            "parameters": null, "peaks": { "warm": peak, "cold": peak }, "steps": [], "oom": null,
+            "autotune": { "recorded": 0, "nearest": 0, "assumed": 2 }, "streams": 1, "device_reads": 0,
+            "assumptions": [], "error": null, "seconds": 1.0,
+        },
+        "partial": null,
+        "activations": "own",
+        "totals": {
+            "batch_size": 1, "parameters": 64, "learnable": 64, "not_learnable": 0, "parameter_bytes": 256,
+            "feature_bytes": 512, "input_bytes": 0, "forward_backward_bytes": 1024, "total_bytes": 768,
+        },
+        "layers": [{
+            "path": "fc", "inferred": false, "kind": "Linear", "activation": false, "output": [1, 128], "dtype": "f32",
+            "parameters": 64, "learnable": 64, "parameter_bytes": 256, "feature_bytes": 512, "shares_memory": false,
+            "source": { "file": "src/lib.rs", "line": 3, "function": "forward" },
+        }],
+        "peak": {
+            "sample": 3, "step": 0, "phase": "forward", "kernel": "matmul", "live": 768, "reserved": 2_097_152,
+            "process": 3_145_728, "categories": [category("parameter", 256), category("activation", 512)], "tensors": [1, 0],
+        },
+        "phases": [],
+        "tensors": [
+            { "id": 1, "shape": [64], "dtype": "f32", "bytes": 256, "logical": 256, "category": "parameter", "module": "fc",
+              "inferred": false, "operation": "init", "source": null, "step": null, "phase": "model", "born": 0, "died": null, "shares": null },
+            { "id": 2, "shape": [1, 128], "dtype": "f32", "bytes": 512, "logical": 512, "category": "activation", "module": "fc",
+              "inferred": false, "operation": "linear", "source": null, "step": 0, "phase": "forward", "born": 3, "died": null, "shares": null },
+        ],
+        "timeline": {
+            "live": [256, 256, 256, 768], "reserved": [2_097_152, 2_097_152, 2_097_152, 2_097_152], "kernel": [0, 0, 1, 1],
+            "kernels": ["fill", "matmul"],
+            "borders": [{ "sample": 0, "step": null, "phase": "model" }, { "sample": 2, "step": 0, "phase": "forward" }],
+            "categories": [
+                { "category": "parameter", "bytes": [256, 256, 256, 256] },
+                { "category": "activation", "bytes": [0, 0, 0, 512] },
+            ],
+        },
+        "lines": [], "leak": null, "savings": [], "assumptions": [],
+    })
+}
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, value: &Value) {
+        std::fs::write(self.path(name), value.to_string()).unwrap();
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    fn report(&self, arguments: &[&str]) -> Output {
+        let all: Vec<_> = ["report"].iter().chain(arguments).copied().collect();
+        common::vram(&all).current_dir(self.0.path()).output().unwrap()
+    }
+
+    /// What a file is refused with.
+    fn refused(&self, file: &str) -> String {
+        let output = self.report(&[file]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(!said.contains("panicked"), "{said}");
+        assert!(!self.path("vram-report.html").exists());
+        // As one line, for a diagnostic is wrapped.
+        said.replace("│", " ").split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn exists(path: &Path) -> bool {
+    path.is_file() && path.metadata().unwrap().len() > 0
+}
+
+#[test]
+fn a_page_is_drawn_unless_other_pictures_are_asked_for() {
+    let folder = Folder::new();
+    folder.write("tiny.json", &explanation());
+    let output = folder.report(&["tiny.json"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .starts_with("vram-report.html: ")
+    );
+    assert!(folder.read("vram-report.html").contains("<!DOCTYPE html>"));
+    std::fs::remove_file(folder.path("vram-report.html")).unwrap();
+    let output = folder.report(&[
+        "tiny.json",
+        "--svg",
+        "a.svg",
+        "--trace",
+        "a.json",
+        "--limit",
+        "live=1KiB",
+    ]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(!folder.path("vram-report.html").exists());
+    assert!(folder.read("a.svg").contains("live limit 1 KiB"));
+    let trace: Value = serde_json::from_str(&folder.read("a.json")).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().len() > 10);
+}
+
+#[test]
+fn two_are_compared_and_neither_one_nor_three() {
+    let folder = Folder::new();
+    folder.write("a.json", &explanation());
+    // A file may hold several.
+    folder.write("two.json", &json!([explanation(), explanation()]));
+    let output = folder.report(&["--compare", "a.json", "a.json", "-o", "compared.html"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(exists(&folder.path("compared.html")));
+    assert_eq!(folder.report(&["--compare", "two.json"]).status.code(), Some(0));
+    for files in [&["a.json"][..], &["a.json", "two.json"]] {
+        let all: Vec<_> = ["--compare"].iter().chain(files).copied().collect();
+        let output = folder.report(&all);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(
+            String::from_utf8(output.stderr)
+                .unwrap()
+                .contains("--compare takes two")
+        );
+    }
+}
+
+#[test]
+fn what_is_no_explanation_is_told_with_its_place() {
+    let folder = Folder::new();
+    folder.write("report.json", &json!({ "version": 1, "runs": [] }));
+    assert!(
+        folder
+            .refused("report.json")
+            .contains("this is no explanation: missing field")
+    );
+    std::fs::write(folder.path("text.json"), "not JSON").unwrap();
+    assert!(folder.refused("text.json").contains("at line 1 column"));
+    std::fs::write(folder.path("bytes.json"), [0xff, 0xfe]).unwrap();
+    assert!(folder.refused("bytes.json").contains("not UTF-8"));
+    std::fs::write(folder.path("deep.json"), "[".repeat(100_000)).unwrap();
+    assert!(folder.refused("deep.json").contains("no explanation"));
+    std::fs::write(folder.path("empty.json"), "").unwrap();
+    assert!(folder.refused("empty.json").contains("no explanation"));
+}
+
+#[test]
+fn another_version_is_told_before_anything_else() {
+    let folder = Folder::new();
+    folder.write("new.json", &json!({ "version": 2, "everything": "else" }));
+    let said = folder.refused("new.json");
+    assert!(
+        said.contains("this is version 2 of the format") && said.contains("explain it anew"),
+        "{said}"
+    );
+}
+
+#[test]
+fn indices_that_lead_nowhere_are_refused_and_never_followed() {
+    let cases: [(&str, Value, &str); 6] = [
+        (
+            "/timeline/kernel/1",
+            json!(9),
+            "timeline.kernel[1]: it leads to 9, and there are 2 kernels",
+        ),
+        ("/peak/tensors/0", json!(4_000_000_000_u32), "peak.tensors"),
+        ("/tensors/1/shares", json!(2), "tensors[1].shares"),
+        ("/tensors/1/born", json!(77), "tensors[1].born"),
+        ("/timeline/live/0", json!(257), "add up to 256, and live is 257"),
+        ("/timeline/reserved", json!([]), "timeline.reserved: it has 0 entries"),
+    ];
+    let folder = Folder::new();
+    for (place, value, expected) in cases {
+        let mut broken = explanation();
+        *broken.pointer_mut(place).unwrap() = value;
+        folder.write("broken.json", &broken);
+        let said = folder.refused("broken.json");
+        assert!(said.contains(expected), "{place}: {said}");
+    }
+}
+
+#[test]
+fn a_file_that_is_too_large_or_not_there_or_no_file_is_told() {
+    let folder = Folder::new();
+    let file = std::fs::File::create(folder.path("large.json")).unwrap();
+    file.set_len((256 << 20) + 1).unwrap();
+    assert!(folder.refused("large.json").contains("larger than 256 MiB"));
+    for missing in ["nowhere.json", "."] {
+        let output = folder.report(&[missing]);
+        assert_eq!(output.status.code(), Some(101));
+        assert!(!String::from_utf8(output.stderr).unwrap().contains("panicked"));
+    }
+}
+
+#[test]
+fn a_limit_that_is_none_is_told() {
+    let folder = Folder::new();
+    folder.write("a.json", &explanation());
+    for limit in ["reserved", "all=1GiB", "live=many"] {
+        assert_eq!(folder.report(&["a.json", "--limit", limit]).status.code(), Some(2));
+    }
+}
