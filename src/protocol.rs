@@ -309,6 +309,8 @@ pub enum Traced {
         made: Vec<u64>,
         /// Tensors that are freed afterwards.
         freed: Vec<u64>,
+        /// Of those made, what there is to know of such as no operation was told of: Burn makes them on its own way.
+        inner: Vec<Made>,
     },
     /// A module of the model, or a parameter of one.
     Module {

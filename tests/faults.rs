@@ -135,7 +135,8 @@ impl Whole {
 
     /// What becomes of the run with one fault, in a word.
     fn with(&self, fault: &Fault) -> String {
-        // A pass that tunes freely makes another number of calls each time, so the last one is not always reached.
+        // A pass that tunes freely, or whose threads race, makes another number of calls each time, so the last one is not
+        // always reached.
         let mut fault = fault.clone();
         for _ in 0..8 {
             match self.once_with(&fault) {

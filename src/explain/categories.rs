@@ -42,6 +42,23 @@ pub(super) fn origins(trace: &Trace) -> HashMap<u64, Origin<'_>> {
             });
         }
     }
+    // What Burn makes on its way has a number between those of the operation before and of the operation itself.
+    let mut last: Vec<(u64, usize)> = Vec::new();
+    for (index, operation) in trace.operations.iter().enumerate() {
+        let newest = operation.outputs.iter().map(|made| made.id).max();
+        let newest = newest.filter(|newest| last.last().is_none_or(|(before, _)| before < newest));
+        last.extend(newest.map(|newest| (newest, index)));
+    }
+    for made in &trace.inner {
+        let at = last.partition_point(|(newest, _)| *newest < made.id);
+        if let Some((_, index)) = last.get(at) {
+            origins.entry(made.id).or_insert(Origin {
+                operation: &trace.operations[*index],
+                number: *index as u64 + 1,
+                made,
+            });
+        }
+    }
     origins
 }
 
@@ -57,7 +74,10 @@ pub(super) fn categories(trace: &Trace, memory: &Memory, origins: &HashMap<u64, 
 
 fn category(trace: &Trace, borders: &Borders, tensor: &Life, origin: Option<&Origin<'_>>) -> Category {
     if let Some(belongs) = trace.belongs.get(&tensor.id) {
+        // The first momentum is the gradient itself.
+        let is_kept = || origin.is_some_and(|origin| borders.outlives(tensor, origin.operation.at.0));
         return match (belongs.gradient, belongs.learnable) {
+            (true, _) if is_kept() => Category::OptimizerState,
             (true, _) => Category::Gradient,
             (false, true) => Category::Parameter,
             (false, false) => Category::Buffer,
@@ -139,24 +159,36 @@ pub(super) fn over_time(
             add(Category::Alignment, *from, to, piece.bytes - logical);
         }
     }
-    LIVE.iter()
+    let mut series: Vec<(Category, Vec<u64>)> = LIVE
+        .iter()
         .map(|category| {
             let mut sum = 0_i64;
             let changes = changes.remove(category).unwrap_or_default();
-            let mut bytes: Vec<u64> = changes[..samples]
-                .iter()
-                .map(|change| {
-                    sum += change;
-                    u64::try_from(sum).unwrap_or(0)
-                })
-                .collect();
-            if *category == Category::Unattributed {
-                bytes
-                    .iter_mut()
-                    .zip(&memory.unknown)
-                    .for_each(|(bytes, unknown)| *bytes += unknown);
-            }
-            (*category, bytes)
+            let bytes = changes[..samples].iter().map(|change| {
+                sum += change;
+                u64::try_from(sum).unwrap_or(0)
+            });
+            (*category, bytes.collect())
         })
-        .collect()
+        .collect();
+    for (sample, (unknown, over)) in memory.unknown.iter().zip(&memory.over).enumerate() {
+        let mut over = *over;
+        // Whatever was rounded up too far was rounded up: alignment, and only where there is none, something else.
+        let alignment_first = |category: &Category| *category != Category::Alignment;
+        let mut order: Vec<usize> = (0..series.len()).collect();
+        order.sort_by_key(|at| (alignment_first(&series[*at].0), std::cmp::Reverse(*at)));
+        for at in order {
+            let bytes = &mut series[at].1[sample];
+            let less = over.min(*bytes);
+            *bytes -= less;
+            over -= less;
+            if over == 0 {
+                break;
+            }
+        }
+        if let Some((_, bytes)) = series.iter_mut().find(|(category, _)| *category == Category::Unattributed) {
+            bytes[sample] += unknown;
+        }
+    }
+    series
 }

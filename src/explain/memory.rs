@@ -9,8 +9,11 @@ use std::collections::{HashMap, HashSet};
 use super::trace::{At, Happened, Trace};
 use crate::protocol::{Held, Phase};
 
-/// Burn's account of a piece of its persistent pool is off by less than this, so that a sum may be, too.
-const NEAR: u64 = 4096;
+/// How far a sum may be off, at so many live bytes: Burn's account of each piece of its persistent pool is off by less than
+/// 512 bytes.
+fn near(live: u64) -> u64 {
+    (live >> 14).clamp(2 << 10, 64 << 10)
+}
 
 /// One look at Burn's allocator.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +68,8 @@ pub(super) struct Memory {
     pub(super) tensors: Vec<Life>,
     /// Bytes at each sample that no piece accounts for.
     pub(super) unknown: Vec<u64>,
+    /// Bytes at each sample that pieces are more than Burn's account of them.
+    pub(super) over: Vec<u64>,
 }
 
 /// What is known while reading.
@@ -93,7 +98,7 @@ impl Memory {
     pub(super) fn of(trace: &Trace) -> Self {
         let mut memory = Self::default();
         let made = trace.operations.iter().flat_map(|operation| &operation.outputs);
-        let logical = made.map(|made| (made.id, made.bytes)).collect();
+        let logical = made.chain(&trace.inner).map(|made| (made.id, made.bytes)).collect();
         let mut state = State {
             logical: &logical,
             pieces: HashMap::new(),
@@ -141,6 +146,10 @@ impl Memory {
                 }
             }
         }
+        // Nobody looked at the end of a run that died: what was to be freed may be gone.
+        let freed: Vec<u64> = state.ran.iter().flat_map(|(_, freed)| freed.iter().copied()).collect();
+        let last = (state.after, u32::MAX);
+        memory.look(&mut state, last, &[], &freed);
         memory.settle(&mut state);
         memory
     }
@@ -279,7 +288,7 @@ impl Memory {
             let excess = (certain + sum).saturating_sub(live);
             let mut left = sum;
             if excess > 0 {
-                let gone: HashSet<usize> = self.gone(&loose, excess).into_iter().collect();
+                let gone: HashSet<usize> = self.gone(&loose, excess, near(live)).into_iter().collect();
                 for piece in &gone {
                     left -= self.pieces[*piece].bytes;
                     self.pieces[*piece].died = Some(sample);
@@ -287,6 +296,7 @@ impl Memory {
                 state.loose.retain(|piece| !gone.contains(piece));
             }
             self.unknown.push(live.saturating_sub(certain + left));
+            self.over.push((certain + left).saturating_sub(live));
         }
         state.window = now;
         state.first = self.pieces.len();
@@ -314,7 +324,7 @@ impl Memory {
 
     /// Which of these are gone, where so many bytes are: the first few that tensors had, and some of the others; where that
     /// does not come out, whichever do; and where none do, the fewest of those that come first.
-    fn gone(&self, loose: &[usize], excess: u64) -> Vec<usize> {
+    fn gone(&self, loose: &[usize], excess: u64, near: u64) -> Vec<usize> {
         let bytes = |piece: usize| self.pieces[piece].bytes;
         let tensors = loose.partition_point(|piece| !self.pieces[*piece].holders.is_empty());
         let (had, others) = loose.split_at(tensors);
@@ -324,16 +334,16 @@ impl Memory {
                 sum += bytes(had[first - 1]);
             }
             let Some(rest) = excess.checked_sub(sum) else {
-                if sum < excess + NEAR {
+                if sum < excess + near {
                     return had[..first].to_vec();
                 }
                 break;
             };
-            if let Some(more) = self.nearly(others, rest) {
+            if let Some(more) = self.nearly(others, rest, near) {
                 return had[..first].iter().copied().chain(more).collect();
             }
         }
-        if let Some(few) = self.nearly(loose, excess) {
+        if let Some(few) = self.nearly(loose, excess, near) {
             return few;
         }
         let mut gone = Vec::new();
@@ -355,38 +365,28 @@ impl Memory {
         gone
     }
 
-    /// Pieces that are so many bytes together, or a little more: the largest first that fit.
-    fn nearly(&self, pieces: &[usize], wanted: u64) -> Option<Vec<usize>> {
-        if wanted == 0 {
-            return Some(Vec::new());
-        }
+    /// Pieces that are so many bytes together, or nearly: the largest first that fit.
+    fn nearly(&self, pieces: &[usize], wanted: u64, near: u64) -> Option<Vec<usize>> {
         let bytes = |piece: usize| self.pieces[piece].bytes;
-        let one = pieces
-            .iter()
-            .filter(|piece| (wanted..wanted + NEAR).contains(&bytes(**piece)))
-            .min_by_key(|piece| bytes(**piece));
-        if let Some(one) = one {
+        if let Some(one) = pieces.iter().find(|piece| bytes(**piece) == wanted) {
             return Some(vec![*one]);
+        }
+        if wanted < near {
+            return Some(Vec::new());
         }
         let mut sorted = pieces.to_vec();
         sorted.sort_by_key(|piece| std::cmp::Reverse(bytes(*piece)));
         let mut left = wanted;
         let mut taken = Vec::new();
-        let mut spared = None;
         for piece in sorted {
             if bytes(piece) <= left {
                 left -= bytes(piece);
                 taken.push(piece);
-            } else if bytes(piece) < NEAR {
-                // The smallest that is left over.
-                spared = Some(piece);
+            } else if bytes(piece) - left < near {
+                taken.push(piece);
+                left = 0;
             }
         }
-        if left == 0 {
-            return Some(taken);
-        }
-        let rest = spared.filter(|piece| bytes(*piece) >= left)?;
-        taken.push(rest);
-        Some(taken)
+        (left < near).then_some(taken)
     }
 }

@@ -59,6 +59,8 @@ pub(super) struct Trace {
     pub(super) alignment: u64,
     pub(super) operations: Vec<Operation>,
     pub(super) happened: Vec<Happened>,
+    /// Tensors that Burn makes on its way to what an operation makes.
+    pub(super) inner: Vec<Made>,
     pub(super) stacks: HashMap<u32, Vec<Frame>>,
     pub(super) addresses: HashMap<u64, Vec<Symbol>>,
     pub(super) kernels: BTreeMap<u32, String>,
@@ -135,7 +137,10 @@ impl Trace {
                 came,
                 gone,
             }),
-            Traced::Ran { made, freed } => self.happened.push(Happened::Ran { made, freed }),
+            Traced::Ran { made, freed, inner } => {
+                self.happened.push(Happened::Ran { made, freed });
+                self.inner.extend(inner);
+            }
             Traced::Module { path, parent } => {
                 if known.insert(path.clone()) {
                     let parent = parent.rsplit(':').next().unwrap_or_default().to_owned();

@@ -17,6 +17,8 @@ struct Trace {
     file: BufWriter<File>,
     stacks: HashMap<Vec<Frame>, u32>,
     kernels: HashMap<String, u32>,
+    /// Tensors that an operation was told of.
+    told: std::collections::HashSet<u64>,
     /// Addresses of which the trace does not say yet what they are.
     unnamed: std::collections::BTreeSet<u64>,
     named: std::collections::BTreeSet<u64>,
@@ -34,6 +36,7 @@ pub(super) fn open(path: &Path) -> std::io::Result<()> {
         file,
         stacks: HashMap::new(),
         kernels: HashMap::new(),
+        told: std::collections::HashSet::new(),
         unnamed: std::collections::BTreeSet::new(),
         named: std::collections::BTreeSet::new(),
     };
@@ -123,6 +126,7 @@ pub(super) fn operation(name: &str, inputs: Vec<u64>, outputs: Vec<Made>) {
     with(|trace| {
         let number = OPERATIONS.fetch_add(1, Relaxed) + 1;
         let stack = trace.stack(frames);
+        trace.told.extend(outputs.iter().map(|made| made.id));
         trace.write(&Traced::Operation {
             number,
             name: name.to_owned(),
@@ -201,8 +205,16 @@ pub(super) fn look(after: u64, steps: u32, came: Vec<Held>, gone: Vec<u64>) {
 }
 
 /// Fusion runs operations: these tensors are made, and those freed.
-pub(super) fn ran(made: Vec<u64>, freed: Vec<u64>) {
-    with(|trace| trace.write(&Traced::Ran { made, freed }));
+pub(super) fn ran(made: Vec<Made>, freed: Vec<u64>) {
+    with(|trace| {
+        let numbers = made.iter().map(|made| made.id).collect();
+        let inner = made.into_iter().filter(|made| !trace.told.contains(&made.id)).collect();
+        trace.write(&Traced::Ran {
+            made: numbers,
+            freed,
+            inner,
+        });
+    });
 }
 
 /// A module of the model.

@@ -141,6 +141,8 @@ fn ran(block: &burn_fusion::inspect::FusionBlock) {
     use burn_fusion::inspect::BlockKind;
     use burn_ir::{OperationIr, TensorStatus};
 
+    use crate::protocol::Made;
+
     if !is_explained() {
         return;
     }
@@ -152,7 +154,12 @@ fn ran(block: &burn_fusion::inspect::FusionBlock) {
         let mut made = Vec::new();
         let mut freed = Vec::new();
         for operation in operations {
-            made.extend(operation.outputs().map(|tensor| tensor.id.value()));
+            made.extend(operation.outputs().map(|tensor| Made {
+                id: tensor.id.value(),
+                bytes: tensor.shape.num_elements() as u64 * tensor.dtype.size() as u64,
+                shape: tensor.shape.iter().map(|side| *side as u64).collect(),
+                dtype: tensor.dtype.name().to_owned(),
+            }));
             if let OperationIr::Drop(tensor) = operation {
                 freed.push(tensor.id.value());
             } else {
@@ -162,8 +169,8 @@ fn ran(block: &burn_fusion::inspect::FusionBlock) {
                 freed.extend(used_up.map(|tensor| tensor.id.value()));
             }
         }
-        let within: Vec<u64> = made.iter().copied().filter(|id| freed.contains(id)).collect();
-        made.retain(|id| !within.contains(id));
+        let within: Vec<u64> = made.iter().map(|made| made.id).filter(|id| freed.contains(id)).collect();
+        made.retain(|made| !within.contains(&made.id));
         freed.retain(|id| !within.contains(id));
         crate::probe::trace::ran(made, freed);
     }
