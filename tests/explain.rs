@@ -361,7 +361,10 @@ fn a_loss_that_is_kept_is_a_leak_and_its_value_is_none() {
 
 #[test]
 fn savings_are_of_runs() {
-    let explanation = explain_of("retained-loss-before", &["charted", "--gpu", "l4", "--savings", "--steps", "2"]);
+    let explanation = explain_of(
+        "retained-loss-before",
+        &["charted", "--gpu", "l4", "--savings", "--steps", "2"],
+    );
     let saving = |code: &str| {
         let found = explanation.savings.iter().find(|saving| saving.code == code);
         found.unwrap_or_else(|| panic!("{code}: {:#?}", explanation.savings))

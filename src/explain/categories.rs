@@ -186,7 +186,10 @@ pub(super) fn over_time(
                 break;
             }
         }
-        if let Some((_, bytes)) = series.iter_mut().find(|(category, _)| *category == Category::Unattributed) {
+        if let Some((_, bytes)) = series
+            .iter_mut()
+            .find(|(category, _)| *category == Category::Unattributed)
+        {
             bytes[sample] += unknown;
         }
     }

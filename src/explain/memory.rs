@@ -322,30 +322,18 @@ impl Memory {
         });
     }
 
-    /// Which of these are gone, where so many bytes are: the first few that tensors had, and some of the others; where that
-    /// does not come out, whichever do; and where none do, the fewest of those that come first.
+    /// Which of these are gone, where so many bytes are. What no piece accounted for so far is there still, most likely, so
+    /// that as much more is gone.
     fn gone(&self, loose: &[usize], excess: u64, near: u64) -> Vec<usize> {
-        let bytes = |piece: usize| self.pieces[piece].bytes;
-        let tensors = loose.partition_point(|piece| !self.pieces[*piece].holders.is_empty());
-        let (had, others) = loose.split_at(tensors);
-        let mut sum = 0;
-        for first in 0..=had.len() {
-            if first > 0 {
-                sum += bytes(had[first - 1]);
-            }
-            let Some(rest) = excess.checked_sub(sum) else {
-                if sum < excess + near {
-                    return had[..first].to_vec();
+        let unknown = self.unknown.last().copied().unwrap_or(0);
+        for near in [1, near] {
+            for wanted in [excess + unknown, excess] {
+                if let Some(gone) = self.in_order(loose, wanted, near) {
+                    return gone;
                 }
-                break;
-            };
-            if let Some(more) = self.nearly(others, rest, near) {
-                return had[..first].iter().copied().chain(more).collect();
             }
         }
-        if let Some(few) = self.nearly(loose, excess, near) {
-            return few;
-        }
+        let bytes = |piece: usize| self.pieces[piece].bytes;
         let mut gone = Vec::new();
         let mut sum = 0;
         for piece in loose {
@@ -363,6 +351,29 @@ impl Memory {
             needed
         });
         gone
+    }
+
+    /// The first few pieces that tensors had, and some of the others, that are so many bytes together; or whichever are.
+    fn in_order(&self, loose: &[usize], wanted: u64, near: u64) -> Option<Vec<usize>> {
+        let bytes = |piece: usize| self.pieces[piece].bytes;
+        let tensors = loose.partition_point(|piece| !self.pieces[*piece].holders.is_empty());
+        let (had, others) = loose.split_at(tensors);
+        let mut sum = 0;
+        for first in 0..=had.len() {
+            if first > 0 {
+                sum += bytes(had[first - 1]);
+            }
+            let Some(rest) = wanted.checked_sub(sum) else {
+                if sum < wanted + near {
+                    return Some(had[..first].to_vec());
+                }
+                break;
+            };
+            if let Some(more) = self.nearly(others, rest, near) {
+                return Some(had[..first].iter().copied().chain(more).collect());
+            }
+        }
+        self.nearly(loose, wanted, near)
     }
 
     /// Pieces that are so many bytes together, or nearly: the largest first that fit.

@@ -169,7 +169,11 @@ fn ran(block: &burn_fusion::inspect::FusionBlock) {
                 freed.extend(used_up.map(|tensor| tensor.id.value()));
             }
         }
-        let within: Vec<u64> = made.iter().map(|made| made.id).filter(|id| freed.contains(id)).collect();
+        let within: Vec<u64> = made
+            .iter()
+            .map(|made| made.id)
+            .filter(|id| freed.contains(id))
+            .collect();
         made.retain(|made| !within.contains(&made.id));
         freed.retain(|id| !within.contains(id));
         crate::probe::trace::ran(made, freed);
