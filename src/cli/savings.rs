@@ -4,7 +4,7 @@ use super::Stopped;
 use super::explanation::Stage;
 use crate::bytes::Bytes;
 use crate::explain::{Category, Certainty, Explanation, Saving};
-use crate::protocol::{Float, Task, WhatIf};
+use crate::protocol::{Float, Phase, Task, WhatIf};
 use crate::report::Run;
 use crate::run::Case;
 
@@ -114,6 +114,19 @@ fn most(now: &Explanation, category: Category) -> Bytes {
     most.copied().unwrap_or_default()
 }
 
+/// What a category holds when the last step goes forward, with nothing of the step's own there yet.
+fn kept(now: &Explanation, category: Category) -> Bytes {
+    let borders = &now.timeline.borders;
+    let forward = borders.iter().rfind(|border| border.phase == Phase::Forward);
+    let series = now
+        .timeline
+        .categories
+        .iter()
+        .find(|series| series.category == category);
+    let at = forward.and_then(|border| series?.bytes.get(border.sample as usize));
+    at.copied().unwrap_or_default()
+}
+
 fn saving(change: &Change, run: &Run, now: &Explanation) -> Saving {
     let mut saving = told(change.code, &change.change, change.cost, run, now);
     if saving.certainty == Certainty::Unknown {
@@ -126,7 +139,7 @@ fn saving(change: &Change, run: &Run, now: &Explanation) -> Saving {
             "gradients added up, which stay from one half to the other",
         )),
         "no-gradients" => Some((
-            most(now, Category::OptimizerState),
+            kept(now, Category::OptimizerState),
             "the optimizer's state, which stays",
         )),
         _ => None,

@@ -256,7 +256,6 @@ fn is_of_ones(trace: &Trace, row: &Row) -> bool {
 fn name(rows: &mut [Row], trace: &Trace, modules: &Modules) {
     // The parameters used last, which tell where we are.
     let mut here = String::new();
-    let mut used: HashMap<String, HashSet<String>> = HashMap::new();
     for number in 0..rows.len() {
         let next = rows[number..].iter().find_map(|row| row.owner.clone());
         let row = &rows[number];
@@ -271,10 +270,9 @@ fn name(rows: &mut [Row], trace: &Trace, modules: &Modules) {
                 (joined(owner, &function), function, true)
             }
         } else if let Some(kind) = last.filter(|_| row.is_module(modules)) {
-            // A module without parameters: one of those that the module around it has.
+            // A module without parameters: Burn does not tell what its field is called.
             let around = around(row, modules, &here, next.as_deref(), 1);
-            let path = field(modules, &around, &kind, &mut used);
-            (path, kind, true)
+            (joined(&around, &kind.to_lowercase()), kind, true)
         } else {
             let around = around(row, modules, &here, next.as_deref(), 0);
             let function = function(row, trace);
@@ -315,38 +313,6 @@ fn around(row: &Row, modules: &Modules, here: &str, next: Option<&str>, skip: us
         }
     }
     String::new()
-}
-
-/// The field of a module that is likely meant by a type: the only one of that name, or the next one that was not used yet.
-fn field(modules: &Modules, around: &str, kind: &str, used: &mut HashMap<String, HashSet<String>>) -> String {
-    let word = kind.to_lowercase();
-    let fields = modules.fields.get(around).map_or(&[][..], Vec::as_slice);
-    let name = |path: &str| {
-        path.rsplit('.')
-            .next()
-            .unwrap_or_default()
-            .replace('_', "")
-            .to_lowercase()
-    };
-    let typed: Vec<&String> = fields
-        .iter()
-        .filter(|field| modules.kind(field) == Some(kind))
-        .collect();
-    let likely: Vec<&String> = if typed.is_empty() {
-        fields
-            .iter()
-            .filter(|field| modules.kind(field).is_none() && name(field).contains(&word))
-            .collect()
-    } else {
-        typed
-    };
-    let used = used.entry(joined(around, kind)).or_default();
-    let fresh = likely.iter().find(|field| !used.contains(**field));
-    let Some(field) = fresh.or_else(|| likely.last()) else {
-        return joined(around, &word);
-    };
-    used.insert((*field).clone());
-    (*field).clone()
 }
 
 /// The table, with the batch first.
