@@ -71,7 +71,7 @@ enum Command {
     Measure(measure::Measure),
     Check(check::Check),
     Explain(Box<explain::Explain>),
-    Report(report::Report),
+    Report(Box<report::Report>),
     Archive(archive::Archive),
     Doctor(doctor::Doctor),
     Gpus(gpus::Gpus),

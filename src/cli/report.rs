@@ -10,10 +10,11 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::exit::Exit;
-use super::options::Loudness;
+use super::explanation::{self, Asked};
+use super::options::{Inputs, Loudness, Packages, Running};
 use super::{Stopped, pipeline, terminal};
 use crate::bytes::Bytes;
-use crate::explain::{EXPLANATION_VERSION, Explanation, Unsound};
+use crate::explain::{Activations, EXPLANATION_VERSION, Explanation, Unsound};
 use crate::report::html::{self, Arrangement};
 use crate::report::{Limit, Metric, Shown, perfetto, svg};
 
@@ -30,6 +31,7 @@ const MOST: Bytes = Bytes(256 << 20);
 Examples:
   cargo vram explain resnet18 --message-format json -o resnet18.json
   cargo vram report resnet18.json                            ./vram-report.html
+  cargo vram report -m resnet18 -m vgg16 --gpu l4            the same in one go, of two models
   cargo vram report resnet18.json vgg16.json -o models.html  several models, to choose from
   cargo vram report --compare before.json after.json         side by side
   cargo vram report resnet18.json --limit reserved=8GiB      with a line at a limit
@@ -39,7 +41,7 @@ Examples:
 Exit codes: 0, or 2 where a file cannot be used, or 101 where one cannot be read or written.")]
 pub(super) struct Report {
     /// What `cargo vram explain --message-format json` wrote
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "model")]
     files: Vec<Utf8PathBuf>,
     /// The page to write; by default vram-report.html, unless --svg or --trace is asked for
     #[arg(short, long, value_name = "FILE")]
@@ -56,6 +58,12 @@ pub(super) struct Report {
     /// Draw a line at a limit, such as `reserved=8GiB`; may be given several times
     #[arg(long, value_name = "METRIC=SIZE", value_parser = limit)]
     limit: Vec<Limit>,
+    #[command(flatten)]
+    running: Running,
+    #[command(flatten)]
+    inputs: Inputs,
+    #[command(flatten)]
+    packages: Packages,
 }
 
 #[derive(Debug, Error, Diagnostic)]
@@ -98,10 +106,11 @@ fn there(count: usize) -> String {
     }
 }
 
-/// An explanation, and the file it is from.
+/// An explanation, and where it is from.
 struct Drawn {
-    file: String,
+    name: String,
     explanation: Explanation,
+    limits: Vec<Limit>,
 }
 
 impl Report {
@@ -110,9 +119,13 @@ impl Report {
         for path in &self.files {
             let name = path.file_name().unwrap_or(path.as_str());
             all.extend(read(path)?.into_iter().map(|explanation| Drawn {
-                file: name.to_owned(),
+                name: name.to_owned(),
                 explanation,
+                limits: self.limit.clone(),
             }));
+        }
+        for model in &self.running.model {
+            all.push(self.explained(model, loudness)?);
         }
         if self.compare && all.len() != 2 {
             Err(Unreadable::Compare { count: all.len() })?;
@@ -120,9 +133,9 @@ impl Report {
         let shown: Vec<_> = all
             .iter()
             .map(|drawn| Shown {
-                name: (all.len() > 1).then_some(drawn.file.as_str()),
+                name: (all.len() > 1).then_some(drawn.name.as_str()),
                 explanation: &drawn.explanation,
-                limits: &self.limit,
+                limits: &drawn.limits,
             })
             .collect();
         let mut written = Vec::new();
@@ -152,6 +165,33 @@ impl Report {
             terminal::show(&(written.join("\n") + "\n"));
         }
         Ok(Exit::Success)
+    }
+}
+
+impl Report {
+    /// Explains a model here and now, with the limit of its budget.
+    fn explained(&self, model: &str, loudness: Loudness) -> Result<Drawn, Stopped> {
+        let mut running = self.running.clone();
+        running.model = vec![model.to_owned()];
+        let asked = Asked {
+            running: &running,
+            inputs: self.inputs.values(),
+            activations: Activations::default(),
+            lines: true,
+            savings: false,
+            packages: &self.packages,
+        };
+        let explained = explanation::one(&asked, None, loudness)?;
+        let own = explained.limit.map(|bytes| Limit {
+            label: "budgets.yaml".to_owned(),
+            metric: Metric::Reserved,
+            bytes,
+        });
+        Ok(Drawn {
+            name: model.to_owned(),
+            explanation: explained.explanation,
+            limits: self.limit.iter().cloned().chain(own).collect(),
+        })
     }
 }
 
