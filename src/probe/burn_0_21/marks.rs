@@ -176,6 +176,7 @@ fn ran(block: &burn_fusion::inspect::FusionBlock) {
             .collect();
         made.retain(|made| !within.contains(&made.id));
         freed.retain(|id| !within.contains(id));
+        super::observed::expect(made.iter().map(|made| made.id), &freed);
         crate::probe::trace::ran(made, freed);
     }
 }

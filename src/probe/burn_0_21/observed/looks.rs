@@ -69,15 +69,25 @@ struct Glance {
     steps: u32,
 }
 
-/// What the last look saw.
+/// What the last look saw, and what may have changed since.
 #[derive(Default)]
 struct Last {
     launches: u64,
     /// Each tensor's memory, by the tensor's number.
     held: HashMap<u64, u64>,
+    made: Vec<u64>,
+    freed: Vec<u64>,
 }
 
 static LAST: Mutex<Option<Last>> = Mutex::new(None);
+
+/// Fusion runs operations that make and free these: the next look need not look at all others.
+pub(in crate::probe::burn_0_21) fn expect(made: impl Iterator<Item = u64>, freed: &[u64]) {
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let last = last.get_or_insert_default();
+    last.made.extend(made);
+    last.freed.extend(freed);
+}
 
 impl<R: FusionRuntime> Operation<R> for Glance {
     fn execute(&self, handles: &mut HandleContainer<R::FusionHandle>) {
@@ -89,35 +99,47 @@ impl<R: FusionRuntime> Operation<R> for Glance {
             return;
         }
         last.launches = launches;
-        let gone: Vec<u64> = last
-            .held
-            .keys()
-            .copied()
-            .filter(|id| !handles.has_handle(&burn_ir::TensorId::new(*id)))
-            .collect();
-        for id in &gone {
-            last.held.remove(id);
-        }
+        let is_there = |id: &u64| handles.has_handle(&burn_ir::TensorId::new(*id));
         let mut came = Vec::new();
-        for id in handles.handle_ids() {
-            if last.held.contains_key(&id.value()) {
-                continue;
-            }
-            let handle = handles.get_handle_ref(id).map(|handle| handle as &dyn std::any::Any);
-            let Some(handle) = handle.and_then(|handle| handle.downcast_ref::<CubeFusionHandle<CudaRuntime>>()) else {
-                continue;
-            };
-            // The number of a piece of memory is only shown, never told.
-            let Some(memory) = trace::memory_number(&format!("{:?}", handle.handle.memory)) else {
-                continue;
-            };
-            last.held.insert(id.value(), memory);
-            came.push(Held {
-                tensor: id.value(),
-                memory,
-            });
+        let mut gone: Vec<u64> = std::mem::take(&mut last.freed);
+        gone.retain(|id| !is_there(id) && last.held.remove(id).is_some());
+        for id in std::mem::take(&mut last.made) {
+            come(last, handles, burn_ir::TensorId::new(id), &mut came);
         }
-        came.sort_by_key(|held| held.tensor);
+        if handles.num_handles() != last.held.len() {
+            // Something else made or freed some: a copy from the host, a read.
+            let all: Vec<u64> = last.held.keys().copied().filter(|id| !is_there(id)).collect();
+            for id in all {
+                last.held.remove(&id);
+                gone.push(id);
+            }
+            for id in handles.handle_ids() {
+                come(last, handles, *id, &mut came);
+            }
+        }
+        came.sort_by_key(|held: &Held| held.tensor);
+        gone.sort_unstable();
         trace::look(self.after, self.steps, came, gone);
+    }
+}
+
+/// A tensor has memory now that had none at the last look.
+fn come<H: 'static>(last: &mut Last, handles: &HandleContainer<H>, id: burn_ir::TensorId, came: &mut Vec<Held>)
+where
+    H: Clone,
+{
+    if last.held.contains_key(&id.value()) {
+        return;
+    }
+    let handle = handles.get_handle_ref(&id).map(|handle| handle as &dyn std::any::Any);
+    let handle = handle.and_then(|handle| handle.downcast_ref::<CubeFusionHandle<CudaRuntime>>());
+    // The number of a piece of memory is only shown, never told.
+    let memory = handle.and_then(|handle| trace::memory_number(&format!("{:?}", handle.handle.memory)));
+    if let Some(memory) = memory {
+        last.held.insert(id.value(), memory);
+        came.push(Held {
+            tensor: id.value(),
+            memory,
+        });
     }
 }

@@ -11,7 +11,7 @@ use burn::backend::Cuda;
 use burn::tensor::backend::{Backend, BackendTypes, DTypeUsageSet, ExecutionError};
 use burn::tensor::{DType, TensorData};
 
-pub(super) use looks::look;
+pub(super) use looks::{expect, look};
 pub(super) use seen::Numbered;
 
 /// What is observed.
