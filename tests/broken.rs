@@ -235,6 +235,8 @@ fn two_burns_are_refused_before_they_are_built() {
 fn a_probe_of_another_version_is_refused() {
     let (problem, exit, text) = problem("probe-version");
     assert_eq!((problem.code.as_str(), exit), ("probe-version", 2));
+    let protocol = format!("(protocol {})", cargo_vram::protocol::PROTOCOL);
+    let text = text.replace(&protocol, "(protocol [OURS])");
     insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "[VERSION]"));
 }
 

@@ -6,7 +6,8 @@ mod common;
 
 use cargo_vram::bytes::Bytes;
 use cargo_vram::explain::{Category, Certainty, Explanation};
-use cargo_vram::report::{Pass, Phase};
+use cargo_vram::report::{Mode, Pass, Phase};
+use common::card::{builtin, card_folder};
 
 /// Explains a model of the zoo.
 fn explain(arguments: &[&str]) -> Explanation {
@@ -390,4 +391,48 @@ fn an_unknown_model_is_told_with_the_nearest_name() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("means several"), "{said}");
+}
+
+#[test]
+fn a_measurement_is_explained_as_an_estimate_is_and_its_live_is_the_same() {
+    let card = card_folder(&(builtin("l4") + "context=200000000\nmodule_each=65536\n"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("explanation.json");
+    let model = [
+        "charted",
+        "-p",
+        "retained-loss-before",
+        "--message-format",
+        "json",
+        "-o",
+    ];
+    let mut command = common::vram(&["explain", "--measure"]);
+    command.args(model).arg(&file);
+    card.apply(&mut command);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let measured: Explanation = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(measured.run.mode, Mode::Measure);
+    adds_up(&measured);
+    let estimated = explain_of("retained-loss-before", &["charted", "--gpu", "l4"]);
+    assert_eq!(measured.peak.live, estimated.peak.live);
+    assert_eq!(measured.layers, estimated.layers);
+}
+
+#[test]
+fn a_model_that_panics_is_told_as_far_as_it_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("explanation.json");
+    let broken = ["--manifest-path", "fixtures/broken/Cargo.toml", "-p", "panics"];
+    let mut command = common::vram(&["explain", "panics", "--gpu", "l4", "--message-format", "json", "-o"]);
+    command.arg(&file).args(broken);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(101), "{said}");
+    let Ok(json) = std::fs::read_to_string(&file) else {
+        assert!(said.contains("panicked"), "{said}");
+        return;
+    };
+    let explanation: Explanation = serde_json::from_str(&json).unwrap();
+    assert!(explanation.partial.unwrap().contains("panicked"));
 }

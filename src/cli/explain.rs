@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use camino::Utf8Path;
 use clap::Args;
 
+use super::card::Measuring;
 use super::exit::Exit;
 use super::explanation::{self, Asked};
 use super::options::{Archive, Format, Inputs, Loudness, Output, Packages, Running};
@@ -65,6 +66,11 @@ pub(super) struct Explain {
     /// Sizes to the byte
     #[arg(long, help_heading = "What is shown")]
     bytes: bool,
+    /// Measure on the GPU of this machine, rather than estimate
+    #[arg(long, help_heading = "Measuring", conflicts_with = "gpu")]
+    measure: bool,
+    #[command(flatten)]
+    measuring: Measuring,
     #[command(flatten)]
     pub(super) running: Running,
     #[command(flatten)]
@@ -87,6 +93,7 @@ impl Explain {
             activations: self.activations,
             lines: self.lines,
             savings: self.savings,
+            measuring: self.measure.then_some(&self.measuring),
             packages: &self.packages,
         };
         let explanation = explanation::one(&asked, self.archive.file(), loudness)?;

@@ -7,12 +7,14 @@ use camino::{Utf8Path, Utf8PathBuf};
 use miette::{Diagnostic, IntoDiagnostic};
 use thiserror::Error;
 
+use super::card::{self, Measuring, Taken};
 use super::options::{Loudness, Packages, Running};
 use super::pipeline::{Models, Prepared};
 use super::source::{Scratch, Source};
 use super::{Stopped, cases, pipeline, savings};
 use crate::bytes::Bytes;
 use crate::explain::{self, Activations, Explanation, Ingredients};
+use crate::gpu::Profile;
 use crate::protocol::WhatIf;
 use crate::recording::Recordings;
 use crate::report::{Report, Run};
@@ -29,6 +31,8 @@ pub(super) struct Asked<'a> {
     pub(super) lines: bool,
     /// What would take less, by running it so.
     pub(super) savings: bool,
+    /// On which real card, where it is to be measured.
+    pub(super) measuring: Option<&'a Measuring>,
     /// How the models are built.
     pub(super) packages: &'a Packages,
 }
@@ -93,13 +97,15 @@ pub(super) fn one(
 ) -> Result<Explained, Stopped> {
     let packages = &asked.packages.with_feature(FEATURE);
     let prepared = pipeline::prepare(packages, archive_file, asked.running.budgets.as_deref())?;
+    // Before the models are built: without a card there is nothing to build them for.
+    let card = on_card(&prepared, asked, loudness)?;
     let folder = prepared.source.scratch(asked.running.keep.as_deref())?;
     let models = pipeline::models(&prepared, packages, Some(asked.running), loudness, folder.path())?;
     if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
         return Err(ExplainError::Problem(problem.message.clone(), problem.help.clone()).into());
     }
     let stage = Stage {
-        recordings: pipeline::recordings(asked.running)?,
+        card,
         prepared,
         asked,
         folder,
@@ -123,11 +129,42 @@ pub(super) fn one(
     })
 }
 
+/// What models run on.
+struct OnCard {
+    hardware: Hardware,
+    profile: Profile,
+    recordings: Recordings,
+    /// Nobody else measures on it meanwhile.
+    _taken: Option<Taken>,
+}
+
+/// The card that was asked for: a virtual one, or one that is here.
+fn on_card(prepared: &Prepared, asked: &Asked<'_>, loudness: Loudness) -> Result<OnCard, Stopped> {
+    let running = asked.running;
+    let known = pipeline::recordings(running)?;
+    let Some(measuring) = asked.measuring else {
+        return Ok(OnCard {
+            hardware: Hardware::Virtual,
+            profile: cases::estimated(cases::declared_card(prepared, running)?, &known),
+            recordings: known,
+            _taken: None,
+        });
+    };
+    let driver = prepared.source.driver()?;
+    let taken = card::take(measuring, None, &driver, &prepared.profiles, loudness)?;
+    Ok(OnCard {
+        hardware: Hardware::Real(taken.real.clone()),
+        profile: cases::measured(&taken.profile, &taken.real.driver, &known),
+        recordings: pipeline::own_recordings(running)?.unwrap_or_default(),
+        _taken: Some(taken),
+    })
+}
+
 /// Where models are run, again and again.
 pub(super) struct Stage<'a> {
     pub(super) prepared: Prepared,
     pub(super) asked: &'a Asked<'a>,
-    recordings: Recordings,
+    card: OnCard,
     folder: Scratch,
     pub(super) loudness: Loudness,
 }
@@ -136,8 +173,7 @@ impl Stage<'_> {
     /// The case that is meant, of models that were built.
     pub(super) fn case(&self, models: &Models) -> Result<Case, Stopped> {
         let running = self.asked.running;
-        let profile = cases::estimated(cases::declared_card(&self.prepared, running)?, &self.recordings);
-        let found = cases::cases(&self.prepared, models, running, &self.asked.inputs, &profile)?;
+        let found = cases::cases(&self.prepared, models, running, &self.asked.inputs, &self.card.profile)?;
         Ok(the_one(found, &running.model)?)
     }
 
@@ -158,9 +194,9 @@ impl Stage<'_> {
     pub(super) fn run(&self, case: &Case, what_if: WhatIf, trace: Option<&Path>) -> Result<Run, Stopped> {
         let on = pipeline::On {
             driver: &self.prepared.source.driver()?,
-            hardware: Hardware::Virtual,
+            hardware: self.card.hardware.clone(),
             repeat: 1,
-            recordings: self.recordings.clone(),
+            recordings: self.card.recordings.clone(),
             what_if,
             trace: trace.is_some(),
             folder: trace.map_or_else(|| self.folder.path().join("what-if"), Path::to_owned),

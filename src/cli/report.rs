@@ -179,6 +179,7 @@ impl Report {
             activations: Activations::default(),
             lines: true,
             savings: false,
+            measuring: None,
             packages: &self.packages,
         };
         let explained = explanation::one(&asked, None, loudness)?;
