@@ -104,6 +104,14 @@ fn exit_of(stopped: &Stopped) -> Exit {
         || stopped
             .downcast_ref::<card::CardError>()
             .is_some_and(card::CardError::is_by_the_machine)
+        || matches!(
+            stopped.downcast_ref(),
+            Some(
+                explanation::ExplainError::Run { .. }
+                    | explanation::ExplainError::NoTrace { .. }
+                    | explanation::ExplainError::Problem(..)
+            )
+        )
         || stopped.downcast_ref::<crate::gpu::SurveyError>().is_some()
         || matches!(
             stopped.downcast_ref(),

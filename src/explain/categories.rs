@@ -65,10 +65,17 @@ pub(super) fn origins(trace: &Trace) -> HashMap<u64, Origin<'_>> {
 /// What each of the tensors is for.
 pub(super) fn categories(trace: &Trace, memory: &Memory, origins: &HashMap<u64, Origin<'_>>) -> Vec<Category> {
     let borders = Borders::of(trace);
+    // In inference nothing receives a gradient, so that does not tell parameters from running statistics.
+    let learns = trace.belongs.values().any(|belongs| belongs.learnable);
     memory
         .tensors
         .iter()
-        .map(|tensor| category(trace, &borders, tensor, origins.get(&tensor.id)))
+        .map(
+            |tensor| match category(trace, &borders, tensor, origins.get(&tensor.id)) {
+                Category::Buffer if !learns && trace.belongs.contains_key(&tensor.id) => Category::Parameter,
+                category => category,
+            },
+        )
         .collect()
 }
 

@@ -200,7 +200,8 @@ impl Runner<'_> {
                 Ok(left) => collect::is_hopeless(self.case, &self.settings.hardware, left),
                 Err(_) => true,
             };
-            return if hopeless {
+            // An explanation is of what was seen until it died.
+            return if hopeless && !self.settings.trace {
                 Collected::first_only(cold)
             } else {
                 self.planned(Some(cold), &choices)
