@@ -124,10 +124,12 @@ impl<R: FusionRuntime> Operation<R> for Glance {
 }
 
 /// A tensor has memory now that had none at the last look.
-fn come<H: 'static>(last: &mut Last, handles: &HandleContainer<H>, id: burn_ir::TensorId, came: &mut Vec<Held>)
-where
-    H: Clone,
-{
+fn come<H: Clone + 'static>(
+    last: &mut Last,
+    handles: &HandleContainer<H>,
+    id: burn_ir::TensorId,
+    came: &mut Vec<Held>,
+) {
     if last.held.contains_key(&id.value()) {
         return;
     }
