@@ -25,6 +25,13 @@ impl Bytes {
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
+
+    /// What is left of it without `other`: negative where that is larger.
+    #[must_use]
+    pub fn less(self, other: Self) -> i64 {
+        let signed = |bytes: Self| i64::try_from(bytes.0).unwrap_or(i64::MAX);
+        signed(self) - signed(other)
+    }
 }
 
 impl Add for Bytes {

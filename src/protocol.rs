@@ -224,12 +224,8 @@ pub enum Traced {
         /// What sizes are rounded up to.
         alignment: u64,
     },
-    /// A step was completed.
-    StepDone,
     /// The program asked for an operation.
     Operation {
-        /// Counted from 1.
-        number: u64,
         /// As Burn's backends name it: `float_add`.
         name: String,
         /// The tensors it was given.
@@ -282,8 +278,6 @@ pub enum Traced {
         live: u64,
         /// The kernel being launched.
         kernel: Option<u32>,
-        /// It was so much for an instant within the launch.
-        spike: bool,
     },
     /// Burn's allocator handed out a piece of memory.
     Allocated {

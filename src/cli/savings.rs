@@ -105,25 +105,15 @@ fn changes(case: &Case, run: &Run) -> Vec<Change> {
 
 /// The most that a category holds.
 fn most(now: &Explanation, category: Category) -> Bytes {
-    let series = now
-        .timeline
-        .categories
-        .iter()
-        .find(|series| series.category == category);
-    let most = series.and_then(|series| series.bytes.iter().max());
+    let most = now.timeline.of(category).iter().max();
     most.copied().unwrap_or_default()
 }
 
 /// What a category holds when the last step goes forward, with nothing of the step's own there yet.
 fn kept(now: &Explanation, category: Category) -> Bytes {
-    let borders = &now.timeline.borders;
-    let forward = borders.iter().rfind(|border| border.phase == Phase::Forward);
-    let series = now
-        .timeline
-        .categories
-        .iter()
-        .find(|series| series.category == category);
-    let at = forward.and_then(|border| series?.bytes.get(border.sample as usize));
+    let timeline = &now.timeline;
+    let forward = timeline.borders.iter().rfind(|border| border.phase == Phase::Forward);
+    let at = forward.and_then(|border| timeline.of(category).get(border.sample as usize));
     at.copied().unwrap_or_default()
 }
 
@@ -146,7 +136,7 @@ fn saving(change: &Change, run: &Run, now: &Explanation) -> Saving {
     };
     if let Some((bytes, what)) = beside.filter(|(bytes, _)| *bytes > Bytes(0)) {
         saving.live = saving.live.map(|live| live + bytes);
-        saving.saved_live = saving.live.map(|live| difference(now.peak.live, live));
+        saving.saved_live = saving.live.map(|live| now.peak.live.less(live));
         (saving.reserved, saving.saved_reserved) = (None, None);
         saving.note = Some(format!("with {bytes} of {what}"));
     }
@@ -194,15 +184,10 @@ fn told(code: &str, change: &str, cost: &str, run: &Run, now: &Explanation) -> S
         change: change.to_owned(),
         live: Some(live),
         reserved: Some(reserved),
-        saved_live: Some(difference(now.peak.live, live)),
-        saved_reserved: now.run.peaks.warm.reserved.map(|before| difference(before, reserved)),
+        saved_live: Some(now.peak.live.less(live)),
+        saved_reserved: now.run.peaks.warm.reserved.map(|before| before.less(reserved)),
         cost: cost.to_owned(),
         certainty: Certainty::Run,
         note: None,
     }
-}
-
-fn difference(before: Bytes, after: Bytes) -> i64 {
-    let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
-    signed(before) - signed(after)
 }

@@ -112,10 +112,8 @@ impl<'a> Calls<'a> {
 
 /// `a::B<C>::d` → `a::B::d`, `<a::B<C> as e::F>::d` → `a::B::d`.
 fn without_generics(function: &str) -> String {
-    let function = function.strip_prefix('<').map_or(function, |inside| {
-        // A trait's function: what counts is the type that has it.
-        inside
-    });
+    // A trait's function: what counts is the type that has it.
+    let function = function.strip_prefix('<').unwrap_or(function);
     let mut path = String::new();
     let mut depth = 0_u32;
     let mut is_trait = false;

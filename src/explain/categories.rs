@@ -7,20 +7,6 @@ use super::trace::{Operation, Trace};
 use super::types::Category;
 use crate::protocol::{Made, Phase};
 
-/// Every category of live memory, in the order in which they are shown.
-pub(super) const LIVE: [Category; 10] = [
-    Category::Parameter,
-    Category::Buffer,
-    Category::Gradient,
-    Category::OptimizerState,
-    Category::Activation,
-    Category::ActivationGradient,
-    Category::Input,
-    Category::Workspace,
-    Category::Alignment,
-    Category::Unattributed,
-];
-
 /// A tensor as its operation made it.
 pub(super) struct Origin<'a> {
     pub(super) operation: &'a Operation,
@@ -132,14 +118,18 @@ impl Borders {
     }
 }
 
-/// Bytes by category, in the order of [`LIVE`], at each sample: they add up to live.
+fn live() -> impl Iterator<Item = Category> {
+    Category::ALL.into_iter().filter(|category| category.is_live())
+}
+
+/// Bytes by category, in the order of [`Category::ALL`], at each sample: they add up to live.
 pub(super) fn over_time(
     memory: &Memory,
     categories: &[Category],
     origins: &HashMap<u64, Origin<'_>>,
 ) -> Vec<(Category, Vec<u64>)> {
     let samples = memory.samples.len();
-    let mut changes: HashMap<Category, Vec<i64>> = LIVE.iter().map(|one| (*one, vec![0; samples + 1])).collect();
+    let mut changes: HashMap<Category, Vec<i64>> = live().map(|one| (one, vec![0; samples + 1])).collect();
     let mut add = |category: Category, from: usize, to: usize, bytes: u64| {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         if let Some(changes) = changes.get_mut(&category).filter(|_| from < to) {
@@ -166,16 +156,15 @@ pub(super) fn over_time(
             add(Category::Alignment, *from, to, piece.bytes - logical);
         }
     }
-    let mut series: Vec<(Category, Vec<u64>)> = LIVE
-        .iter()
+    let mut series: Vec<(Category, Vec<u64>)> = live()
         .map(|category| {
             let mut sum = 0_i64;
-            let changes = changes.remove(category).unwrap_or_default();
+            let changes = changes.remove(&category).unwrap_or_default();
             let bytes = changes[..samples].iter().map(|change| {
                 sum += change;
                 u64::try_from(sum).unwrap_or(0)
             });
-            (*category, bytes.collect())
+            (category, bytes.collect())
         })
         .collect();
     for (sample, (unknown, over)) in memory.unknown.iter().zip(&memory.over).enumerate() {

@@ -273,14 +273,6 @@ impl Timeline {
     }
 }
 
-impl Category {
-    /// Whether it is a part of live bytes, and not of what the process holds besides.
-    #[must_use]
-    pub const fn is_live(self) -> bool {
-        !matches!(self, Self::Fragmentation | Self::Context | Self::Modules)
-    }
-}
-
 fn figure(bytes: Bytes, part: impl Fn() -> String) -> Result<(), Unsound> {
     if bytes > MOST_BYTES {
         return Err(wrong(part(), format!("{} is more than any card has", bytes.0)));

@@ -108,7 +108,8 @@ impl Modules {
     }
 }
 
-fn parent(path: &str) -> &str {
+/// The module that a module or parameter is a field of.
+pub(super) fn parent(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(parent, _)| parent)
 }
 
@@ -287,12 +288,7 @@ fn name(rows: &mut [Row], trace: &Trace, modules: &Modules) {
 fn function(row: &Row, trace: &Trace) -> String {
     match &row.call.function {
         Some((name, _)) => name.clone(),
-        None => {
-            let name = &trace.operations[row.operations[0]].name;
-            let kinds = ["float_", "int_", "bool_", "q_"];
-            let bare = kinds.iter().find_map(|kind| name.strip_prefix(kind));
-            bare.unwrap_or(name).to_owned()
-        }
+        None => super::bare(&trace.operations[row.operations[0]].name).to_owned(),
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) fn lines(
                 step: ran.at.0,
                 phase: ran.at.1,
                 live: Bytes(live),
-                change: i64::try_from(came).unwrap_or(i64::MAX) - i64::try_from(went).unwrap_or(i64::MAX),
+                change: Bytes(came).less(Bytes(went)),
                 came: numbers(ran.came),
                 went: numbers(ran.went),
             }

@@ -251,7 +251,7 @@ impl Memory {
                 // Rows are rounded up to a power of two of bytes at most: never to twice as much.
                 bytes >= logical && bytes < (logical * 2).max(1024)
             };
-            // What fits best of all that come in order.
+            // Both come in order: the first that fits.
             let Some(place) = free.iter().position(fills) else {
                 continue;
             };

@@ -13,7 +13,7 @@ mod savings;
 mod trace;
 mod types;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 pub use check::{MOST_BYTES, Unsound};
@@ -25,7 +25,8 @@ use self::layers::{Modules, Row};
 use self::memory::{Life, Memory};
 use self::trace::Trace;
 use crate::bytes::Bytes;
-use crate::report::{Run, Step, Tool};
+use crate::report::words::phase_name;
+use crate::report::{Outside, Phase, Run, Step, Tool};
 use crate::run::record::Record;
 
 /// What an explanation is made of.
@@ -139,7 +140,7 @@ fn assumptions(trace: &Trace) -> Vec<String> {
 fn partial(run: &Run, trace: &Trace) -> Option<String> {
     if let Some(oom) = &run.oom {
         let place = oom.phase.map_or_else(String::new, |phase| {
-            let phase = format!("{phase:?}").to_lowercase();
+            let phase = phase_name(phase);
             oom.step
                 .map_or_else(|| format!(" in {phase}"), |step| format!(" in {phase} of step {step}"))
         });
@@ -225,14 +226,9 @@ impl Places {
     ) -> Self {
         let mut known: HashMap<u64, (String, bool)> = HashMap::new();
         for (tensor, belongs) in &trace.belongs {
-            let path = belongs.path.rsplit_once('.').map_or("", |(parent, _)| parent);
-            known.insert(*tensor, (path.to_owned(), false));
+            known.insert(*tensor, (layers::parent(&belongs.path).to_owned(), false));
         }
-        // The rows of the first step; those of the other steps are alike.
-        let mut steps: Vec<u32> = trace.operations.iter().filter_map(|operation| operation.at.0).collect();
-        steps.dedup();
-        steps.sort_unstable();
-        steps.dedup();
+        let steps: BTreeSet<u32> = trace.operations.iter().filter_map(|operation| operation.at.0).collect();
         let mut note = |rows: &[Row]| {
             for row in rows {
                 for made in row
@@ -244,6 +240,7 @@ impl Places {
                 }
             }
         };
+        // Those of the first step are here already.
         note(rows);
         for step in steps.into_iter().skip(1) {
             note(&layers::rows(trace, modules, calls, step));
@@ -278,7 +275,7 @@ fn tensor(
     let origin = origins.get(&life.id);
     let bytes = memory.pieces[life.piece].bytes;
     let place = places.modules.get(&life.id);
-    let (step, phase) = origin.map_or((None, crate::protocol::Phase::Context), |origin| origin.operation.at);
+    let (step, phase) = origin.map_or((None, Phase::Context), |origin| origin.operation.at);
     let has_module = !matches!(category, Category::Input | Category::Unattributed);
     Tensor {
         id: life.id,
@@ -327,9 +324,9 @@ fn peak(run: &Run, memory: &Memory, timeline: &Timeline, tensors: &[Tensor]) -> 
     let (step, phase) = memory
         .samples
         .get(sample)
-        .map_or((None, crate::protocol::Phase::Context), |sample| sample.at);
+        .map_or((None, Phase::Context), |sample| sample.at);
     let reserved = timeline.reserved.get(sample).copied().unwrap_or_default();
-    let outside = |outside: &Option<crate::report::Outside>| outside.as_ref().map_or(Bytes(0), |one| one.bytes);
+    let outside = |outside: &Option<Outside>| outside.as_ref().map_or(Bytes(0), |one| one.bytes);
     let (context, modules) = (outside(&run.gpu.context), outside(&run.gpu.modules));
     let mut categories: Vec<CategoryBytes> = timeline
         .categories

@@ -2,7 +2,7 @@
 
 use super::types::PhaseRow;
 use crate::bytes::Bytes;
-use crate::report::{Pass, Run, Step};
+use crate::report::{Pass, Phase, Run, Step};
 
 /// The rows of a run, and of its cold pass.
 pub(super) fn phases(run: &Run, cold: &[Step]) -> Vec<PhaseRow> {
@@ -17,7 +17,7 @@ fn of(run: &Run, pass: Pass, steps: &[Step]) -> Vec<PhaseRow> {
     let mut rows = Vec::new();
     for step in steps {
         for phase in &step.phases {
-            let is_before = matches!(phase.phase, crate::report::Phase::Context | crate::report::Phase::Model);
+            let is_before = matches!(phase.phase, Phase::Context | Phase::Model);
             let number = (!is_before).then_some(step.step);
             rows.push(PhaseRow {
                 pass,
@@ -25,10 +25,10 @@ fn of(run: &Run, pass: Pass, steps: &[Step]) -> Vec<PhaseRow> {
                 phase: phase.phase,
                 live_end: is_observed.then_some(phase.live_end),
                 live_peak: is_observed.then_some(phase.live_peak),
-                live_change: is_observed.then(|| change(live, phase.live_end)),
+                live_change: is_observed.then(|| phase.live_end.less(live)),
                 reserved_end: phase.reserved_end,
                 reserved_peak: phase.reserved_peak,
-                reserved_change: change(reserved, phase.reserved_end),
+                reserved_change: phase.reserved_end.less(reserved),
                 failed: run.oom.as_ref().is_some_and(|oom| {
                     let same_pass = oom.pass == pass || (is_observed && oom.pass == Pass::Warm);
                     same_pass && oom.step == number && oom.phase == Some(phase.phase)
@@ -44,9 +44,4 @@ fn of(run: &Run, pass: Pass, steps: &[Step]) -> Vec<PhaseRow> {
         }
     }
     rows
-}
-
-fn change(before: Bytes, after: Bytes) -> i64 {
-    let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
-    signed(after) - signed(before)
 }

@@ -6,6 +6,7 @@ use super::memory::Memory;
 use super::trace::Trace;
 use super::types::{Category, Certainty, Layer, Moment, Saving, Tensor};
 use crate::bytes::Bytes;
+use crate::report::words::phase_name;
 
 /// Tensors that are shown which could be dropped earlier.
 const SHOWN: usize = 3;
@@ -24,10 +25,6 @@ pub(super) fn savings(
     savings.extend(largest_layer(tensors, peak));
     savings.extend(reused(layers));
     savings
-}
-
-fn signed(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 fn dropped_early(trace: &Trace, memory: &Memory, tensors: &[Tensor], peak: &Moment) -> Vec<Saving> {
@@ -80,7 +77,7 @@ fn dropped_early(trace: &Trace, memory: &Memory, tensors: &[Tensor], peak: &Mome
                 .map_or_else(
                     || "nothing uses it".to_owned(),
                     |operation| {
-                        let phase = format!("{:?}", operation.at.1).to_lowercase();
+                        let phase = phase_name(operation.at.1);
                         format!("{} in {phase} was the last to use it", super::bare(&operation.name))
                     },
                 );
@@ -90,7 +87,7 @@ fn dropped_early(trace: &Trace, memory: &Memory, tensors: &[Tensor], peak: &Mome
                 change: format!("drop {} [{}] sooner", tensor.operation, shape.join(", ")),
                 live: Some(Bytes(live)),
                 reserved: None,
-                saved_live: Some(signed(peak.live.0) - signed(live)),
+                saved_live: Some(peak.live.less(Bytes(live))),
                 saved_reserved: None,
                 cost: "nothing".to_owned(),
                 certainty: Certainty::Timeline,

@@ -67,8 +67,6 @@ pub(super) struct Trace {
     /// Every module and parameter, with the type that it is a field of, in their order.
     pub(super) modules: Vec<(String, String)>,
     pub(super) belongs: HashMap<u64, Belongs>,
-    /// How many operations there were when each step was done.
-    pub(super) steps_done: Vec<u64>,
     /// A last line was cut short, or lines make no sense.
     pub(super) is_damaged: bool,
 }
@@ -99,13 +97,11 @@ impl Trace {
                 self.home = home;
                 self.alignment = alignment;
             }
-            Traced::StepDone => self.steps_done.push(self.operations.len() as u64),
             Traced::Operation {
                 name,
                 inputs,
                 outputs,
                 stack,
-                ..
             } => self.operations.push(Operation {
                 name,
                 inputs,
@@ -124,7 +120,7 @@ impl Trace {
             Traced::Kernel { kernel, name } => {
                 self.kernels.insert(kernel, name);
             }
-            Traced::Sample { time, live, kernel, .. } => self.happened.push(Happened::Sample { time, live, kernel }),
+            Traced::Sample { time, live, kernel } => self.happened.push(Happened::Sample { time, live, kernel }),
             Traced::Allocated { memory, bytes } => self.happened.push(Happened::Allocated { memory, bytes }),
             Traced::Look {
                 after,

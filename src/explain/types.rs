@@ -158,6 +158,31 @@ pub enum Category {
     Modules,
 }
 
+impl Category {
+    /// All, in the order in which they are told: what is a part of live first.
+    pub const ALL: [Self; 13] = [
+        Self::Parameter,
+        Self::Buffer,
+        Self::Gradient,
+        Self::OptimizerState,
+        Self::Activation,
+        Self::ActivationGradient,
+        Self::Input,
+        Self::Workspace,
+        Self::Alignment,
+        Self::Unattributed,
+        Self::Fragmentation,
+        Self::Context,
+        Self::Modules,
+    ];
+
+    /// Whether it is a part of live bytes, and not of what the process holds besides.
+    #[must_use]
+    pub const fn is_live(self) -> bool {
+        !matches!(self, Self::Fragmentation | Self::Context | Self::Modules)
+    }
+}
+
 /// How much is held for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CategoryBytes {
@@ -265,6 +290,21 @@ pub struct Timeline {
     pub borders: Vec<Border>,
     /// What live consists of; at each sample these add up to it.
     pub categories: Vec<Series>,
+}
+
+impl Timeline {
+    /// What is held for a category, one entry a sample; nothing where the category is not there.
+    #[must_use]
+    pub fn of(&self, category: Category) -> &[Bytes] {
+        let series = self.categories.iter().find(|series| series.category == category);
+        series.map_or(&[], |series| &series.bytes)
+    }
+
+    /// Whether anything is ever held for it.
+    #[must_use]
+    pub fn holds(&self, category: Category) -> bool {
+        self.of(category).iter().any(|bytes| bytes.0 > 0)
+    }
 }
 
 /// Where a phase begins.

@@ -86,7 +86,7 @@ pub(super) fn sample(live: u64, streams: u32) {
         seen.peak = seen.peak.max(live);
         seen.end = live;
         #[cfg(feature = "explain")]
-        super::trace::sample(live, timeline.kernel.as_deref(), false);
+        super::trace::sample(live, timeline.kernel.as_deref());
     });
 }
 
@@ -98,7 +98,7 @@ pub(super) fn spike(live: u64) {
             seen.peak = seen.peak.max(live);
         }
         #[cfg(feature = "explain")]
-        super::trace::sample(live, timeline.kernel.as_deref(), true);
+        super::trace::sample(live, timeline.kernel.as_deref());
     });
 }
 

@@ -58,7 +58,6 @@ pub(super) fn start(alignment: u64) {
 /// A step was completed.
 pub(super) fn step_done() {
     STEPS.fetch_add(1, Relaxed);
-    with(|trace| trace.write(&Traced::StepDone));
 }
 
 /// Whether anything is traced.
@@ -124,11 +123,10 @@ pub(super) fn operation(name: &str, inputs: Vec<u64>, outputs: Vec<Made>) {
         frames.len() < DEEPEST
     });
     with(|trace| {
-        let number = OPERATIONS.fetch_add(1, Relaxed) + 1;
+        OPERATIONS.fetch_add(1, Relaxed);
         let stack = trace.stack(frames);
         trace.told.extend(outputs.iter().map(|made| made.id));
         trace.write(&Traced::Operation {
-            number,
             name: name.to_owned(),
             inputs,
             outputs,
@@ -157,8 +155,8 @@ pub(super) fn reached(moment: Moment) {
     });
 }
 
-/// Memory was looked at; `spike`: for an instant it was so much.
-pub(super) fn sample(live: u64, kernel: Option<&str>, spike: bool) {
+/// Memory was looked at, or was so much for an instant.
+pub(super) fn sample(live: u64, kernel: Option<&str>) {
     with(|trace| {
         let kernel = kernel.map(|name| {
             if let Some(number) = trace.kernels.get(name) {
@@ -177,7 +175,6 @@ pub(super) fn sample(live: u64, kernel: Option<&str>, spike: bool) {
             time: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
             live,
             kernel,
-            spike,
         });
     });
 }

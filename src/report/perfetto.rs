@@ -95,11 +95,8 @@ impl Writer<'_> {
             }
         }
         for category in STACK {
-            let Some(series) = timeline.categories.iter().find(|series| series.category == category) else {
-                continue;
-            };
             let name = format!("category: {}", palette::category(category).label);
-            for (sample, bytes) in changes(&series.bytes) {
+            for (sample, bytes) in changes(timeline.of(category)) {
                 self.events.push(counter(&name, sample, json!({ "bytes": bytes })));
             }
         }

@@ -302,21 +302,16 @@ impl<'a> Drawing<'a> {
         let timeline = &self.explanation.timeline;
         let series: Vec<_> = STACK
             .into_iter()
-            .filter_map(|category| {
-                timeline
-                    .categories
-                    .iter()
-                    .find(|series| series.category == category)
-                    .filter(|series| series.bytes.iter().any(|bytes| bytes.0 > 0))
-            })
+            .filter(|category| timeline.holds(*category))
+            .map(|category| (category, timeline.of(category)))
             .collect();
         let close = format!("V{}H{}Z", px(self.y(0)), px(self.x(0)));
         let reserved = self.steps(|sample| timeline.reserved[sample].0);
         let _ = writeln!(self.text, "<path class=\"paper\" d=\"{reserved}{close}\"/>");
         let _ = writeln!(self.text, "<path class=\"hatch\" d=\"{reserved}{close}\"/>");
         for top in (0..series.len()).rev() {
-            let line = self.steps(|sample| series[..=top].iter().map(|series| series.bytes[sample].0).sum());
-            let color = palette::category(series[top].category).color;
+            let line = self.steps(|sample| series[..=top].iter().map(|(_, bytes)| bytes[sample].0).sum());
+            let color = palette::category(series[top].0).color;
             let _ = writeln!(self.text, "<path fill=\"{color}\" d=\"{line}{close}\"/>");
         }
         let _ = writeln!(self.text, "<path class=\"reserved\" d=\"{reserved}\"/>");
@@ -374,13 +369,7 @@ impl<'a> Drawing<'a> {
     }
 
     fn legend(&mut self) {
-        let used = |category: &Category| {
-            self.explanation
-                .timeline
-                .categories
-                .iter()
-                .any(|series| series.category == *category && series.bytes.iter().any(|bytes| bytes.0 > 0))
-        };
+        let used = |category: &Category| self.explanation.timeline.holds(*category);
         let used: Vec<_> = STACK.into_iter().filter(used).map(palette::category).collect();
         let (mut x, mut y) = (LEFT, HEIGHT - BOTTOM + 340);
         let own = used.iter().map(|swatch| (swatch.label, Some(swatch.color)));

@@ -39,31 +39,6 @@ pub(super) const fn look(category: Category) -> Look {
     }
 }
 
-/// All of them, in the order in which they are told.
-pub(super) const CATEGORIES: [Category; 13] = [
-    Category::Parameter,
-    Category::Buffer,
-    Category::Gradient,
-    Category::OptimizerState,
-    Category::Activation,
-    Category::ActivationGradient,
-    Category::Input,
-    Category::Workspace,
-    Category::Alignment,
-    Category::Unattributed,
-    Category::Fragmentation,
-    Category::Context,
-    Category::Modules,
-];
-
-/// Categories that are no part of live.
-const fn is_live(category: Category) -> bool {
-    !matches!(
-        category,
-        Category::Fragmentation | Category::Context | Category::Modules
-    )
-}
-
 /// A bar of the process's memory at its peak, and a table that adds up to it.
 pub(super) fn categories(explanation: &Explanation, paper: &Paper) -> String {
     let peak = &explanation.peak;
@@ -113,7 +88,7 @@ pub(super) fn categories(explanation: &Explanation, paper: &Paper) -> String {
             grid.remark(wrong, NOTICE);
         }
     };
-    let live = shown(&mut grid, &is_live);
+    let live = shown(&mut grid, &Category::is_live);
     total(&mut grid, "live", peak.live, live);
     let unused = shown(&mut grid, &|category| category == Category::Fragmentation);
     total(&mut grid, "reserved", peak.reserved, peak.live + unused);

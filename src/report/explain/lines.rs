@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::SourceLine;
-use super::categories::{CATEGORIES, legend, look, swatch};
+use super::categories::{legend, look, swatch};
 use super::grid::{Cell, Column, Grid};
 use super::paper::{BAD, Cut, DIM, GOOD, PLAIN, Paper, STRONG, fit, place};
 use super::tensors::{module, resolved};
@@ -49,7 +49,10 @@ pub(super) fn lines(explanation: &Explanation, read: Reader<'_>, paper: &Paper) 
     let moved = |line: &Line| line.came.iter().chain(&line.went).copied().collect::<Vec<_>>();
     let moved: Vec<u32> = explanation.lines.iter().flat_map(moved).collect();
     let seen: HashSet<_> = resolved(explanation, &moved).map(|tensor| tensor.category).collect();
-    let key = legend(CATEGORIES.into_iter().filter(|category| seen.contains(category)), paper);
+    let key = legend(
+        Category::ALL.into_iter().filter(|category| seen.contains(category)),
+        paper,
+    );
     text + "\n" + &grid.draw(paper) + &key
 }
 

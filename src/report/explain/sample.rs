@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use super::categories::CATEGORIES;
 use crate::bytes::Bytes;
 use crate::explain::{
     Activations, Border, Category, CategoryBytes, Certainty, EXPLANATION_VERSION, Explanation, Layer, Leak, Line,
@@ -244,7 +243,7 @@ impl Play {
         timeline.kernel.push(kernel as u32);
         let held = categories(&self.tensors, &self.there);
         if timeline.categories.is_empty() {
-            let live = CATEGORIES.into_iter().take(10);
+            let live = Category::ALL.into_iter().take(10);
             timeline.categories = live
                 .map(|category| Series {
                     category,
@@ -505,7 +504,7 @@ fn document(play: Play, plans: &[Plan], batch: u64, size: u64) -> Explanation {
         live: Bytes(live),
         reserved: Bytes(reserved),
         process: Bytes(reserved + CONTEXT + MODULES),
-        categories: CATEGORIES
+        categories: Category::ALL
             .into_iter()
             .map(|category| CategoryBytes {
                 category,

@@ -1,6 +1,6 @@
 //! The tensors that were there at the peak.
 
-use super::categories::{CATEGORIES, legend, look, swatch};
+use super::categories::{legend, look, swatch};
 use super::grid::{Cell, Column, Grid};
 use super::paper::{Cut, DIM, PLAIN, Paper, place};
 use crate::bytes::Bytes;
@@ -49,7 +49,7 @@ pub(super) fn tensors(explanation: &Explanation, most: usize, paper: &Paper) -> 
     text.push_str(&grid.draw(paper));
     if !grid.shows(WHAT_FOR, paper) {
         let seen = |category: &Category| shown.iter().any(|tensor| tensor.category == *category);
-        text.push_str(&legend(CATEGORIES.into_iter().filter(seen), paper));
+        text.push_str(&legend(Category::ALL.into_iter().filter(seen), paper));
     }
     if !rest.is_empty() {
         let sum: Bytes = rest.iter().map(|tensor| tensor.bytes).sum();

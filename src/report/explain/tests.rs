@@ -330,7 +330,7 @@ fn what_is_shown_adds_up_to_the_byte() {
     let text = explain(&RESNET, &exact, &PIPE);
     let peak = &RESNET.peak;
     let bytes = |begins: &str| -> u64 { fields(&text, begins).get(1).unwrap().parse().unwrap() };
-    let live: u64 = categories::CATEGORIES
+    let live: u64 = Category::ALL
         .iter()
         .take(10)
         .map(|category| {

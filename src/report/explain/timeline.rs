@@ -8,6 +8,7 @@ use super::paper::{BAD, Cut, DIM, Paper, STRONG, fit, place};
 use crate::bytes::Bytes;
 use crate::explain::{Border, Category, Explanation, Timeline};
 use crate::report::Phase;
+use crate::report::palette::STACK;
 use crate::report::words::phase_name;
 
 /// Rows of the drawing, and those between two labels of its axis.
@@ -15,20 +16,6 @@ const ROWS: usize = 12;
 const LABEL_EVERY: usize = 4;
 /// A cell can be filled in so many parts, from below.
 const PARTS: usize = 8;
-
-/// From below: what stays is at the bottom, so that what comes and goes has an even ground.
-const ORDER: [Category; 10] = [
-    Category::Parameter,
-    Category::Buffer,
-    Category::OptimizerState,
-    Category::Gradient,
-    Category::Input,
-    Category::Activation,
-    Category::ActivationGradient,
-    Category::Workspace,
-    Category::Alignment,
-    Category::Unattributed,
-];
 
 /// Draws the whole timeline, at most as wide as the paper.
 pub(super) fn timeline(explanation: &Explanation, limit: Option<Bytes>, paper: &Paper) -> String {
@@ -249,14 +236,11 @@ impl Chart<'_> {
         // What no category tells of is still drawn.
         put(0, live_parts, Fill::Live(Category::Unattributed));
         let (mut sum, mut drawn) = (0_u128, 0);
-        for category in ORDER {
-            let series = self
+        for category in STACK {
+            let bytes = self
                 .timeline
-                .categories
-                .iter()
-                .find(|series| series.category == category);
-            let bytes = series
-                .and_then(|series| series.bytes.get(column.sample))
+                .of(category)
+                .get(column.sample)
                 .copied()
                 .unwrap_or_default();
             sum += u128::from(bytes.0);
@@ -445,11 +429,8 @@ fn labels(parts: &[(usize, Vec<String>)], columns: usize, margin: usize, paper: 
 
 /// What each colour is: only of what is ever there.
 fn key(explanation: &Explanation, paper: &Paper) -> String {
-    let seen = |category: &Category| {
-        let mut series = explanation.timeline.categories.iter();
-        series.any(|series| series.category == *category && series.bytes.iter().any(|bytes| bytes.0 > 0))
-    };
-    let categories = ORDER.into_iter().filter(seen).chain([Category::Fragmentation]);
+    let seen = |category: &Category| explanation.timeline.holds(*category);
+    let categories = STACK.into_iter().filter(seen).chain([Category::Fragmentation]);
     legend(categories, paper)
 }
 

@@ -164,10 +164,8 @@ fn timeline(explanation: &Explanation, left_out: &mut Vec<String>) -> Value {
     let series: Vec<_> = palette::STACK
         .into_iter()
         .map(|category| {
-            let column = timeline.categories.iter().find(|series| series.category == category);
-            column.map_or_else(String::new, |column| {
-                changes(kept.iter().map(|sample| column.bytes[*sample as usize].0))
-            })
+            let column = timeline.of(category);
+            changes(kept.iter().filter_map(|sample| Some(column.get(*sample as usize)?.0)))
         })
         .collect();
     let at = |sample: &u32| *sample as usize;
