@@ -51,12 +51,24 @@ where
 struct Pending {
     marks: VecDeque<(Moment, TensorId)>,
     inspector: Option<FusionInspector>,
+    /// The thread that marks, whose operations are of interest.
+    stream: Option<StreamId>,
 }
 
 static PENDING: Mutex<Pending> = Mutex::new(Pending {
     marks: VecDeque::new(),
     inspector: None,
+    stream: None,
 });
+
+impl Pending {
+    /// Has fusion report what it runs, where it does not yet.
+    fn watch(&mut self) {
+        if self.inspector.is_none() {
+            self.inspector = self.stream.map(FusionInspector::install);
+        }
+    }
+}
 
 /// What a run calls at each phase.
 pub(super) fn marker(device: &CudaDevice, traced: bool) -> Marker {
@@ -82,10 +94,9 @@ pub(super) fn marker(device: &CudaDevice, traced: bool) -> Marker {
         upstream.submit(move |_| {
             let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
             pending.marks.push_back((moment, watermark));
+            pending.stream = Some(stream);
             // Watching costs a look at every tensor for every operation: only around the border of two phases.
-            if pending.inspector.is_none() {
-                pending.inspector = Some(FusionInspector::install(stream));
-            }
+            pending.watch();
         });
     })
 }
@@ -98,9 +109,7 @@ pub(super) fn advance() {
     };
     let reports = inspector.drain();
     #[cfg(feature = "explain")]
-    for block in reports.iter().flat_map(|report| &report.blocks) {
-        ran(block);
-    }
+    ran(&reports);
     let newest = reports
         .iter()
         .flat_map(|report| &report.blocks)
@@ -126,6 +135,19 @@ pub(super) fn advance() {
     }
 }
 
+/// Whether fusion is to report what it runs until this is called again. Called on fusion's thread.
+#[cfg(feature = "explain")]
+pub(super) fn watch(is_on: bool) {
+    let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
+    if is_on {
+        pending.watch();
+    } else if pending.marks.is_empty()
+        && let Some(inspector) = pending.inspector.take()
+    {
+        ran(&inspector.drain());
+    }
+}
+
 /// Whether every operation is of interest, rather than those around a border.
 fn is_explained() -> bool {
     #[cfg(feature = "explain")]
@@ -135,17 +157,22 @@ fn is_explained() -> bool {
     is_on
 }
 
-/// Tells the trace what a block of operations makes and frees. What is made and used up within a fused block is never there.
+/// Tells the trace what each block of operations makes and frees.
 #[cfg(feature = "explain")]
-fn ran(block: &burn_fusion::inspect::FusionBlock) {
+fn ran(reports: &[burn_fusion::inspect::FusionReport]) {
+    if is_explained() {
+        reports.iter().flat_map(|report| &report.blocks).for_each(block_ran);
+    }
+}
+
+/// What is made and used up within a fused block is never there.
+#[cfg(feature = "explain")]
+fn block_ran(block: &burn_fusion::inspect::FusionBlock) {
     use burn_fusion::inspect::BlockKind;
     use burn_ir::{OperationIr, TensorStatus};
 
     use crate::protocol::Made;
 
-    if !is_explained() {
-        return;
-    }
     let at_once = match block.kind {
         BlockKind::Fused { .. } => block.operations.len(),
         BlockKind::Unfused => 1,

@@ -12,7 +12,7 @@ use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IndexingUpdateOp, In
 use burn_backend::*;
 
 use super::convert::Convert;
-use super::seen::Seen;
+use super::seen::{self, Seen};
 use super::{Inner, Observed};
 
 /// Operations that make tensors, and the tensors they make them of.
@@ -173,6 +173,7 @@ impl FloatTensorOps<Self> for Observed {
         fn float_is_require_grad(tensor: &FloatTensor<Self>) -> bool;
     }
     fn float_into_data(tensor: FloatTensor<Self>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        seen::read(&tensor);
         Inner::float_into_data(tensor)
     }
 }
@@ -286,6 +287,7 @@ impl IntTensorOps<Self> for Observed {
         fn int_device(tensor: &IntTensor<Self>) -> Device<Self>;
     }
     fn int_into_data(tensor: IntTensor<Self>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        seen::read(&tensor);
         Inner::int_into_data(tensor)
     }
 }
@@ -333,6 +335,7 @@ impl BoolTensorOps<Self> for Observed {
         fn bool_device(tensor: &BoolTensor<Self>) -> Device<Self>;
     }
     fn bool_into_data(tensor: BoolTensor<Self>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        seen::read(&tensor);
         Inner::bool_into_data(tensor)
     }
     fn bool_argwhere(
@@ -521,6 +524,7 @@ impl QTensorOps<Self> for Observed {
         seen.made("quantize", Inner::quantize(tensor, scheme, qparams))
     }
     fn q_into_data(tensor: QuantizedTensor<Self>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
+        seen::read(&tensor);
         Inner::q_into_data(tensor)
     }
     fn q_matmul(lhs: TensorPrimitive<Self>, rhs: TensorPrimitive<Self>) -> TensorPrimitive<Self> {

@@ -1,7 +1,12 @@
 //! Looks at what memory fusion's tensors have. A look gets in line with the operations, on a stream of its own, so that
 //! it changes nothing of what is fused, and is made on fusion's own thread.
+//!
+//! Looks also decide when fusion is to report what it runs: a report costs a copy of its whole table of tensors for
+//! every operation that is asked for, and most operations are only put off.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 use burn_backend::StreamId;
@@ -13,8 +18,9 @@ use burn_ir::{CustomOpIr, HandleContainer, OperationIr};
 use cubecl::cuda::CudaRuntime;
 
 use super::Inner;
+use crate::probe::burn_0_21::marks;
 use crate::probe::trace;
-use crate::protocol::Held;
+use crate::protocol::{Held, Made};
 
 /// The stream of looks: no thread's, and nothing is launched on it.
 const STREAM: StreamId = StreamId { value: u64::MAX };
@@ -24,6 +30,37 @@ pub(in crate::probe::burn_0_21) fn look(device: &<Inner as burn::tensor::backend
     if trace::is_on() {
         Inner::look_on(device);
     }
+}
+
+/// How many of the last operations tell what fusion does next, and how often it must have put the next one off to be
+/// believed. On a DenseNet-201 5 of 14,288 times when fusion ran something were not foreseen so, and a look that comes
+/// before every fifth operation expects something; with 2 operations that tell, it is every third.
+const TELLING: usize = 16;
+const BELIEVED: u32 = 2;
+
+thread_local! {
+    /// The last operations that this thread asked for.
+    static LAST_ASKED: RefCell<VecDeque<u64>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Remembers what the next look comes after.
+pub(super) fn asked(name: &str, outputs: &[Made]) {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    for made in outputs {
+        made.shape.len().hash(&mut hasher);
+    }
+    LAST_ASKED.with_borrow_mut(|last| {
+        if last.len() == TELLING {
+            last.pop_front();
+        }
+        last.push_back(hasher.finish());
+    });
+}
+
+/// Fusion is about to run all that it put off, whatever came before.
+pub(super) fn forget() {
+    LAST_ASKED.with_borrow_mut(VecDeque::clear);
 }
 
 /// A backend whose tensors' memory can be looked at, where it is fused.
@@ -56,6 +93,12 @@ pub(super) fn send<R: FusionRuntime>(client: &Client<R>) {
         Glance {
             after: trace::operations(),
             steps: trace::steps(),
+            history: LAST_ASKED.with_borrow(|last| {
+                let mut hasher = DefaultHasher::new();
+                (last.len() == TELLING)
+                    .then(|| last.hash(&mut hasher))
+                    .map(|()| hasher.finish())
+            }),
         },
     );
 }
@@ -67,6 +110,8 @@ struct Glance {
     after: u64,
     /// After how many steps.
     steps: u32,
+    /// What was asked for last.
+    history: Option<u64>,
 }
 
 /// What the last look saw, and what may have changed since.
@@ -77,6 +122,28 @@ struct Last {
     held: HashMap<u64, u64>,
     made: Vec<u64>,
     freed: Vec<u64>,
+    /// What the last look came after.
+    history: Option<u64>,
+    /// How often fusion ran nothing before the next look, by what a look came after.
+    quiet: HashMap<u64, u32>,
+    /// After what it once ran something.
+    busy: HashSet<u64>,
+}
+
+impl Last {
+    /// Learns what came of the last look, and whether to expect that something runs before the next.
+    fn expects(&mut self, has_run: bool, history: Option<u64>) -> bool {
+        if let Some(history) = std::mem::replace(&mut self.history, history) {
+            if has_run {
+                self.busy.insert(history);
+            } else {
+                *self.quiet.entry(history).or_default() += 1;
+            }
+        }
+        history.is_none_or(|history| {
+            self.busy.contains(&history) || self.quiet.get(&history).is_none_or(|times| *times < BELIEVED)
+        })
+    }
 }
 
 static LAST: Mutex<Option<Last>> = Mutex::new(None);
@@ -91,12 +158,21 @@ pub(in crate::probe::burn_0_21) fn expect(made: impl Iterator<Item = u64>, freed
 
 impl<R: FusionRuntime> Operation<R> for Glance {
     fn execute(&self, handles: &mut HandleContainer<R::FusionHandle>) {
+        marks::watch(self.look(handles));
+    }
+}
+
+impl Glance {
+    /// Tells the trace what changed, and whether something is expected to run before the next look.
+    fn look<H: Clone + 'static>(&self, handles: &HandleContainer<H>) -> bool {
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
         let last = last.get_or_insert_default();
         let launches = trace::launches();
         // Where nothing ran since, fusion still holds everything back.
-        if launches == last.launches && handles.num_handles() == last.held.len() {
-            return;
+        let has_run = launches != last.launches || handles.num_handles() != last.held.len();
+        let expects = last.expects(has_run, self.history);
+        if !has_run {
+            return expects;
         }
         last.launches = launches;
         let is_there = |id: &u64| handles.has_handle(&burn_ir::TensorId::new(*id));
@@ -120,6 +196,7 @@ impl<R: FusionRuntime> Operation<R> for Glance {
         came.sort_by_key(|held: &Held| held.tensor);
         gone.sort_unstable();
         trace::look(self.after, self.steps, came, gone);
+        expects
     }
 }
 

@@ -58,6 +58,8 @@ impl Backend for Observed {
     }
 
     fn sync(device: &Self::Device) -> Result<(), ExecutionError> {
+        looks::forget();
+        look(device);
         let done = Inner::sync(device);
         look(device);
         done

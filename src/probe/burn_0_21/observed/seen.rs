@@ -150,6 +150,7 @@ impl Seen {
         let Some(inputs) = self.0 else { return made };
         let mut outputs = Vec::new();
         made.each(&mut |tensor| outputs.extend(tensor.made()));
+        looks::asked(name, &outputs);
         trace::operation(name, inputs, outputs);
         let mut looked = false;
         made.each(&mut |tensor| {
@@ -158,5 +159,13 @@ impl Seen {
             }
         });
         made
+    }
+}
+
+/// The host is about to read a tensor, for which fusion runs all that it put off.
+pub(super) fn read(tensor: &dyn Tensors) {
+    if trace::is_on() {
+        looks::forget();
+        tensor.each(&mut |tensor| tensor.look());
     }
 }
