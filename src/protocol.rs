@@ -52,6 +52,9 @@ pub struct RunJob {
     /// Where the trace goes, one [`Traced`] a line, where there is to be one. Only models that were built with the
     /// feature `explain` can write it.
     pub trace: Option<PathBuf>,
+    /// Whether the trace may do without fusion's reports where fusion is not expected to run anything. A model for which
+    /// that turns out wrong says so and ends.
+    pub foresees: bool,
     /// Whether Burn's threads take turns, launch by launch, so that two runs agree in every byte.
     pub lockstep: bool,
     /// The model is known to have a loop written by hand: Burn's persistent pool, which is a matter of chance there, is
@@ -163,6 +166,8 @@ pub enum Event {
     },
     /// The step is written by hand and does not fork the model to the device.
     FreeForm,
+    /// Fusion ran something where nothing was expected to run, so the trace would have a hole.
+    Unforeseen,
     /// A phase began on the device's thread.
     Phase {
         /// Nanoseconds of `CLOCK_MONOTONIC`.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::timeline::Moment;
@@ -28,9 +28,12 @@ static TRACE: OnceLock<Mutex<Trace>> = OnceLock::new();
 static OPERATIONS: AtomicU64 = AtomicU64::new(0);
 static STEPS: AtomicU32 = AtomicU32::new(0);
 static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+static FORESEES: AtomicBool = AtomicBool::new(false);
+static IN_STEP: AtomicBool = AtomicBool::new(false);
 
-/// Opens the file; nothing is traced before.
-pub(super) fn open(path: &Path) -> std::io::Result<()> {
+/// Opens the file; nothing is traced before. Only where it may be foreseen what fusion does is it not always watched.
+pub(super) fn open(path: &Path, foresees: bool) -> std::io::Result<()> {
+    FORESEES.store(foresees, Relaxed);
     let file = BufWriter::with_capacity(1 << 16, File::create(path)?);
     let trace = Trace {
         file,
@@ -107,6 +110,11 @@ pub(super) fn operations() -> u64 {
     OPERATIONS.load(Relaxed)
 }
 
+/// Whether what fusion does next may be foreseen: not before the first step, where what is asked for does not recur.
+pub(super) fn may_foresee() -> bool {
+    FORESEES.load(Relaxed) && IN_STEP.load(Relaxed)
+}
+
 /// How many kernels were launched.
 pub(super) fn launches() -> u64 {
     LAUNCHES.load(Relaxed)
@@ -137,6 +145,7 @@ pub(super) fn operation(name: &str, inputs: Vec<u64>, outputs: Vec<Made>) {
 
 /// The user's thread goes on to a phase.
 pub(super) fn marked(moment: Moment) {
+    IN_STEP.store(moment.step.is_some(), Relaxed);
     with(|trace| {
         trace.write(&Traced::Marked {
             step: moment.step,

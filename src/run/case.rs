@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::card::{Card, Hardware};
 use super::child::Limits;
-use super::collect::{Collected, Passes};
+use super::collect::{Collected, Found, Passes};
 use super::list::Listed;
 use super::plan::Known;
 use super::process::{self, Left};
@@ -161,6 +161,7 @@ fn run(case: &Case, settings: &Settings, slots: &Slots, folder: &Path) -> Run {
             slots,
             folder: &folder,
             free_form: AtomicBool::new(false),
+            foresees: AtomicBool::new(true),
             undecided: AtomicBool::new(false),
         };
         let first = slots.take();
@@ -184,6 +185,8 @@ struct Runner<'a> {
     folder: &'a Path,
     /// Whether the model is known to have a loop written by hand.
     free_form: AtomicBool,
+    /// Whether the model is taken to repeat itself, so that a trace may foresee what fusion does.
+    foresees: AtomicBool,
     /// Whether the cold pass ended early, so that it made not all choices.
     undecided: AtomicBool,
 }
@@ -276,15 +279,18 @@ impl Runner<'_> {
     }
 
     fn pass(&self, pass: Pass, autotune: &Path, slot: Slot<'_>) -> std::io::Result<Left> {
-        let left = self.process(pass, autotune);
-        // That a loop is written by hand is found out on the way: the pass is then begun anew.
-        let found = !self.free_form.load(Relaxed) && left.as_ref().is_ok_and(collect::is_begun_as_another_kind);
-        let mut left = if found {
-            self.free_form.store(true, Relaxed);
-            self.process(pass, autotune)
-        } else {
-            left
-        };
+        let mut left = self.process(pass, autotune);
+        // What is found out on the way, that a loop is written by hand, or does not repeat itself: the pass is begun anew.
+        while let Some(found) = left.as_ref().ok().and_then(collect::found) {
+            let known = match found {
+                Found::FreeForm => self.free_form.swap(true, Relaxed),
+                Found::Unforeseen => !self.foresees.swap(false, Relaxed),
+            };
+            if known {
+                break;
+            }
+            left = self.process(pass, autotune);
+        }
         if let Ok(left) = &mut left {
             left.tunes = pass == Pass::Cold || self.undecided.load(Relaxed);
         }
@@ -315,6 +321,7 @@ impl Runner<'_> {
             trace: (pass == Pass::Traced && self.settings.trace).then(|| folder.join(TRACE)),
             // A traced pass is the same everywhere, so that live is. Where a card is there, the others are left alone.
             lockstep: pass == Pass::Traced || matches!(self.settings.hardware, Hardware::Virtual),
+            foresees: self.foresees.load(Relaxed),
             free_form: self.free_form.load(Relaxed),
             what_if: self.settings.what_if.clone(),
             settle_ms: u64::try_from(card.settle().as_millis()).unwrap_or(u64::MAX),

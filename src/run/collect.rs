@@ -66,9 +66,26 @@ fn ran_out(case: &Case, pass: Pass, left: &Left) -> Option<Oom> {
     oom(pass, left, case.profile.available()).filter(|_| ending::failed_call(left).is_none())
 }
 
-/// Whether a pass ended itself because the model's loop is of another kind than it was set up for.
-pub(super) fn is_begun_as_another_kind(left: &Left) -> bool {
-    left.ended.end == End::Exited(0) && done(left).is_none() && is_free_form(left)
+/// Why a pass ended itself, to be begun anew in another way.
+pub(super) enum Found {
+    /// The model's loop is of another kind than it was set up for.
+    FreeForm,
+    /// The trace would have a hole.
+    Unforeseen,
+}
+
+/// What a pass found out, for which it ended itself.
+pub(super) fn found(left: &Left) -> Option<Found> {
+    if left.ended.end != End::Exited(0) || done(left).is_some() {
+        return None;
+    }
+    let is_unforeseen = left.events.iter().any(|event| matches!(event, Event::Unforeseen));
+    let found = if is_unforeseen {
+        Found::Unforeseen
+    } else {
+        Found::FreeForm
+    };
+    (is_unforeseen || is_free_form(left)).then_some(found)
 }
 
 fn is_free_form(left: &Left) -> bool {

@@ -87,6 +87,11 @@ pub(super) fn marker(device: &CudaDevice, traced: bool) -> Marker {
     }
     let device = device.clone();
     Arc::new(move |moment| {
+        #[cfg(feature = "explain")]
+        {
+            super::observed::forget();
+            super::observed::look(&device);
+        }
         let Some(watermark) = <Cuda as Hands<CudaDevice>>::watermark(&device) else {
             return;
         };
@@ -135,9 +140,10 @@ pub(super) fn advance() {
     }
 }
 
-/// Whether fusion is to report what it runs until this is called again. Called on fusion's thread.
+/// Whether fusion is to report what it runs until this is called again, which it does around a border in any case.
+/// Called on fusion's thread; returns whether it does.
 #[cfg(feature = "explain")]
-pub(super) fn watch(is_on: bool) {
+pub(super) fn watch(is_on: bool) -> bool {
     let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
     if is_on {
         pending.watch();
@@ -146,6 +152,7 @@ pub(super) fn watch(is_on: bool) {
     {
         ran(&inspector.drain());
     }
+    pending.inspector.is_some()
 }
 
 /// Whether every operation is of interest, rather than those around a border.

@@ -87,7 +87,7 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
     #[cfg(feature = "explain")]
     if let Some(path) = &job.trace {
         // A trace that cannot be written is missing, and the tool says so.
-        let _ = crate::probe::trace::open(path);
+        let _ = crate::probe::trace::open(path, job.foresees);
     }
     panics::watch();
     let device = CudaDevice::default();

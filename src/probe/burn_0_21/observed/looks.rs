@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn_backend::StreamId;
 use burn_cubecl::CubeRuntime;
@@ -19,8 +19,8 @@ use cubecl::cuda::CudaRuntime;
 
 use super::Inner;
 use crate::probe::burn_0_21::marks;
-use crate::probe::trace;
-use crate::protocol::{Held, Made};
+use crate::probe::{events, trace};
+use crate::protocol::{Event, Held, Made};
 
 /// The stream of looks: no thread's, and nothing is launched on it.
 const STREAM: StreamId = StreamId { value: u64::MAX };
@@ -32,11 +32,13 @@ pub(in crate::probe::burn_0_21) fn look(device: &<Inner as burn::tensor::backend
     }
 }
 
-/// How many of the last operations tell what fusion does next, and how often it must have put the next one off to be
-/// believed. On a DenseNet-201 5 of 14,288 times when fusion ran something were not foreseen so, and a look that comes
-/// before every fifth operation expects something; with 2 operations that tell, it is every third.
+/// How many of the last operations tell what fusion does next.
 const TELLING: usize = 16;
+/// How often fusion must have put the next operation off after these to be believed to do so again.
 const BELIEVED: u32 = 2;
+/// With so many operations put off, fusion may run them at any time. On a DenseNet-201, whose queues are run at 1 to 484
+/// operations, something is expected so before four of ten operations, and nothing runs unexpected.
+const MANY: u64 = 32;
 
 thread_local! {
     /// The last operations that this thread asked for.
@@ -58,8 +60,17 @@ pub(super) fn asked(name: &str, outputs: &[Made]) {
     });
 }
 
-/// Fusion is about to run all that it put off, whatever came before.
-pub(super) fn forget() {
+/// What was asked for last, where that tells anything.
+fn history() -> Option<u64> {
+    LAST_ASKED.with_borrow(|last| {
+        let mut hasher = DefaultHasher::new();
+        last.hash(&mut hasher);
+        (last.len() == TELLING && trace::may_foresee()).then(|| hasher.finish())
+    })
+}
+
+/// What comes next is not what came next before: a phase ends, or fusion is about to run all that it put off.
+pub(in crate::probe::burn_0_21) fn forget() {
     LAST_ASKED.with_borrow_mut(VecDeque::clear);
 }
 
@@ -70,7 +81,7 @@ trait Looks<D> {
 
 impl<B: burn_fusion::FusionBackend> Looks<B::Device> for burn_fusion::Fusion<B> {
     fn look_on(device: &B::Device) {
-        send(&burn_fusion::get_client::<B>(device));
+        send(&burn_fusion::get_client::<B>(device), None);
     }
 }
 
@@ -84,7 +95,7 @@ where
     fn look_on(_: &R::Device) {}
 }
 
-pub(super) fn send<R: FusionRuntime>(client: &Client<R>) {
+pub(super) fn send<R: FusionRuntime>(client: &Client<R>, made: Option<u64>) {
     let streams = STREAM.executes(OperationStreams::default);
     let operation = OperationIr::Custom(CustomOpIr::new("cargo-vram", &[], &[]));
     client.register(
@@ -93,12 +104,8 @@ pub(super) fn send<R: FusionRuntime>(client: &Client<R>) {
         Glance {
             after: trace::operations(),
             steps: trace::steps(),
-            history: LAST_ASKED.with_borrow(|last| {
-                let mut hasher = DefaultHasher::new();
-                (last.len() == TELLING)
-                    .then(|| last.hash(&mut hasher))
-                    .map(|()| hasher.finish())
-            }),
+            made,
+            history: history(),
         },
     );
 }
@@ -110,6 +117,8 @@ struct Glance {
     after: u64,
     /// After how many steps.
     steps: u32,
+    /// What the last operation makes.
+    made: Option<u64>,
     /// What was asked for last.
     history: Option<u64>,
 }
@@ -122,6 +131,10 @@ struct Last {
     held: HashMap<u64, u64>,
     made: Vec<u64>,
     freed: Vec<u64>,
+    /// Whether fusion was not to report what it ran until now.
+    is_unwatched: bool,
+    /// After which operation fusion last ran something.
+    ran_after: u64,
     /// What the last look came after.
     history: Option<u64>,
     /// How often fusion ran nothing before the next look, by what a look came after.
@@ -132,25 +145,33 @@ struct Last {
 
 impl Last {
     /// Learns what came of the last look, and whether to expect that something runs before the next.
-    fn expects(&mut self, has_run: bool, history: Option<u64>) -> bool {
-        if let Some(history) = std::mem::replace(&mut self.history, history) {
+    fn expects(&mut self, has_run: bool, glance: &Glance) -> bool {
+        if has_run {
+            self.ran_after = glance.after;
+        }
+        if let Some(history) = std::mem::replace(&mut self.history, glance.history) {
             if has_run {
                 self.busy.insert(history);
             } else {
                 *self.quiet.entry(history).or_default() += 1;
             }
         }
-        history.is_none_or(|history| {
-            self.busy.contains(&history) || self.quiet.get(&history).is_none_or(|times| *times < BELIEVED)
-        })
+        glance.after - self.ran_after >= MANY
+            || glance.history.is_none_or(|history| {
+                self.busy.contains(&history) || self.quiet.get(&history).is_none_or(|times| *times < BELIEVED)
+            })
     }
 }
 
 static LAST: Mutex<Option<Last>> = Mutex::new(None);
 
+fn last() -> MutexGuard<'static, Option<Last>> {
+    LAST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Fusion runs operations that make and free these: the next look need not look at all others.
 pub(in crate::probe::burn_0_21) fn expect(made: impl Iterator<Item = u64>, freed: &[u64]) {
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = last();
     let last = last.get_or_insert_default();
     last.made.extend(made);
     last.freed.extend(freed);
@@ -158,24 +179,33 @@ pub(in crate::probe::burn_0_21) fn expect(made: impl Iterator<Item = u64>, freed
 
 impl<R: FusionRuntime> Operation<R> for Glance {
     fn execute(&self, handles: &mut HandleContainer<R::FusionHandle>) {
-        marks::watch(self.look(handles));
+        let is_watched = marks::watch(self.look(handles));
+        last().get_or_insert_default().is_unwatched = !is_watched;
     }
 }
 
 impl Glance {
     /// Tells the trace what changed, and whether something is expected to run before the next look.
     fn look<H: Clone + 'static>(&self, handles: &HandleContainer<H>) -> bool {
-        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = last();
         let last = last.get_or_insert_default();
         let launches = trace::launches();
+        let is_there = |id: &u64| handles.has_handle(&burn_ir::TensorId::new(*id));
+        // A view of a tensor needs no launch.
+        let is_view = self
+            .made
+            .is_some_and(|id| is_there(&id) && !last.held.contains_key(&id));
         // Where nothing ran since, fusion still holds everything back.
-        let has_run = launches != last.launches || handles.num_handles() != last.held.len();
-        let expects = last.expects(has_run, self.history);
+        let has_run = launches != last.launches || handles.num_handles() != last.held.len() || is_view;
+        if has_run && last.is_unwatched {
+            events::send(&Event::Unforeseen);
+            std::process::exit(0);
+        }
+        let expects = last.expects(has_run, self);
         if !has_run {
             return expects;
         }
         last.launches = launches;
-        let is_there = |id: &u64| handles.has_handle(&burn_ir::TensorId::new(*id));
         let mut came = Vec::new();
         let mut gone: Vec<u64> = std::mem::take(&mut last.freed);
         gone.retain(|id| !is_there(id) && last.held.remove(id).is_some());

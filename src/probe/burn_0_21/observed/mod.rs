@@ -11,7 +11,7 @@ use burn::backend::Cuda;
 use burn::tensor::backend::{Backend, BackendTypes, DTypeUsageSet, ExecutionError};
 use burn::tensor::{DType, TensorData};
 
-pub(super) use looks::{expect, look};
+pub(super) use looks::{expect, forget, look};
 pub(super) use seen::Numbered;
 
 /// What is observed.
@@ -58,7 +58,7 @@ impl Backend for Observed {
     }
 
     fn sync(device: &Self::Device) -> Result<(), ExecutionError> {
-        looks::forget();
+        forget();
         look(device);
         let done = Inner::sync(device);
         look(device);
