@@ -37,11 +37,18 @@ fn of(run: &Run, pass: Pass, steps: &[Step]) -> Vec<PhaseRow> {
             (live, reserved) = (phase.live_end, phase.reserved_end);
         }
     }
-    if run.error.is_some() {
+    let peak = if is_observed {
+        run.peaks.warm.live
+    } else {
+        run.peaks.cold.reserved
+    };
+    let has_died = peak.is_none() && (run.oom.is_some() || run.error.is_some());
+    if has_died
+        && !rows.iter().any(|row| row.failed)
+        && let Some(last) = rows.last_mut()
+    {
         // Where it died is where it was seen last.
-        if let Some(last) = rows.last_mut() {
-            last.failed = true;
-        }
+        last.failed = true;
     }
     rows
 }

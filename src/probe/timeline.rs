@@ -20,9 +20,19 @@ struct Seen {
     end: u64,
 }
 
+/// A phase that the program came to.
+#[derive(Debug, Clone, Copy)]
+struct Marked {
+    moment: Moment,
+    /// Live bytes then.
+    live: u64,
+}
+
 struct Timeline {
     now: Moment,
     seen: BTreeMap<Moment, Seen>,
+    /// In the program's order.
+    marked: Vec<Marked>,
     kernel: Option<String>,
     steps_done: u32,
     own_reads: u64,
@@ -36,6 +46,7 @@ static TIMELINE: Mutex<Timeline> = Mutex::new(Timeline {
         phase: Phase::Context,
     },
     seen: BTreeMap::new(),
+    marked: Vec::new(),
     kernel: None,
     steps_done: 0,
     own_reads: 0,
@@ -53,11 +64,25 @@ pub(super) fn reach(moment: Moment, time: u64) {
     #[cfg(feature = "explain")]
     super::trace::reached(moment);
     with(|timeline| timeline.now = moment);
+    began(moment, time);
+}
+
+/// The device came to this moment, and launched nothing before it came to the next.
+pub(super) fn pass(moment: Moment, time: u64) {
+    began(moment, time);
+}
+
+fn began(moment: Moment, time: u64) {
     events::send(&Event::Phase {
         time,
         step: moment.step,
         phase: moment.phase,
     });
+}
+
+/// The program came to this moment, where launches are observed, with so many bytes live.
+pub(super) fn marked(moment: Moment, live: u64) {
+    with(|timeline| timeline.marked.push(Marked { moment, live }));
 }
 
 /// Where the device is.
@@ -122,7 +147,16 @@ pub(super) fn flush() {
     #[cfg(feature = "explain")]
     super::trace::flush();
     with(|timeline| {
-        for (moment, seen) in &timeline.seen {
+        let mut all = timeline.seen.clone();
+        // In which nothing was launched, only what is live at their borders is known.
+        for (at, marked) in timeline.marked.iter().enumerate() {
+            let end = timeline.marked.get(at + 1).map_or(marked.live, |next| next.live);
+            all.entry(marked.moment).or_insert(Seen {
+                peak: marked.live.max(end),
+                end,
+            });
+        }
+        for (moment, seen) in &all {
             events::send(&Event::Seen {
                 step: moment.step,
                 phase: moment.phase,

@@ -116,7 +116,7 @@ pub fn explain(explanation: &Explanation, view: &View<'_>, style: &Style) -> Str
     text
 }
 
-/// What it is of, what is wrong with it, and the three figures that all else is a part of.
+/// What it is of, what is wrong with it, and its three peaks.
 fn headline(explanation: &Explanation, paper: &Paper) -> String {
     let run = &explanation.run;
     let mut of = Vec::new();
@@ -152,17 +152,27 @@ fn headline(explanation: &Explanation, paper: &Paper) -> String {
         .kernel
         .as_deref()
         .map_or_else(String::new, |kernel| format!(", at {}", paper.name(kernel)));
+    // Of a run that was cut short, only what was seen is known.
+    let warm = &run.peaks.warm;
+    let process = warm.process.unwrap_or(peak.process);
     let card = run.gpu.total_bytes;
-    let share = percent(peak.process, card).map_or_else(String::new, |share| {
+    let share = percent(process, card).map_or_else(String::new, |share| {
         format!(", {} of {}", tied(&share), tied(&paper.size(card)))
     });
     let figures = [
-        tied(&format!("{} live", paper.size(peak.live))),
-        tied(&format!("{} reserved", paper.size(peak.reserved))),
-        tied(&format!("{} process", paper.size(peak.process))) + &share,
+        tied(&format!("{} live", paper.size(warm.live.unwrap_or(peak.live)))),
+        tied(&format!(
+            "{} reserved",
+            paper.size(warm.reserved.unwrap_or(peak.reserved))
+        )),
+        tied(&format!("{} process", paper.size(process))) + &share,
     ];
     text.push_str(&paper.prose(0, STRONG, &figures.join(paper.dot())));
-    text.push_str(&paper.prose(0, DIM, &format!("peak in {}{at}", place(peak.step, peak.phase))));
+    text.push_str(&paper.prose(
+        0,
+        DIM,
+        &format!("live is highest in {}{at}", place(peak.step, peak.phase)),
+    ));
     text
 }
 

@@ -23,7 +23,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::marks;
 use super::stage::Downstream;
-use crate::probe::timeline;
+use crate::probe::timeline::{self, Moment};
 #[cfg(feature = "explain")]
 use crate::probe::trace;
 
@@ -125,8 +125,15 @@ impl Launches {
         }
     }
 
-    /// Adds up all streams, on the server's own thread.
+    /// Looks at the allocator, on the server's own thread.
     fn look(&self) -> Option<u64> {
+        let (live, held) = self.live()?;
+        timeline::sample(live, held);
+        Some(live)
+    }
+
+    /// What all streams hold together, and how many hold something.
+    fn live(&self) -> Option<(u64, u32)> {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let mut live = 0;
         let mut held = 0;
@@ -138,8 +145,14 @@ impl Launches {
             live += usage.bytes_in_use + usage.bytes_padding;
             held += u32::from(usage.bytes_reserved > 0);
         }
-        timeline::sample(live, held);
-        Some(live)
+        Some((live, held))
+    }
+}
+
+/// The program came to a moment: looks at what is live, on the server's own thread.
+pub(super) fn marked(moment: Moment) {
+    if let Some((live, _)) = LAUNCHES.get().and_then(Launches::live) {
+        timeline::marked(moment, live);
     }
 }
 

@@ -12,6 +12,7 @@ use burn_fusion::{Fusion, FusionBackend};
 use burn_ir::TensorId;
 use cubecl::cuda::CudaDevice;
 
+use super::launches;
 use super::stage::{Downstream, Upstream};
 use crate::probe::run::Marker;
 use crate::probe::timeline::{self, Moment};
@@ -96,7 +97,9 @@ pub(super) fn marker(device: &CudaDevice, traced: bool) -> Marker {
             return;
         };
         let stream = StreamId::current();
+        let downstream = downstream.clone();
         upstream.submit(move |_| {
+            downstream.submit(move |_| launches::marked(moment));
             let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
             pending.marks.push_back((moment, watermark));
             pending.stream = Some(stream);
@@ -123,12 +126,14 @@ pub(super) fn advance() {
         .map(|tensor| tensor.id)
         .max();
     let Some(newest) = newest else { return };
-    let mut reach = None;
+    let mut reach: Option<Moment> = None;
     while let Some((moment, watermark)) = pending.marks.front() {
         if *watermark >= newest {
             break;
         }
-        reach = Some(*moment);
+        if let Some(passed) = reach.replace(*moment) {
+            timeline::pass(passed, now());
+        }
         pending.marks.pop_front();
     }
     if pending.marks.is_empty() && !is_explained() {
@@ -216,6 +221,11 @@ fn block_ran(block: &burn_fusion::inspect::FusionBlock) {
 }
 
 fn reached(moment: Moment) {
+    timeline::reach(moment, now());
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+fn now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    timeline::reach(moment, now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

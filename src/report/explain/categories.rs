@@ -7,6 +7,7 @@ use super::grid::{Cell, Column, Grid};
 use super::paper::{Cut, DIM, NOTICE, PLAIN, Paper, STRONG, fit, place, shade};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Explanation};
+use crate::report::Pass;
 
 /// How a category is told.
 pub(super) struct Look {
@@ -42,7 +43,7 @@ pub(super) const fn look(category: Category) -> Look {
 /// A bar of the process's memory at its peak, and a table that adds up to it.
 pub(super) fn categories(explanation: &Explanation, paper: &Paper) -> String {
     let peak = &explanation.peak;
-    let mut text = paper.heading("At the peak", &place(peak.step, peak.phase));
+    let mut text = paper.heading("At the peak of live", &place(peak.step, peak.phase));
     text.push_str(&bar(explanation, paper));
     let mut grid = Grid::new([
         Column::left(""),
@@ -100,7 +101,24 @@ pub(super) fn categories(explanation: &Explanation, paper: &Paper) -> String {
     if !empty.is_empty() {
         text.push_str(&paper.prose(4, DIM, &format!("nothing for {}", empty.join(", "))));
     }
+    text.push_str(&later(explanation, paper));
     text
+}
+
+/// Where more is reserved than at live's peak.
+fn later(explanation: &Explanation, paper: &Paper) -> String {
+    let most = explanation.run.peaks.warm.reserved.unwrap_or_default();
+    if most <= explanation.peak.reserved {
+        return String::new();
+    }
+    let mut warm = explanation.phases.iter().filter(|row| row.pass != Pass::Cold);
+    let first = warm.find(|row| row.reserved_peak >= most);
+    let place = first.map_or_else(String::new, |row| format!(", first in {}", place(row.step, row.phase)));
+    paper.prose(
+        4,
+        DIM,
+        &format!("reserved comes to {} at most{place}", paper.size(most)),
+    )
 }
 
 /// What a category is drawn with.

@@ -4,30 +4,118 @@ use std::collections::HashMap;
 
 use super::grid::{Cell, Column, Grid};
 use super::paper::{Cut, DIM, NOTICE, PLAIN, Paper, STRONG};
+use super::tensors::resolved;
 use crate::bytes::Bytes;
-use crate::explain::{Activations, Explanation, Layer};
+use crate::explain::{Activations, Category, Explanation, Layer};
 
 /// Cells of the bar beside a layer.
 const BAR: u128 = 10;
 
-/// The layers that take the most, the largest first.
+/// The layers that hold the most at the peak, the largest first, and all else, so that it adds up to live.
 pub(super) fn largest(explanation: &Explanation, most: usize, paper: &Paper) -> String {
-    if explanation.layers.is_empty() {
+    let mut layers = holding(explanation);
+    if layers.is_empty() {
         return String::new();
     }
-    let mut layers: Vec<_> = explanation.layers.iter().map(Row::of).collect();
-    layers.sort_by_key(|layer| std::cmp::Reverse(layer.bytes()));
+    let peak = &explanation.peak;
+    let in_layers: Bytes = layers.iter().map(Holding::bytes).sum();
     let rest = layers.split_off(most.min(layers.len()));
-    let mut grid = table();
-    let whole = explanation.totals.total_bytes;
+    let mut grid = Grid::new([
+        Column::left("layer").cut(Cut::Middle, 16),
+        Column::left("kind").cut(Cut::End, 9).expendable(2),
+        Column::left("output").cut(Cut::Middle, 14).expendable(3),
+        Column::right("activations"),
+        Column::right("weights").expendable(1),
+        Column::right("together"),
+        Column::left("").expendable(4),
+    ]);
     for layer in &layers {
-        grid.row(layer.cells(whole, paper));
+        grid.row(layer.cells(peak.live, paper));
     }
     if !rest.is_empty() {
-        let sum = Row::sum(&rest, format!("{} more", rest.len()));
-        grid.row(sum.cells(whole, paper).map(|cell| cell.styled(DIM)));
+        let sum = Holding {
+            path: format!("{} more", rest.len()),
+            activations: rest.iter().map(|layer| layer.activations).sum(),
+            weights: rest.iter().map(|layer| layer.weights).sum(),
+            ..Holding::default()
+        };
+        grid.row(sum.cells(peak.live, paper).map(|cell| cell.styled(DIM)));
     }
-    paper.heading("Largest layers", counted(explanation)) + &grid.draw(paper) + &marks(&layers, paper)
+    let elsewhere = Bytes(peak.live.0.saturating_sub(in_layers.0));
+    let plain = |path: &str, bytes: Bytes| [path, "", "", "", "", &paper.size(bytes), ""].map(Cell::from);
+    grid.row(plain("of no layer", elsewhere).map(|cell| cell.styled(DIM)));
+    grid.rule();
+    grid.row(plain("live", peak.live).map(|cell| cell.styled(STRONG)));
+    let inferred = layers.iter().any(|layer| layer.inferred);
+    paper.heading("Largest layers", "what each holds at the peak")
+        + &grid.draw(paper)
+        + &legend(inferred.then_some(INFERRED).into_iter(), paper)
+}
+
+/// A layer, or several of the same path, at the peak.
+#[derive(Default)]
+struct Holding {
+    path: String,
+    inferred: bool,
+    kind: String,
+    output: Option<Vec<u64>>,
+    /// What it made, and the gradients of that.
+    activations: Bytes,
+    /// Parameters, buffers, their gradients and what the optimizer keeps for them.
+    weights: Bytes,
+}
+
+impl Holding {
+    fn bytes(&self) -> Bytes {
+        self.activations + self.weights
+    }
+
+    fn cells(&self, whole: Bytes, paper: &Paper) -> [Cell; 7] {
+        let none_or = |bytes: Bytes| match bytes {
+            Bytes(0) => paper.none().to_owned(),
+            bytes => paper.size(bytes),
+        };
+        [
+            path(&self.path, self.inferred, paper),
+            Cell::from(paper.name(&self.kind)).styled(DIM),
+            Cell::from(shape(self.output.as_ref(), paper)),
+            Cell::from(none_or(self.activations)),
+            Cell::from(none_or(self.weights)),
+            Cell::from(paper.size(self.bytes())),
+            Cell::from(bar(self.bytes().0, whole.0, paper)).styled(super::categories::look(Category::Activation).style),
+        ]
+    }
+}
+
+/// What the layers hold at the peak, those with the most first.
+fn holding(explanation: &Explanation) -> Vec<Holding> {
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut layers: Vec<Holding> = Vec::new();
+    for tensor in resolved(explanation, &explanation.peak.tensors) {
+        let Some(module) = tensor.module.as_deref() else {
+            continue;
+        };
+        let place = *places.entry(module).or_insert_with(|| {
+            let layer = explanation.layers.iter().find(|layer| layer.path == module);
+            layers.push(Holding {
+                path: module.to_owned(),
+                inferred: layer.is_some_and(|layer| layer.inferred),
+                kind: layer.map_or_else(String::new, |layer| layer.kind.clone()),
+                output: layer.map(|layer| layer.output.clone()),
+                ..Holding::default()
+            });
+            layers.len() - 1
+        });
+        let Some(layer) = layers.get_mut(place) else { continue };
+        match tensor.category {
+            Category::Parameter | Category::Buffer | Category::Gradient | Category::OptimizerState => {
+                layer.weights += tensor.bytes;
+            }
+            _ => layer.activations += tensor.bytes,
+        }
+    }
+    layers.sort_by_key(|layer| std::cmp::Reverse(layer.bytes()));
+    layers
 }
 
 /// All layers, or their modules down to a depth, and what they add up to.
@@ -66,6 +154,7 @@ pub(super) fn layers(explanation: &Explanation, depth: Option<usize>, paper: &Pa
                 Cell::from(name).styled(DIM),
                 Cell::from(""),
                 Cell::from(""),
+                Cell::from(""),
                 Cell::from(shown(parameters, &|number| paper.count(number))),
                 Cell::from(shown(parameter_bytes, &|bytes| paper.size(Bytes(bytes)))),
                 Cell::from(shown(feature_bytes, &|bytes| paper.size(Bytes(bytes)) + " ")),
@@ -96,8 +185,9 @@ fn table() -> Grid {
         Column::left("layer").cut(Cut::Middle, 16),
         Column::left("kind").cut(Cut::End, 9).expendable(2),
         Column::left("output").cut(Cut::Middle, 14),
+        Column::left("type").expendable(5),
         Column::right("parameters").expendable(3),
-        Column::right("their bytes").expendable(1),
+        Column::right("in bytes").expendable(1),
         Column::right("feature map "),
         Column::left("").expendable(4),
     ])
@@ -117,6 +207,7 @@ struct Row {
     inferred: bool,
     kind: String,
     output: Option<Vec<u64>>,
+    dtype: String,
     parameters: u64,
     parameter_bytes: Bytes,
     feature_bytes: Bytes,
@@ -132,6 +223,7 @@ impl Row {
             inferred: layer.inferred,
             kind: layer.kind.clone(),
             output: Some(layer.output.clone()),
+            dtype: layer.dtype.clone(),
             parameters: layer.parameters,
             parameter_bytes: layer.parameter_bytes,
             feature_bytes: layer.feature_bytes,
@@ -146,6 +238,7 @@ impl Row {
             inferred: false,
             kind: String::new(),
             output: None,
+            dtype: String::new(),
             parameters: rows.iter().map(|row| row.parameters).sum(),
             parameter_bytes: rows.iter().map(|row| row.parameter_bytes).sum(),
             feature_bytes: rows.iter().map(|row| row.feature_bytes).sum(),
@@ -158,10 +251,7 @@ impl Row {
         self.parameter_bytes.0 + self.feature_bytes.0
     }
 
-    fn cells(&self, whole: Bytes, paper: &Paper) -> [Cell; 7] {
-        let path = paper.name(&self.path);
-        let path = if self.inferred { format!("~{path}") } else { path };
-        let style = if self.inferred { DIM } else { PLAIN };
+    fn cells(&self, whole: Bytes, paper: &Paper) -> [Cell; 8] {
         let parameters = |text: String| {
             if self.parameter_bytes == Bytes(0) {
                 String::new()
@@ -171,13 +261,10 @@ impl Row {
         };
         let mark = if self.shares_memory { "*" } else { " " };
         [
-            Cell::from(path).styled(style),
+            path(&self.path, self.inferred, paper),
             Cell::from(paper.name(&self.kind)).styled(DIM),
-            Cell::from(
-                self.output
-                    .as_ref()
-                    .map_or_else(String::new, |shape| paper.shape(shape)),
-            ),
+            Cell::from(shape(self.output.as_ref(), paper)),
+            Cell::from(paper.name(&self.dtype)).styled(DIM),
             Cell::from(match self.parameters {
                 0 => paper.none().to_owned(),
                 number => paper.count(number),
@@ -191,6 +278,19 @@ impl Row {
                 .styled(super::categories::look(crate::explain::Category::Activation).style),
         ]
     }
+}
+
+fn path(path: &str, inferred: bool, paper: &Paper) -> Cell {
+    let path = paper.name(path);
+    if inferred {
+        Cell::from(format!("~{path}")).styled(DIM)
+    } else {
+        Cell::from(path)
+    }
+}
+
+fn shape(shape: Option<&Vec<u64>>, paper: &Paper) -> String {
+    shape.map_or_else(String::new, |shape| paper.shape(shape))
 }
 
 fn bar(part: u64, whole: u64, paper: &Paper) -> String {
@@ -208,11 +308,15 @@ fn bar(part: u64, whole: u64, paper: &Paper) -> String {
     format!("{}{}", "█".repeat(full), rest.unwrap_or(&""))
 }
 
-/// Layers of the same module become one row, where the first of them stood.
+/// Layers deeper than this in the same module become one row, where the first of them stood.
 fn folded(layers: Vec<Row>, depth: usize) -> Vec<Row> {
     let mut modules: Vec<Vec<Row>> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     for layer in layers {
+        if layer.path.split('.').count() <= depth.max(1) {
+            modules.push(vec![layer]);
+            continue;
+        }
         let module: Vec<_> = layer.path.split('.').take(depth.max(1)).collect();
         let module = module.join(".");
         let place = *places.entry(module).or_insert(modules.len());
@@ -228,10 +332,12 @@ fn folded(layers: Vec<Row>, depth: usize) -> Vec<Row> {
             let module: Vec<_> = last.path.split('.').take(depth.max(1)).collect();
             let path = module.join(".");
             let output = last.output.clone();
+            let last_dtype = last.dtype.clone();
             rows.push(last);
             Some(Row {
                 kind: format!("{number} layers"),
                 output,
+                dtype: last_dtype,
                 inferred: rows.iter().all(|row| row.inferred),
                 ..Row::sum(&rows, path)
             })
@@ -240,15 +346,18 @@ fn folded(layers: Vec<Row>, depth: usize) -> Vec<Row> {
     modules.into_iter().filter_map(fold).collect()
 }
 
+const INFERRED: &str = "~ path inferred from its neighbours";
+const SHARES: &str = "* counted as the table counts, though Burn gave it no memory of its own";
+
 /// What the marks in the table mean, where there are any.
 fn marks(rows: &[Row], paper: &Paper) -> String {
-    let mut marks = Vec::new();
-    if rows.iter().any(|row| row.inferred) {
-        marks.push("~ path inferred from its neighbours");
-    }
-    if rows.iter().any(|row| row.shares_memory) {
-        marks.push("* Burn gave it no memory of its own");
-    }
+    let inferred = rows.iter().any(|row| row.inferred).then_some(INFERRED);
+    let shares = rows.iter().any(|row| row.shares_memory).then_some(SHARES);
+    legend(inferred.into_iter().chain(shares), paper)
+}
+
+fn legend<'a>(marks: impl Iterator<Item = &'a str>, paper: &Paper) -> String {
+    let marks: Vec<_> = marks.collect();
     if marks.is_empty() {
         return String::new();
     }
@@ -276,8 +385,10 @@ fn totals(explanation: &Explanation, paper: &Paper) -> String {
     row("  not learnable", paper.count(totals.not_learnable), String::new());
     row("feature maps", String::new(), paper.size(totals.feature_bytes));
     row("  of these, inputs", String::new(), paper.size(totals.input_bytes));
+    let outputs = Bytes(totals.feature_bytes.0.saturating_sub(totals.input_bytes.0));
+    row("  of these, outputs", String::new(), paper.size(outputs));
     row(
-        "forward and backward",
+        "outputs and as much for their gradients",
         String::new(),
         paper.size(totals.forward_backward_bytes),
     );

@@ -260,7 +260,7 @@ fn taken(chars: impl Iterator<Item = char>, room: usize) -> String {
 pub(super) fn place(step: Option<u32>, phase: Phase) -> String {
     match step {
         Some(step) => format!("step {step}, {}", phase_name(phase)),
-        None => format!("before the first step, {}", phase_name(phase)),
+        None => format!("{}, before the first step", phase_name(phase)),
     }
 }
 

@@ -157,6 +157,9 @@ fn failure(explanation: &Explanation, row: &PhaseRow) -> Vec<String> {
     if let Some(error) = &run.error {
         return vec![words(&error.message)];
     }
+    if run.oom.is_some() {
+        return vec!["out of memory here, too".to_owned()];
+    }
     vec!["the run ended here".to_owned()]
 }
 
@@ -222,7 +225,8 @@ const fn mebibytes(bytes: Bytes) -> u64 {
 
 fn cold(explanation: &Explanation, paper: &Paper) -> String {
     let rows = of(explanation, Pass::Cold);
-    let Some(most) = rows.iter().max_by_key(|row| row.reserved_peak) else {
+    // Where it came to that first.
+    let Some(most) = rows.iter().rev().max_by_key(|row| row.reserved_peak) else {
         return String::new();
     };
     let failed = rows.iter().find(|row| row.failed);

@@ -9,7 +9,7 @@ use crate::explain::{
     Moment, PhaseRow, Saving, Series, Source, Tensor, Timeline, Totals,
 };
 use crate::protocol::Task;
-use crate::report::{Oom, Pass, Phase, Tool, sample};
+use crate::report::{Oom, Pass, Peak, Phase, Tool, sample};
 
 const CONTEXT: u64 = 418 << 20;
 const MODULES: u64 = 32 << 20;
@@ -485,6 +485,13 @@ fn document(play: Play, plans: &[Plan], batch: u64, size: u64) -> Explanation {
     there.sort_by_key(|at| std::cmp::Reverse(play.tensors[*at as usize].bytes));
     let mut held = categories(&play.tensors, &there);
     let reserved = play.timeline.reserved[sample as usize].0;
+    let has_failed = play.phases.iter().any(|row| row.failed);
+    let most = play.timeline.reserved.iter().max().copied().unwrap_or_default();
+    run.peaks.warm = Peak {
+        live: (!has_failed).then_some(Bytes(live)),
+        reserved: (!has_failed).then_some(most),
+        process: (!has_failed).then_some(most + Bytes(CONTEXT + MODULES)),
+    };
     held.insert(Category::Fragmentation, Bytes(reserved - live));
     held.insert(Category::Context, Bytes(CONTEXT));
     held.insert(Category::Modules, Bytes(MODULES));

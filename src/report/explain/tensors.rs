@@ -14,7 +14,10 @@ const WHAT_FOR: usize = 4;
 pub(super) fn tensors(explanation: &Explanation, most: usize, paper: &Paper) -> String {
     let peak = &explanation.peak;
     let mut text = paper.heading("Largest tensors at the peak", &place(peak.step, peak.phase));
-    let all: Vec<_> = resolved(explanation, &peak.tensors).collect();
+    // A view of another tensor's memory takes none.
+    let all: Vec<_> = resolved(explanation, &peak.tensors)
+        .filter(|tensor| tensor.bytes > Bytes(0))
+        .collect();
     if all.is_empty() {
         return text + &paper.prose(2, PLAIN, "there was none");
     }

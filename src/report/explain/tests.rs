@@ -346,7 +346,7 @@ fn what_is_shown_adds_up_to_the_byte() {
     assert!(!text.contains("adds up to"));
 
     let text = explain(&RESNET, &View { layers: true, ..exact }, &PIPE);
-    let rows = text.lines().skip_while(|line| !line.contains("their bytes")).skip(1);
+    let rows = text.lines().skip_while(|line| !line.contains("in bytes")).skip(1);
     let mut sums = [0_u64; 3];
     for row in rows.take(RESNET.layers.len()) {
         let row: Vec<_> = row
@@ -354,7 +354,7 @@ fn what_is_shown_adds_up_to_the_byte() {
             .map(str::trim)
             .filter(|field| !field.is_empty())
             .collect();
-        for (sum, field) in sums.iter_mut().zip(&row[3..6]) {
+        for (sum, field) in sums.iter_mut().zip(&row[4..7]) {
             *sum += field.trim_end_matches('*').parse::<u64>().unwrap_or(0);
         }
     }
@@ -379,14 +379,14 @@ fn folded_layers_add_up_to_the_same() {
             ..View::default()
         };
         let text = explain(&RESNET, &view, &PIPE);
-        let rows = text.lines().skip_while(|line| !line.contains("their bytes")).skip(1);
+        let rows = text.lines().skip_while(|line| !line.contains("in bytes")).skip(1);
         let maps = rows.take_while(|row| !row.contains("──")).map(|row| {
             let row: Vec<_> = row
                 .split("  ")
                 .map(str::trim)
                 .filter(|field| !field.is_empty())
                 .collect();
-            row[5].trim_end_matches('*').parse::<u64>().unwrap()
+            row[6].trim_end_matches('*').parse::<u64>().unwrap()
         });
         assert_eq!(maps.sum::<u64>(), RESNET.totals.feature_bytes.0, "{text}");
     }
