@@ -51,7 +51,7 @@ pub(super) struct Explain {
     /// Every phase of every step, cold and warm
     #[arg(long, help_heading = "What is shown")]
     phases: bool,
-    /// So many of the largest tensors at the peak, with where they were made and how long they live
+    /// So many of the largest tensors at the peak, with where they were made and how long they live; of each line, with --lines
     #[arg(long, value_name = "N", help_heading = "What is shown", value_parser = clap::value_parser!(u32).range(1..))]
     tensors: Option<u32>,
     /// What each line of the model's code adds and takes away

@@ -68,9 +68,9 @@ pub struct Totals {
     pub batch_size: Option<u64>,
     /// Parameters, learnable and not.
     pub parameters: u64,
-    /// Those that receive a gradient.
+    /// Those that receive a gradient: in inference none.
     pub learnable: u64,
-    /// Those that do not: running statistics.
+    /// Those that do not: running statistics, and in inference all.
     pub not_learnable: u64,
     /// Bytes of all parameters.
     pub parameter_bytes: Bytes,

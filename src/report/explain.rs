@@ -38,7 +38,8 @@ pub struct View<'a> {
     pub phases: bool,
     /// So many of the tensors that were there at the peak.
     pub tensors: Option<usize>,
-    /// What came and went, by line of source code.
+    /// What came and went, by line of source code: the largest eight kinds of tensors of each, or as many as tensors are
+    /// shown.
     pub lines: bool,
     /// Live memory that grows from step to step.
     pub leak: bool,
@@ -101,7 +102,7 @@ pub fn explain(explanation: &Explanation, view: &View<'_>, style: &Style) -> Str
         text.push_str(&tensors::tensors(explanation, most, paper));
     }
     if view.lines {
-        text.push_str(&lines::lines(explanation, view.source_line, paper));
+        text.push_str(&lines::lines(explanation, view.tensors, view.source_line, paper));
     }
     if view.leak {
         text.push_str(&leak::told(explanation, paper));

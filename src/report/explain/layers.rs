@@ -7,6 +7,7 @@ use super::paper::{Cut, DIM, NOTICE, PLAIN, Paper, STRONG};
 use super::tensors::resolved;
 use crate::bytes::Bytes;
 use crate::explain::{Activations, Category, Explanation, Layer};
+use crate::protocol::Task;
 
 /// Cells of the bar beside a layer.
 const BAR: u128 = 10;
@@ -381,8 +382,16 @@ fn totals(explanation: &Explanation, paper: &Paper) -> String {
         paper.count(totals.parameters),
         paper.size(totals.parameter_bytes),
     );
-    row("  learnable", paper.count(totals.learnable), String::new());
-    row("  not learnable", paper.count(totals.not_learnable), String::new());
+    if explanation.run.task == Some(Task::Infer) {
+        row(
+            "  learnable or not: told in training only",
+            String::new(),
+            String::new(),
+        );
+    } else {
+        row("  learnable", paper.count(totals.learnable), String::new());
+        row("  not learnable", paper.count(totals.not_learnable), String::new());
+    }
     row("feature maps", String::new(), paper.size(totals.feature_bytes));
     row("  of these, inputs", String::new(), paper.size(totals.input_bytes));
     let outputs = Bytes(totals.feature_bytes.0.saturating_sub(totals.input_bytes.0));

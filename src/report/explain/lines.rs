@@ -6,9 +6,9 @@ use super::SourceLine;
 use super::categories::{legend, look, swatch};
 use super::grid::{Cell, Column, Grid};
 use super::paper::{BAD, Cut, DIM, GOOD, PLAIN, Paper, STRONG, fit, place};
-use super::tensors::{module, resolved};
+use super::tensors::{self, module, resolved};
 use crate::bytes::Bytes;
-use crate::explain::{Category, Explanation, Line, Tensor};
+use crate::explain::{Category, Explanation, Line, Source, Tensor};
 use crate::report::Phase;
 
 /// Kinds of tensors that are told of a line, where not all must be.
@@ -16,15 +16,36 @@ const KINDS: usize = 8;
 
 type Reader<'a> = Option<SourceLine<'a>>;
 
-/// Lines by the function they stand in, each in order of time.
-pub(super) fn lines(explanation: &Explanation, read: Reader<'_>, paper: &Paper) -> String {
-    let mut text = paper.heading("Lines", "bytes of all tensors after each, and what came and went");
+/// The lines that hold the most, and all lines by the function they stand in, each in order of time, with so many kinds
+/// of tensors for each.
+pub(super) fn lines(explanation: &Explanation, kinds: Option<usize>, read: Reader<'_>, paper: &Paper) -> String {
+    let heading = paper.heading("Lines", "bytes of all tensors after each, and what came and went");
     if explanation.lines.is_empty() {
-        return text + &paper.prose(2, PLAIN, "no line of the model's own code was seen");
+        let why = if explanation.tensors.is_empty() {
+            "no line of the model's own code was seen"
+        } else {
+            "the model's program does not say what lines it was made of: an archive's has none; build it from its source, \
+             with `debug = \"line-tables-only\"` at least in its profile"
+        };
+        return heading + &paper.prose(2, PLAIN, why);
     }
+    let kinds = kinds.unwrap_or(KINDS);
+    let mut text = holding(explanation, read, paper) + &heading;
     let mut total = 0_i64;
-    for lines in functions(&explanation.lines) {
+    let functions = functions(&explanation.lines);
+    for (at, lines) in functions.iter().enumerate() {
         let Some(first) = lines.first() else { continue };
+        let (before, _) = functions.split_at(at);
+        if let Some(step) = same_before(before, lines) {
+            let remark = format!(
+                "{}{}as in step {step}, to the byte",
+                place(first.step, first.phase),
+                paper.dot()
+            );
+            text.push_str(&paper.heading(&paper.name(&first.source.function), &remark));
+            total = total.saturating_add(sum(lines.iter().copied()));
+            continue;
+        }
         let function = paper.name(&first.source.function);
         let file = paper.name(&first.source.file);
         let moment = place(first.step, first.phase);
@@ -33,8 +54,8 @@ pub(super) fn lines(explanation: &Explanation, read: Reader<'_>, paper: &Paper) 
         text.push_str(&paper.heading(&title, &remark));
         let change = sum(lines.iter().copied());
         let mut grid = table();
-        for line in &lines {
-            this(&mut grid, line, explanation, read, paper);
+        for line in lines {
+            this(&mut grid, line, explanation, kinds, read, paper);
         }
         grid.rule();
         grid.row(totals("function", change, lines.last().map(|line| line.live), paper));
@@ -54,6 +75,57 @@ pub(super) fn lines(explanation: &Explanation, read: Reader<'_>, paper: &Paper) 
         paper,
     );
     text + "\n" + &grid.draw(paper) + &key
+}
+
+/// The lines whose tensors take the most at the peak.
+fn holding(explanation: &Explanation, read: Reader<'_>, paper: &Paper) -> String {
+    let mut held: HashMap<&Source, (u64, Bytes)> = HashMap::new();
+    for tensor in resolved(explanation, &explanation.peak.tensors) {
+        if let Some(source) = &tensor.source {
+            let (number, bytes) = held.entry(source).or_default();
+            *number += 1;
+            *bytes += tensor.bytes;
+        }
+    }
+    let mut held: Vec<_> = held.into_iter().collect();
+    held.sort_by_key(|(source, (_, bytes))| (std::cmp::Reverse(*bytes), *source));
+    let mut grid = Grid::new([
+        Column::left("source").cut(Cut::Start, 18),
+        Column::right("tensors").expendable(1),
+        Column::right("bytes"),
+        Column::left("").cut(Cut::End, 24),
+    ]);
+    for (source, (number, bytes)) in held.iter().take(super::TOP) {
+        grid.row([
+            Cell::from(tensors::source(Some(source), paper)),
+            Cell::from(paper.count(*number)),
+            Cell::from(paper.size(*bytes)),
+            Cell::from(code(source, read, paper)).styled(DIM),
+        ]);
+    }
+    paper.heading("Lines that hold the most", "at the peak of live") + &grid.draw(paper)
+}
+
+/// The step before in which a function's lines did the same.
+fn same_before(before: &[Vec<&Line>], lines: &[&Line]) -> Option<u32> {
+    let figures = |lines: &[&Line]| -> Vec<_> {
+        let figures = |line: &&Line| {
+            (
+                line.source.clone(),
+                line.phase,
+                line.live,
+                line.change,
+                line.came.len(),
+                line.went.len(),
+            )
+        };
+        lines.iter().map(figures).collect()
+    };
+    let these = figures(lines);
+    let same = before
+        .iter()
+        .find(|before| before.len() == lines.len() && figures(before) == these)?;
+    same.first()?.step
 }
 
 /// Lines of one function in one phase of one step, in the order in which they were first reached.
@@ -101,9 +173,13 @@ fn totals(what: &str, change: i64, live: Option<Bytes>, paper: &Paper) -> [Cell;
     ]
 }
 
-fn this(grid: &mut Grid, line: &Line, explanation: &Explanation, read: Reader<'_>, paper: &Paper) {
-    let source = read.and_then(|read| read(&line.source.file, line.source.line));
-    let source = source.map_or_else(String::new, |source| paper.name(source.replace('\t', " ").trim()));
+fn code(source: &Source, read: Reader<'_>, paper: &Paper) -> String {
+    let code = read.and_then(|read| read(&source.file, source.line));
+    code.map_or_else(String::new, |code| paper.name(code.replace('\t', " ").trim()))
+}
+
+fn this(grid: &mut Grid, line: &Line, explanation: &Explanation, most: usize, read: Reader<'_>, paper: &Paper) {
+    let source = code(&line.source, read, paper);
     let style = match line.change {
         0 => DIM,
         1.. => BAD,
@@ -120,9 +196,9 @@ fn this(grid: &mut Grid, line: &Line, explanation: &Explanation, read: Reader<'_
         let mut kinds = folded(resolved(explanation, tensors));
         let bytes = |(tensor, number): &(&Tensor, u64)| Bytes(tensor.bytes.0.saturating_mul(*number));
         let mut rest = Vec::new();
-        if paper.is_for_people() && kinds.len() > KINDS {
+        if kinds.len() > most {
             kinds.sort_by_key(|kind| std::cmp::Reverse(bytes(kind)));
-            rest = kinds.split_off(KINDS);
+            rest = kinds.split_off(most);
         }
         let mut row = |size: Bytes, category: Option<Category>, text: String| {
             let swatch = category.map_or("", |category| swatch(category, paper));
