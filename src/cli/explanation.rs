@@ -79,7 +79,7 @@ pub(super) enum ExplainError {
         help: Option<String>,
     },
     /// There is no trace.
-    #[error("{model} left no trace: {source}")]
+    #[error("{model} left no trace")]
     #[diagnostic(
         code(explain::no_trace),
         help(

@@ -71,7 +71,7 @@ pub(super) enum Unreadable {
     #[error("{path}: is larger than {MOST}")]
     #[diagnostic(code(report::too_large), help("explain fewer steps: `cargo vram explain --steps 3`"))]
     TooLarge { path: Utf8PathBuf },
-    #[error("{path}: this is no explanation: {source}")]
+    #[error("{path}: this is no explanation")]
     #[diagnostic(
         code(report::no_explanation),
         help("report reads what `cargo vram explain --message-format json -o FILE` wrote")
@@ -86,7 +86,7 @@ pub(super) enum Unreadable {
         help("report reads what `cargo vram explain --message-format json -o FILE` wrote")
     )]
     Text { path: Utf8PathBuf },
-    #[error("{path}: {source}")]
+    #[error("{path} cannot be drawn")]
     #[diagnostic(code(report::unsound))]
     Unsound {
         path: Utf8PathBuf,
