@@ -356,6 +356,9 @@ fn a_loss_that_is_kept_is_a_leak_and_its_value_is_none() {
     };
     let (rules, exit, shown) = check("retained-loss-after");
     assert_eq!((rules[0].as_str(), exit), ("Leak Fail", 100), "{rules:?} {shown}");
+    // What it says to run works where another package has a model of this name.
+    let command = "cargo vram explain charted -p retained-loss-after --leak --steps 10";
+    assert!(shown.contains(command), "{shown}");
     let (rules, exit, _) = check("retained-loss-before");
     assert_eq!((rules.len(), exit), (1, 0), "{rules:?}");
 }
@@ -381,6 +384,51 @@ fn savings_are_of_runs() {
     assert_eq!(saving("stateless-optimizer").saved_live, Some(0));
     assert!(saving("smaller-batch").note.as_ref().unwrap().contains("gradients"));
     assert!(saving("largest-layer").note.as_ref().unwrap().contains("at the peak"));
+}
+
+#[test]
+fn an_input_that_the_model_does_not_have_is_all_that_is_told() {
+    let arguments = [
+        "explain",
+        "resnet18",
+        "-p",
+        "zoo",
+        "--gpu",
+        "l4",
+        "--set",
+        "batchsize=64",
+    ];
+    for format in [&[][..], &["--message-format", "json"]] {
+        let output = common::output(&[&arguments, format].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("no input `batchsize`"), "{said}");
+        assert!(said.contains("did you mean `batch_size`?"), "{said}");
+        assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn models_of_one_name_are_told_apart_by_their_packages() {
+    let both = ["-p", "retained-loss-before", "-p", "retained-loss-after", "--gpu", "l4"];
+    let told = |model: &str| {
+        let output = common::output(&[&["explain", model], &both[..]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            output.status.code(),
+            Some(if model.contains('/') { 0 } else { 2 }),
+            "{said}"
+        );
+        said + &String::from_utf8_lossy(&output.stdout)
+    };
+    let none = told("nothing");
+    assert!(
+        none.contains("retained-loss-before/charted") && none.contains("retained-loss-after/charted"),
+        "{none}"
+    );
+    assert!(told("charted").contains("means several"));
+    let one = told("retained-loss-before/charted");
+    assert!(one.starts_with("retained-loss-before/charted"), "{one}");
 }
 
 #[test]

@@ -58,12 +58,12 @@ impl Judge<'_> {
     fn leak(&self) -> Option<Verdict> {
         let growing = self.run.growing()?;
         let last = growing.steps.last().copied()?;
+        let steps = growing.steps.len();
         let message = format!(
-            "live grows by {} with each step, to {last} at the end of {} steps: `cargo vram explain {} --leak --steps {}` shows what stays",
+            "live grows by {} with each step, to {last} at the end of {steps} steps: `cargo vram explain {} -p {} --leak --steps {steps}` shows what stays",
             growing.per_step,
-            growing.steps.len(),
             self.name(),
-            growing.steps.len(),
+            self.run.package,
         );
         Some(Verdict {
             pass: Some(Pass::Traced),

@@ -8,8 +8,9 @@ use miette::IntoDiagnostic;
 use super::Stopped;
 use super::options::Running;
 use super::pipeline::{Asked, Models, Prepared};
-use crate::budget::{Budgets, suggest};
+use crate::budget::Budgets;
 use crate::gpu::Profile;
+use crate::names::listed;
 use crate::recording::{Recording, Recordings};
 use crate::run::{Case, Listed};
 
@@ -34,22 +35,17 @@ pub(super) fn select(declared: &[Listed], running: &Running, budgets: Option<&Bu
         .cloned()
         .collect();
     if selected.is_empty() && !declared.is_empty() {
-        let names: Vec<_> = declared.iter().map(|model| model.name.as_str()).collect();
+        let names: Vec<_> = declared.iter().map(|model| name(model, declared)).collect();
+        let asked = match running.model.as_slice() {
+            [asked] => Some(asked.as_str()),
+            _ => None,
+        };
         return Err(Asked::NoMatch(
             running.model.join(", "),
-            did_you_mean(&running.model, &names),
+            listed(asked, "the models", &names),
         ));
     }
     Ok(selected)
-}
-
-fn did_you_mean(asked: &[String], names: &[&str]) -> String {
-    let all = format!("the models are: {}", names.join(", "));
-    let near = match asked {
-        [asked] => suggest(asked, names.iter().copied()),
-        _ => None,
-    };
-    near.map_or_else(|| all.clone(), |near| format!("{near}; {all}"))
 }
 
 fn globs(running: &Running) -> Result<globset::GlobSet, globset::Error> {
@@ -67,6 +63,22 @@ fn matches(globs: &globset::GlobSet, model: &Listed) -> bool {
 /// A model as `package/model`.
 pub(super) fn identity(model: &Listed) -> String {
     format!("{}/{}", model.built.target.package, model.name)
+}
+
+/// Whether another package declares a model of the same name.
+pub(super) fn is_ambiguous(model: &Listed, declared: &[Listed]) -> bool {
+    let package = &model.built.target.package;
+    let mut others = declared.iter().filter(|other| other.built.target.package != *package);
+    others.any(|other| other.name == model.name)
+}
+
+/// What tells a model from all others: its name, where that is enough.
+fn name(model: &Listed, declared: &[Listed]) -> String {
+    if is_ambiguous(model, declared) {
+        identity(model)
+    } else {
+        model.name.clone()
+    }
 }
 
 /// The card that was asked for, or that budgets are written for.

@@ -17,8 +17,8 @@ use crate::explain::{self, Activations, Explanation, Ingredients};
 use crate::gpu::Profile;
 use crate::protocol::WhatIf;
 use crate::recording::Recordings;
-use crate::report::{Report, Run};
-use crate::run::{Case, Hardware, TracedCase};
+use crate::report::{Report, Run, RunError};
+use crate::run::{Case, Hardware, TracedCase, code};
 
 /// The feature of this library that models are built with.
 const FEATURE: &str = "cargo-vram/explain";
@@ -44,6 +44,8 @@ pub(super) struct Explained {
     pub(super) root: Utf8PathBuf,
     /// The budget of reserved bytes.
     pub(super) limit: Option<Bytes>,
+    /// Whether another package has a model of this name.
+    pub(super) is_ambiguous: bool,
 }
 
 impl Explained {
@@ -74,6 +76,8 @@ pub(super) enum ExplainError {
     #[diagnostic(code(explain::run))]
     Run {
         model: String,
+        /// What went wrong, as a report names it.
+        code: String,
         message: String,
         #[help]
         help: Option<String>,
@@ -124,6 +128,7 @@ pub(super) fn one(
     }
     Ok(Explained {
         limit: limit(&stage.prepared, &case),
+        is_ambiguous: cases::is_ambiguous(&case.model, &models.declared),
         explanation,
         root: stage.prepared.source.root().to_owned(),
     })
@@ -210,7 +215,7 @@ impl Stage<'_> {
 /// The only case there is, or the one of exactly this name.
 fn the_one(mut found: Vec<Case>, asked: &[String]) -> Result<Case, ExplainError> {
     let name = |case: &Case| case.budget.clone().unwrap_or_else(|| case.model.name.clone());
-    let asked = asked.first().cloned().unwrap_or_default();
+    let asked = asked.join(", ");
     if found.len() > 1 && found.iter().filter(|case| name(case) == asked).count() == 1 {
         found.retain(|case| name(case) == asked);
     }
@@ -231,12 +236,17 @@ fn explained(report: Report, scratch: &Path, asked: &Asked<'_>, root: &Utf8Path)
     let Some(run) = runs.into_iter().next() else {
         return Err(ExplainError::Problem("no model was run".to_owned(), None));
     };
+    let not_run = |run: &Run, error: &RunError| ExplainError::Run {
+        model: run.model.clone(),
+        code: error.code.clone(),
+        message: error.message.clone(),
+        help: error.help.clone(),
+    };
+    if let Some(error) = run.error.as_ref().filter(|error| code::is_refusal(&error.code)) {
+        return Err(not_run(&run, error));
+    }
     let no_trace = |run: &Run, source: std::io::Error| match &run.error {
-        Some(error) => ExplainError::Run {
-            model: run.model.clone(),
-            message: error.message.clone(),
-            help: error.help.clone(),
-        },
+        Some(error) => not_run(run, error),
         None => ExplainError::NoTrace {
             model: run.model.clone(),
             source,

@@ -49,6 +49,8 @@ pub struct View<'a> {
     pub exact: bool,
     /// Also what the figures rest on.
     pub verbose: bool,
+    /// The package in the title, too: another one has a model of that name.
+    pub package: bool,
     /// A budget of reserved bytes, drawn into the timeline.
     pub limit: Option<Bytes>,
     /// Where the text of source code is from; without it, only its lines' numbers are shown.
@@ -82,7 +84,7 @@ pub struct Style {
 #[must_use]
 pub fn explain(explanation: &Explanation, view: &View<'_>, style: &Style) -> String {
     let paper = &Paper::new(view, style);
-    let mut text = headline(explanation, paper);
+    let mut text = headline(explanation, view, paper);
     if view.is_overview() {
         text.push_str(&categories::categories(explanation, paper));
         text.push_str(&timeline::drawing(explanation, view.limit, paper));
@@ -118,7 +120,7 @@ pub fn explain(explanation: &Explanation, view: &View<'_>, style: &Style) -> Str
 }
 
 /// What it is of, what is wrong with it, and its three peaks.
-fn headline(explanation: &Explanation, paper: &Paper) -> String {
+fn headline(explanation: &Explanation, view: &View<'_>, paper: &Paper) -> String {
     let run = &explanation.run;
     let mut of = Vec::new();
     of.extend(run.task.map(|task| match task {
@@ -139,6 +141,11 @@ fn headline(explanation: &Explanation, paper: &Paper) -> String {
     };
     of.push(tied(&format!("{how} {}", paper.name(&run.gpu.name))));
     let name = paper.name(run.budget.as_ref().unwrap_or(&run.model));
+    let name = if view.package {
+        format!("{}/{name}", paper.name(&run.package))
+    } else {
+        name
+    };
     let lines = paper.wrapped(0, &format!("{}{}{}", tied(&name), paper.dot(), of.join(paper.dot())));
     let mut text = String::new();
     for (at, line) in lines.iter().enumerate() {

@@ -168,6 +168,19 @@ fn a_model_that_did_nothing() {
 }
 
 #[test]
+fn the_package_is_in_the_title_where_the_name_alone_means_several() {
+    let titled = |package| {
+        let view = View {
+            package,
+            ..View::default()
+        };
+        explain(&RESNET, &view, &TERMINAL)
+    };
+    assert!(titled(true).starts_with("zoo/resnet18 · training"));
+    assert!(titled(false).starts_with("resnet18 · training"));
+}
+
+#[test]
 fn a_limit_is_drawn_where_it_is_near_and_told_where_it_is_far() {
     let seen = |limit| {
         let view = View {
@@ -250,6 +263,7 @@ fn view_of(bits: u16) -> View<'static> {
         savings: bit(6),
         exact: bit(7),
         verbose: bit(8),
+        package: bit(12),
         limit: bit(9).then_some(Bytes(u64::from(bits) << 20)),
         source_line: Some(&sample::source_line),
     }
