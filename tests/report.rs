@@ -16,7 +16,7 @@ fn explanation() -> Value {
     let peak = json!({ "live": 768, "reserved": 2_097_152, "process": 3_145_728 });
     let category = |name: &str, bytes: u64| json!({ "category": name, "bytes": bytes });
     json!({
-        "version": 1,
+        "version": 2,
         "tool": { "name": "cargo-vram", "version": "0.1.0", "fingerprint": "f" },
         "commit": null,
         "run": {
@@ -58,7 +58,7 @@ fn explanation() -> Value {
                 { "category": "activation", "bytes": [0, 0, 0, 512] },
             ],
         },
-        "lines": [], "leak": null, "savings": [], "assumptions": [],
+        "lines": [], "leak": { "found": "unknown", "seen": 1, "needed": 5 }, "savings": [], "assumptions": [],
     })
 }
 
@@ -157,7 +157,7 @@ fn two_are_compared_and_neither_one_nor_three() {
 #[test]
 fn what_is_no_explanation_is_told_with_its_place() {
     let folder = Folder::new();
-    folder.write("report.json", &json!({ "version": 1, "runs": [] }));
+    folder.write("report.json", &json!({ "version": 2, "runs": [] }));
     assert!(
         folder
             .refused("report.json")
@@ -176,10 +176,10 @@ fn what_is_no_explanation_is_told_with_its_place() {
 #[test]
 fn another_version_is_told_before_anything_else() {
     let folder = Folder::new();
-    folder.write("new.json", &json!({ "version": 2, "everything": "else" }));
+    folder.write("new.json", &json!({ "version": 3, "everything": "else" }));
     let said = folder.refused("new.json");
     assert!(
-        said.contains("this is version 2 of the format") && said.contains("explain it anew"),
+        said.contains("this is version 3 of the format") && said.contains("explain it anew"),
         "{said}"
     );
 }

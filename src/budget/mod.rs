@@ -19,7 +19,7 @@ mod validate;
 
 use camino::Utf8Path;
 
-pub use judge::judge;
+pub use judge::{judge, unjudged};
 pub use models::DeclaredModel;
 #[cfg(unix)]
 pub use problem::{BudgetError, Problem};

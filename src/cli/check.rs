@@ -132,6 +132,7 @@ impl Check {
         runs.extend(pipeline::run(&estimated, &self.running, on, loudness).0);
         let mut report = pipeline::report(&prepared, &models, &self.running, runs);
         report.verdicts = budget::judge(&report.runs, budgets, &prepared.budgets_name);
+        report.skipped.extend(budget::unjudged(&report.runs));
         // An estimate that was made only to be compared with a measurement has its limits judged there.
         report.verdicts.retain(|verdict| {
             verdict.mode == Mode::Measure || verdict.gpu == declared_card.id || verdict.rule == Rule::Oom

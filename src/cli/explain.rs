@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 
 use camino::Utf8Path;
 use clap::Args;
+use clap::builder::ArgPredicate;
 
 use super::card::Measuring;
 use super::exit::Exit;
@@ -20,6 +21,11 @@ use crate::report::explain::{Style, View, explain};
 #[derive(Debug, Args)]
 // There as in other commands, for whoever is used to it.
 #[command(mut_arg("model", |model| model.hide(true)))]
+#[command(mut_arg("steps", |steps| {
+    steps
+        .default_value_if("leak", ArgPredicate::Equals("true".into()), "10")
+        .help("Steps a pass: the second is the first with an optimizer's state; 10 with --leak")
+}))]
 #[command(override_usage = "cargo vram explain [OPTIONS] <MODEL>")]
 #[command(after_help = "\
 Examples:
@@ -29,6 +35,7 @@ Examples:
   cargo vram explain resnet18 --tensors 50 --bytes   the 50 largest tensors at the peak, to the byte
   cargo vram explain resnet18 --lines                what each line of code adds and takes away
   cargo vram explain resnet18 --savings --gpu l4     what would take less memory, and what that costs
+  cargo vram explain resnet18 --leak                 whether live memory grows from step to step, and what of it
   cargo vram explain resnet18 --layers | grep Conv2d
   cargo vram explain resnet18 --message-format json -o resnet18.json")]
 pub(super) struct Explain {
@@ -59,7 +66,7 @@ pub(super) struct Explain {
     /// What each line of the model's code adds and takes away
     #[arg(long, help_heading = "What is shown")]
     pub(super) lines: bool,
-    /// Whether live memory grows from step to step, and what of it
+    /// Whether live memory grows from step to step, and what of it; takes 5 steps to tell, and runs 10
     #[arg(long, help_heading = "What is shown")]
     leak: bool,
     /// What would take less memory, and at what cost: some of it is run to find out
@@ -244,6 +251,15 @@ mod tests {
             nothing.contains("Usage: cargo vram explain [OPTIONS] <MODEL>"),
             "{nothing}"
         );
+    }
+
+    #[test]
+    fn a_leak_is_looked_for_in_enough_steps_unless_others_are_asked_for() {
+        let steps = |arguments: &[&str]| parsed(&[&["resnet18"], arguments].concat()).running.steps;
+        assert_eq!(steps(&[]), 3);
+        assert_eq!(steps(&["--leak"]), 10);
+        assert_eq!(steps(&["--leak", "--steps", "3"]), 3);
+        assert_eq!(steps(&["--steps", "7"]), 7);
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl Play {
             tensors: Vec::new(),
             timeline: Timeline::default(),
             lines: Vec::new(),
-            leak: None,
+            leak: Leaking::No,
             savings: Vec::new(),
             assumptions: vec!["modules of operations without parameters are inferred from their neighbours".to_owned()],
         };
@@ -539,11 +539,15 @@ impl Play {
             .filter(|row| row.phase == Phase::Optimizer)
             .filter_map(|row| row.live_end)
             .collect();
-        it.leak = (steps > 2).then(|| Leak {
-            steps: ends,
-            per_step: Bytes(64 * 1024 * 4),
-            tensors: self.kept.clone(),
-        });
+        it.leak = if steps > 2 {
+            Leaking::Yes(Leak {
+                steps: ends,
+                per_step: Bytes(64 * 1024 * 4),
+                tensors: self.kept.clone(),
+            })
+        } else {
+            Leaking::Unknown { seen: steps, needed: 5 }
+        };
         it.savings = savings(live, reserved);
         it.lines = it
             .phases

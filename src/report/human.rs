@@ -73,6 +73,8 @@ fn summary(report: &Report, style: &Style) -> String {
             parts.push(format!("{color}{number} {words}{color:#}"));
         }
     }
+    let skipped = report.skipped.iter();
+    parts.extend(skipped.map(|skipped| format!("{} not judged: {}", skipped.what, skipped.why)));
     if !report.problems.is_empty() {
         parts.push(format!("{RED}{} not run{RED:#}", report.problems.len()));
     }

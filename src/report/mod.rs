@@ -19,7 +19,7 @@ pub mod svg;
 mod types;
 pub(crate) mod words;
 
-pub use growth::Growing;
+pub use growth::{ENOUGH_STEPS, Growing, Trend};
 #[cfg(unix)]
 pub use picture::{Limit, Shown};
 pub use types::*;

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Autotune, Gpu, Library, Measurement, Mode, Peak, Peaks, ProcessOf, ProcessSource, Proof, Run, Tuning};
+use super::{
+    Autotune, Gpu, Library, Measurement, Mode, Pass, Peak, Peaks, Phase, PhasePeaks, ProcessOf, ProcessSource, Proof,
+    Run, Step, Tuning,
+};
 use crate::bytes::Bytes;
 
 const MIB: u64 = 1 << 20;
@@ -46,6 +49,26 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
         assumptions: Vec::new(),
         error: None,
         seconds: 0.0,
+    }
+}
+
+/// The same run, with so much live at the end of each of its steps.
+pub(crate) fn ending_at(run: Run, ends: &[u64]) -> Run {
+    let phase = |live: u64| PhasePeaks {
+        phase: Phase::Optimizer,
+        live_peak: Bytes(live),
+        live_end: Bytes(live),
+        reserved_peak: Bytes(live),
+        reserved_end: Bytes(live),
+    };
+    let steps = ends.iter().zip(0..).map(|(live, step)| Step {
+        step,
+        pass: Pass::Traced,
+        phases: vec![phase(*live)],
+    });
+    Run {
+        steps: steps.collect(),
+        ..run
     }
 }
 

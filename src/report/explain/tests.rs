@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
-use crate::explain::{Border, Category, Line, Series};
+use crate::explain::{Border, Category, Leaking, Line, Series};
 use crate::report::{Mode, Pass, RunError};
 
 static RESNET: LazyLock<Explanation> = LazyLock::new(|| Explanation {
@@ -103,6 +103,58 @@ fn a_leak() {
         ..View::default()
     };
     assert_seen!(&sample::leaking(), view, Some(80), None);
+}
+
+#[test]
+fn too_few_steps_to_tell_a_leak_are_no_sign_of_none() {
+    let view = View {
+        leak: true,
+        ..View::default()
+    };
+    let told = |explanation: &Explanation| explain(explanation, &view, &TERMINAL);
+    let mut explanation = sample::resnet18();
+    assert!(told(&explanation).contains("too few steps to tell: 3 of 5; use --steps 10"));
+    explanation.leak = Leaking::No;
+    assert!(told(&explanation).contains("none: live does not grow"));
+    let died = sample::out_of_memory();
+    assert!(
+        told(&died).contains("too few steps to tell: 3 of 5\n"),
+        "more steps do not help it"
+    );
+    assert!(!explain(&RESNET, &View::default(), &TERMINAL).contains("Leak"));
+}
+
+#[test]
+fn tensors_that_stay_are_told_by_shape() {
+    let view = View {
+        leak: true,
+        exact: true,
+        ..View::default()
+    };
+    let explanation = sample::leaking();
+    let text = explain(&explanation, &view, &PIPE);
+    let rows = text
+        .lines()
+        .skip_while(|line| !line.contains("operation  source"))
+        .skip(1);
+    for row in rows {
+        let fields: Vec<_> = row
+            .split("  ")
+            .map(str::trim)
+            .filter(|field| !field.is_empty())
+            .collect();
+        let [kept, count, shape, ..] = fields[..] else {
+            panic!("{row}");
+        };
+        let number = |text: &str| text.parse::<u64>().unwrap();
+        let elements: u64 = shape.split('×').map(number).product();
+        // The sample's rows are padded to 512 bytes.
+        assert_eq!(
+            number(kept),
+            number(count) * (elements * 4).div_ceil(512) * 512,
+            "{row}"
+        );
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::pack::{Packed, ascending, changes};
-use crate::explain::{Category, Explanation, Source};
+use crate::explain::{Category, Explanation, Leaking, Source};
 use crate::report::human::text::{clean, named};
 use crate::report::palette::{self, Swatch};
 use crate::report::picture::{Shown, out_of_memory, thinned};
@@ -117,11 +117,16 @@ fn model(shown: &Shown<'_>) -> Value {
             "came": indices(&line.came),
             "went": indices(&line.went),
         })).collect::<Vec<_>>(),
-        "leak": leak.as_ref().map(|leak| json!({
-            "steps": leak.steps,
-            "per_step": leak.per_step,
-            "tensors": indices(&leak.tensors),
-        })),
+        "leak": match leak {
+            Leaking::Unknown { seen, needed } => json!({ "found": "unknown", "seen": seen, "needed": needed }),
+            Leaking::No => json!({ "found": "no" }),
+            Leaking::Yes(leak) => json!({
+                "found": "yes",
+                "steps": leak.steps,
+                "per_step": leak.per_step,
+                "tensors": indices(&leak.tensors),
+            }),
+        },
     });
     harmless(&mut model);
     // Packed: made of texts that are harmless already.

@@ -1,7 +1,7 @@
 //! What people see of reports made by hand.
 
 use super::*;
-use crate::budget::{Budgets, judge};
+use crate::budget::{Budgets, judge, unjudged};
 use crate::bytes::Bytes;
 use crate::report::sample::{self, measured};
 use crate::report::{
@@ -59,8 +59,8 @@ fn report(runs: Vec<Run>) -> Report {
         expected: Vec::new(),
         status: Status::Pass,
         verdicts: judge(&runs, &budgets, "budgets.yaml"),
+        skipped: unjudged(&runs).into_iter().collect(),
         runs,
-        skipped: Vec::new(),
         problems: Vec::new(),
     }
 }
@@ -120,6 +120,7 @@ fn an_estimate_alone() {
 fn an_estimate_that_is_not_judged() {
     let mut unjudged = report(vec![vgg16("l4"), resnet18("l4")]);
     unjudged.verdicts.clear();
+    unjudged.skipped.clear();
     assert_seen!(
         unjudged,
         Style {

@@ -25,7 +25,7 @@ function phasePanel(model) {
 
 function leakPanel(model) {
   const { leak } = model;
-  if (!leak) return null;
+  if (leak.found !== 'yes') return null;
   const [least, most] = [Math.min(...leak.steps), Math.max(...leak.steps, 1)];
   const tensors = leak.tensors.map((tensor) => model.tensors[tensor]);
   const shown = leak.steps.slice(-60);
@@ -100,6 +100,7 @@ function restPanel(model) {
     ...run.assumptions, ...model.assumptions,
     outside('context', run.gpu.context), outside('modules', run.gpu.modules),
     choices.length ? `choices of autotune: ${choices.join(', ')}` : null,
+    model.leak.found === 'unknown' ? `whether live memory grows from step to step is not known: too few steps to tell, ${model.leak.seen} of ${model.leak.needed}` : null,
     ...model.left_out.map((text) => `left out of this page: ${text}`),
   ].filter(Boolean);
   return section('What these figures rest on', null,
