@@ -126,10 +126,11 @@ impl Explain {
                     color: false,
                     unicode: true,
                 };
-                explain(&explanation.explanation, &view, &file)
+                let whole = View { quiet: false, ..view };
+                explain(&explanation.explanation, &whole, &file)
             }
         };
-        if self.output.output.is_some() && !loudness.quiet {
+        if self.output.output.is_some() {
             terminal::show(&shown);
         }
         pipeline::put(&text, self.output.output.as_deref())?;
@@ -158,6 +159,7 @@ impl Explain {
             leak: self.leak,
             savings: self.savings,
             exact: self.bytes,
+            quiet: loudness.quiet,
             verbose: loudness.verbose,
             ..View::default()
         }

@@ -233,6 +233,30 @@ fn the_package_is_in_the_title_where_the_name_alone_means_several() {
 }
 
 #[test]
+fn quiet_leaves_what_is_wrong() {
+    let view = View {
+        quiet: true,
+        layers: true,
+        ..View::default()
+    };
+    assert_eq!(explain(&RESNET, &view, &TERMINAL), "");
+    let leaks = explain(&sample::leaking(), &view, &TERMINAL);
+    assert!(
+        leaks.starts_with("resnet18 · training") && leaks.contains("each step adds 12 MiB"),
+        "{leaks}"
+    );
+    assert!(
+        !leaks.contains("live is highest in") && !leaks.contains("Layers"),
+        "{leaks}"
+    );
+    let died = explain(&sample::out_of_memory(), &view, &TERMINAL);
+    assert!(
+        died.contains("out of memory") && !died.contains("At the peak"),
+        "{died}"
+    );
+}
+
+#[test]
 fn a_limit_is_drawn_where_it_is_near_and_told_where_it_is_far() {
     let seen = |limit| {
         let view = View {
@@ -316,6 +340,7 @@ fn view_of(bits: u16) -> View<'static> {
         exact: bit(7),
         verbose: bit(8),
         package: bit(12),
+        quiet: bit(13),
         limit: bit(9).then_some(Bytes(u64::from(bits) << 20)),
         source_line: Some(&sample::source_line),
     }

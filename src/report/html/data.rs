@@ -9,6 +9,7 @@ use crate::explain::{Category, Explanation, Leaking, Source};
 use crate::report::human::text::{clean, named};
 use crate::report::palette::{self, Swatch};
 use crate::report::picture::{Shown, out_of_memory, thinned};
+use crate::report::words::kernel_name;
 
 /// Samples of which a page has all; of more it has the least and the most of each group.
 pub(super) const MOST_SAMPLES: usize = 150_000;
@@ -102,6 +103,7 @@ fn model(shown: &Shown<'_>) -> Value {
             "step": peak.step,
             "phase": peak.phase,
             "kernel": peak.kernel,
+            "kernel_name": peak.kernel.as_deref().map(kernel_name),
             "live": peak.live,
             "reserved": peak.reserved,
             "process": peak.process,
@@ -182,6 +184,7 @@ fn timeline(explanation: &Explanation, left_out: &mut Vec<String>) -> Value {
         "reserved": changes(kept.iter().map(|sample| timeline.reserved[at(sample)].0)),
         "kernel": changes(kept.iter().map(|sample| u64::from(timeline.kernel[at(sample)]))),
         "kernels": timeline.kernels.iter().map(|kernel| named(kernel)).collect::<Vec<_>>(),
+        "kernel_names": timeline.kernels.iter().map(|kernel| named(kernel_name(kernel))).collect::<Vec<_>>(),
         "borders": timeline.borders.iter().map(|border| json!([
             border.sample,
             border.step,

@@ -96,7 +96,7 @@ function firstIndex(count, wanted) {
 function unpack(model) {
   const given = model.timeline;
   const { count, samples } = given;
-  const line = { count, samples, kernels: given.kernels };
+  const line = { count, samples, kernels: given.kernels, kernelNames: given.kernel_names };
   if (given.kept === null) {
     line.sampleAt = (index) => index;
     line.indexOf = (sample) => Math.max(0, Math.min(count - 1, sample));

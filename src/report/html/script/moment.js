@@ -42,11 +42,11 @@ function momentPanel(model, { chart }) {
     const live = line.count === 0 ? model.peak.live : line.live[index];
     const reserved = line.count === 0 ? model.peak.reserved : line.reserved[index];
     const span = line.span(sample);
-    const kernel = line.count === 0 ? model.peak.kernel : line.kernels[line.kernel[index]];
+    const [kernel, kernelName] = line.count === 0 ? [model.peak.kernel, model.peak.kernel_name] : [line.kernels[line.kernel[index]], line.kernelNames[line.kernel[index]]];
     put(title, 
       el('b', {}, atPeak ? 'The peak' : 'Moment'),
       `: sample ${count(sample)}, ${atPeak ? where(model.peak.step, PHASE.get(model.peak.phase)) : span ? where(span.step, span.phase) : 'before the first phase'}`,
-      kernel ? [' · ', el('code', {}, kernel)] : null,
+      kernel ? [' · ', el('code', { title: kernel }, kernelName)] : null,
     );
     const given = new Map(model.peak.categories.map(({ category, bytes }) => [category, bytes]));
     const categories = STACK.map((category, number) => [category, atPeak ? given.get(category.key) ?? 0 : line.series[number][index]]);

@@ -45,7 +45,7 @@ function headline(model) {
       tile('live', 'bytes handed out by Burn’s allocator, at the peak', peak.live, cold.live !== peak.live ? cold.live : null),
       tile('reserved', 'bytes held from the driver: this decides whether a card runs out', warm.reserved ?? peak.reserved, cold.reserved),
       tile('process', measured ? 'what the card has charged to the process' : 'reserved, context and loaded kernels', warm.process ?? peak.process, cold.process),
-      el('div', { class: 'tile' }, el('dt', {}, 'the peak is in'), el('dd', {}, el('b', { class: 'words' }, where(peak.step, PHASE.get(peak.phase))), el('span', { class: 'muted kernel', title: peak.kernel }, peak.kernel ?? ''))),
+      el('div', { class: 'tile' }, el('dt', {}, 'the peak is in'), el('dd', {}, el('b', { class: 'words' }, where(peak.step, PHASE.get(peak.phase))), el('span', { class: 'muted kernel', title: peak.kernel }, peak.kernel_name ?? ''))),
       judged.map((limit) => el('div', { class: `tile ${limit.over ? 'over' : 'within'}` }, el('dt', {}, `${limit.metric} limit`), el('dd', {}, el('b', {}, size(limit.bytes)), el('span', { class: 'muted' }, `${limit.over ? 'exceeded' : 'kept'} · ${limit.label}`))))),
     cardBar(model));
 }
