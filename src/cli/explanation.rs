@@ -29,7 +29,7 @@ pub(super) struct Asked<'a> {
     pub(super) inputs: BTreeMap<String, u64>,
     pub(super) activations: Activations,
     pub(super) lines: bool,
-    /// What would take less, by running it so.
+    /// What would take less, by running the model with each change.
     pub(super) savings: bool,
     /// On which real card, where it is to be measured.
     pub(super) measuring: Option<&'a Measuring>,
@@ -187,12 +187,19 @@ impl Stage<'_> {
         matches!(self.prepared.source, Source::Workspace(_))
     }
 
+    fn silent(&self) -> Loudness {
+        Loudness {
+            quiet: true,
+            ..self.loudness
+        }
+    }
+
     /// The models, built in another way.
     pub(super) fn models(&self, packages: &Packages) -> Result<Models, Stopped> {
         let running = self.asked.running;
         let prepared = pipeline::prepare(packages, None, running.budgets.as_deref())?;
         let folder = self.folder.path().join("rebuilt");
-        pipeline::models(&prepared, packages, Some(running), self.loudness, &folder)
+        pipeline::models(&prepared, packages, Some(running), self.silent(), &folder)
     }
 
     /// Runs a case; with a folder for its trace, where there is to be one.
@@ -206,7 +213,9 @@ impl Stage<'_> {
             trace: trace.is_some(),
             folder: trace.map_or_else(|| self.folder.path().join("what-if"), Path::to_owned),
         };
-        let (runs, _) = pipeline::run(std::slice::from_ref(case), self.asked.running, on, self.loudness);
+        // What is run without a trace is one of several, which are told of together.
+        let loudness = if trace.is_some() { self.loudness } else { self.silent() };
+        let (runs, _) = pipeline::run(std::slice::from_ref(case), self.asked.running, on, loudness);
         let run = runs.into_iter().next();
         Ok(run.ok_or_else(|| ExplainError::Problem("no model was run".to_owned(), None))?)
     }

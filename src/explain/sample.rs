@@ -610,7 +610,7 @@ fn savings(live: Bytes, reserved: Bytes) -> Vec<Saving> {
             Certainty::Timeline,
         ),
         Saving {
-            note: Some("the model could not be run so: batch_size is fixed".to_owned()),
+            note: Some("the model could not be run with it: batch_size is fixed".to_owned()),
             live: None,
             saved_live: None,
             ..saving("checkpoint", "gradient checkpointing", 3, "time", Certainty::Unknown)

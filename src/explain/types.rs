@@ -408,11 +408,19 @@ pub struct Saving {
     pub note: Option<String>,
 }
 
+impl Saving {
+    /// Whether the model was run with it, and held as much as without.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.certainty == Certainty::Run && self.saved_live == Some(0) && matches!(self.saved_reserved, None | Some(0))
+    }
+}
+
 /// How the figure of a [`Saving`] was obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Certainty {
-    /// The model was run so.
+    /// The model was run with the change.
     Run,
     /// Computed exactly from the timeline: live is exact, reserved is not told.
     Timeline,

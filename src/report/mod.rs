@@ -15,6 +15,8 @@ mod picture;
 #[cfg(test)]
 pub(crate) mod sample;
 #[cfg(unix)]
+mod savings;
+#[cfg(unix)]
 pub mod svg;
 mod types;
 pub(crate) mod words;

@@ -664,6 +664,17 @@ fn savings(live: u64, reserved: u64) -> Vec<Saving> {
             )
         },
         Saving {
+            saved_live: Some(0),
+            saved_reserved: Some(0),
+            cost: "it may converge more slowly".to_owned(),
+            ..saving(
+                "stateless-optimizer",
+                "SGD without momentum",
+                Some(live),
+                Some(reserved),
+            )
+        },
+        Saving {
             saved_live: Some(392 << 20),
             certainty: Certainty::Already,
             note: Some("Burn writes the activations over their inputs".to_owned()),

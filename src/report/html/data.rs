@@ -9,6 +9,7 @@ use crate::explain::{Category, Explanation, Leaking, Source};
 use crate::report::human::text::{clean, named};
 use crate::report::palette::{self, Swatch};
 use crate::report::picture::{Shown, out_of_memory, thinned};
+use crate::report::savings;
 use crate::report::words::kernel_name;
 
 /// Samples of which a page has all; of more it has the least and the most of each group.
@@ -53,7 +54,7 @@ fn model(shown: &Shown<'_>) -> Value {
         phases,
         lines,
         leak,
-        savings,
+        savings: all_savings,
         assumptions,
         ..
     } = shown.explanation;
@@ -96,7 +97,20 @@ fn model(shown: &Shown<'_>) -> Value {
         "totals": totals,
         "layers": layers,
         "phases": phases,
-        "savings": savings,
+        "savings": savings::shown(all_savings).map(|saving| json!({
+            "change": saving.change,
+            "live": saving.live,
+            "reserved": saving.reserved,
+            "saved_live": saving.saved_live,
+            "saved_reserved": saving.saved_reserved,
+            "cost": saving.cost,
+            "known_from": savings::known_from(saving.certainty),
+            "note": saving.note,
+        })).collect::<Vec<_>>(),
+        "savings_below": [
+            savings::is_reserved_open(all_savings).then(|| format!("– {}", savings::OPEN)),
+            savings::idle(all_savings),
+        ],
         "assumptions": assumptions,
         "peak": {
             "sample": peak.sample,

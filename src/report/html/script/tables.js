@@ -52,8 +52,8 @@ function leakPanel(model) {
 }
 
 function savingPanel(model) {
-  if (model.savings.length === 0) return null;
-  const certainty = { run: 'the model was run so', timeline: 'computed from the timeline', already: 'saved already', unknown: 'could not be told' };
+  const below = model.savings_below.filter(Boolean).map((text) => el('p', { class: 'note' }, text));
+  if (model.savings.length === 0 && below.length === 0) return null;
   return section('What would take less', null, sortable({
     caption: 'savings',
     rows: model.savings,
@@ -64,9 +64,9 @@ function savingPanel(model) {
       { label: 'live then', number: true, value: (row) => row.live, cell: (row) => amount(row.live) },
       { label: 'reserved then', number: true, value: (row) => row.reserved, cell: (row) => amount(row.reserved) },
       { label: 'costs', value: (row) => row.cost, cell: (row) => row.cost },
-      { label: 'how it is known', value: (row) => row.certainty, cell: (row) => certainty[row.certainty] },
+      { label: 'known from', value: (row) => row.known_from, cell: (row) => row.known_from },
     ],
-  }).root);
+  }).root, below);
 }
 
 function linePanel(model) {
