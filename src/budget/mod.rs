@@ -22,7 +22,7 @@ use camino::Utf8Path;
 pub use judge::judge;
 pub use models::DeclaredModel;
 #[cfg(unix)]
-pub(crate) use problem::suggest;
+pub(crate) use problem::did_you_mean;
 pub use problem::{BudgetError, Problem};
 pub use scalar::Percent;
 pub use source::{Position, Span, Spanned};

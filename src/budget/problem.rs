@@ -244,7 +244,28 @@ pub(super) fn quoted(name: &str) -> String {
 }
 
 /// `did you mean …`, where known names come near; else what is known, where that is short enough to be read.
-pub(crate) fn suggest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub(super) fn suggest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let known = distinct(known);
+    did_you_mean(given, known.iter().copied()).or_else(|| {
+        let all: Vec<String> = known.iter().map(|name| quoted(name)).collect();
+        (1..=16)
+            .contains(&all.len())
+            .then(|| format!("expected one of {}", all.join(", ")))
+    })
+}
+
+/// `did you mean …`, where known names come near.
+pub(crate) fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let mut near = nearest(given, &distinct(known));
+    let last = near.pop()?;
+    Some(if near.is_empty() {
+        format!("did you mean {last}?")
+    } else {
+        format!("did you mean {} or {last}?", near.join(", "))
+    })
+}
+
+fn distinct<'a>(known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut known: Vec<&str> = known
         .into_iter()
         .filter(|name| name.len() <= MAX_NAME)
@@ -252,16 +273,7 @@ pub(crate) fn suggest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>)
         .collect();
     known.sort_unstable();
     known.dedup();
-    let mut near = nearest(given, &known);
-    match (near.pop(), known.len()) {
-        (Some(last), _) if near.is_empty() => Some(format!("did you mean {last}?")),
-        (Some(last), _) => Some(format!("did you mean {} or {last}?", near.join(", "))),
-        (None, 1..=16) => {
-            let all: Vec<String> = known.iter().map(|name| quoted(name)).collect();
-            Some(format!("expected one of {}", all.join(", ")))
-        }
-        (None, _) => None,
-    }
+    known
 }
 
 /// All that come equally near, quoted.
@@ -298,6 +310,8 @@ mod tests {
             Some("did you mean `a100-40gb` or `a100-80gb`?")
         );
         assert_eq!(suggest("zzz", []), None);
+        assert_eq!(did_you_mean("L4", cards).as_deref(), Some("did you mean `l4`?"));
+        assert_eq!(did_you_mean("zzz", cards), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use miette::IntoDiagnostic;
 use super::Stopped;
 use super::options::Running;
 use super::pipeline::{Asked, Models, Prepared};
-use crate::budget::{Budgets, suggest};
+use crate::budget::{self, Budgets};
 use crate::gpu::Profile;
 use crate::recording::{Recording, Recordings};
 use crate::run::{Case, Listed};
@@ -34,22 +34,21 @@ pub(super) fn select(declared: &[Listed], running: &Running, budgets: Option<&Bu
         .cloned()
         .collect();
     if selected.is_empty() && !declared.is_empty() {
-        let names: Vec<_> = declared.iter().map(|model| model.name.as_str()).collect();
-        return Err(Asked::NoMatch(
-            running.model.join(", "),
-            did_you_mean(&running.model, &names),
-        ));
+        return Err(no_match(&running.model, declared));
     }
     Ok(selected)
 }
 
-fn did_you_mean(asked: &[String], names: &[&str]) -> String {
+/// That nothing is called so, and what there is instead.
+pub(super) fn no_match(asked: &[String], declared: &[Listed]) -> Asked {
+    let names: Vec<_> = declared.iter().map(|model| model.name.as_str()).collect();
     let all = format!("the models are: {}", names.join(", "));
     let near = match asked {
-        [asked] => suggest(asked, names.iter().copied()),
+        [asked] => budget::did_you_mean(asked, names),
         _ => None,
     };
-    near.map_or_else(|| all.clone(), |near| format!("{near}; {all}"))
+    let help = near.map_or_else(|| all.clone(), |near| format!("{near}; {all}"));
+    Asked::NoMatch(asked.join(", "), help)
 }
 
 fn globs(running: &Running) -> Result<globset::GlobSet, globset::Error> {
@@ -132,7 +131,7 @@ pub(super) fn cases(
                     .unwrap_or(TIMEOUT),
             });
         }
-        if cases.len() == before {
+        if cases.len() == before && (globs.is_empty() || matches(&globs, model)) {
             let default = prepared
                 .budgets
                 .as_ref()
