@@ -21,13 +21,30 @@ impl Run {
     /// Whether live memory grew with each step since the first one, for which it takes at least five of them.
     #[must_use]
     pub fn growing(&self) -> Option<Growing> {
-        let traced = self.steps.iter().filter(|step| step.pass == Pass::Traced);
-        let steps: Vec<Bytes> = traced
-            .filter_map(|step| step.phases.last())
-            .map(|phase| phase.live_end)
-            .collect();
+        let steps = self.live_ends();
         let per_step = grows(&steps)?;
         Some(Growing { steps, per_step })
+    }
+
+    /// Whether there were steps enough to tell.
+    #[must_use]
+    pub fn tells_growth(&self) -> bool {
+        self.traced_steps() > SETTLED + TIMES
+    }
+
+    /// Steps of which it is known what they left.
+    #[must_use]
+    pub fn traced_steps(&self) -> usize {
+        self.live_ends().len()
+    }
+
+    /// Live bytes at the end of each step of the traced pass.
+    fn live_ends(&self) -> Vec<Bytes> {
+        let traced = self.steps.iter().filter(|step| step.pass == Pass::Traced);
+        traced
+            .filter_map(|step| step.phases.last())
+            .map(|phase| phase.live_end)
+            .collect()
     }
 }
 

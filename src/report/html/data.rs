@@ -122,6 +122,7 @@ fn model(shown: &Shown<'_>) -> Value {
             "per_step": leak.per_step,
             "tensors": indices(&leak.tensors),
         })),
+        "steps": { "count": run.traced_steps(), "enough": run.tells_growth() },
     });
     harmless(&mut model);
     // Packed: made of texts that are harmless already.
