@@ -59,8 +59,11 @@ const dot = (swatch) => el('span', { class: 'dot', style: { background: swatch.c
 const named = (swatch) => el('span', { class: 'named', title: `${swatch.label}: ${swatch.meaning}` }, dot(swatch), el('span', { class: 'label' }, swatch.label));
 const where = (step, phase) => (step === null || step === undefined ? phase.label : `step ${step} · ${phase.label}`);
 
-// A name in a table, as much of it as there is room for, and all of it for whoever points at it.
-const cut = (text, ...more) => (text === null ? el('span', { class: 'none' }, '–') : el('span', { class: 'cut', title: text }, text, more));
+// A name in a table, as much of it as there is room for, and all of it for whoever points at it: its beginning, or of a
+// path its end.
+const shortened = (look) => (text, ...more) => (text === null ? el('span', { class: 'none' }, '–') : el('span', { class: look, title: text }, el('bdi', { dir: 'ltr' }, text, more)));
+const cut = shortened('cut');
+const cutPath = shortened('cut path');
 const inferred = (row) => (row.inferred ? el('span', { class: 'muted', title: 'inferred from its neighbours' }, ' ~') : null);
 
 // The last part of a path. The folders are there, too, without width: a click selects all of it, and it is copied whole.

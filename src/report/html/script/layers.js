@@ -1,7 +1,7 @@
 // The layer table: modules as a tree that folds, sorted, filtered, added up.
 
 const LAYER_COLUMNS = [
-  { label: 'layer', value: (node) => node.name, class: 'path' },
+  { label: 'layer', value: (node) => node.name },
   { label: 'kind', value: (node) => node.row?.kind ?? '' },
   { label: 'output', value: (node) => (node.row ? node.row.output.reduce((all, size) => all * size, 1) : node.features), number: true, class: 'shape' },
   { label: 'dtype', value: (node) => node.row?.dtype ?? '', class: 'minor' },
@@ -70,7 +70,7 @@ function layerPanel(model) {
     const { row } = node;
     const cells = row
       ? [
-        [el('span', { class: 'indent', style: { '--depth': indent } }), el('span', { class: 'fold' }), cut(state.text || state.column >= 0 ? row.path : node.name, inferred(row))],
+        [el('span', { class: 'indent', style: { '--depth': indent } }), el('span', { class: 'fold' }), cutPath(state.text || state.column >= 0 ? row.path : node.name, inferred(row))],
         [cut(row.kind), row.shares_memory ? el('span', { class: 'tag', title: 'Burn gave the output no memory of its own' }, 'shared') : null],
         row.output.join(' × '), row.dtype,
         row.parameters ? el('span', { title: `${count(row.learnable)} learnable` }, count(row.parameters)) : el('span', { class: 'none' }, '–'),
@@ -82,7 +82,7 @@ function layerPanel(model) {
           draw();
           // It was drawn anew: whoever uses keys stays where they were.
           [...body.querySelectorAll('.fold')].find((button) => button.node === node)?.focus();
-        } }, node.open || forced ? '▾' : '▸'), { node }), el('b', {}, cut(state.column >= 0 ? node.path : node.name))],
+        } }, node.open || forced ? '▾' : '▸'), { node }), el('b', {}, cutPath(state.column >= 0 ? node.path : node.name))],
         el('span', { class: 'muted' }, plural(node.rows, 'layer')), '', '', count(node.parameters), meter(node.bytes, false), meter(node.features, false), '',
       ];
     return el('tr', { class: row ? (row.activation ? 'activation' : null) : 'group' }, cells.map((cell, at) => el('td', { class: cellClass(LAYER_COLUMNS[at]) }, cell)));

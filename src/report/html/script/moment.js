@@ -19,7 +19,7 @@ function momentPanel(model, { chart }) {
     { label: 'shape', value: (tensor) => tensor.shape, cell: (tensor) => el('span', { title: tensor.dtype }, tensor.shape), class: 'shape' },
     { label: 'dtype', value: (tensor) => tensor.dtype, cell: (tensor) => tensor.dtype, class: 'minor' },
     { label: 'category', value: (tensor) => tensor.category.label, cell: (tensor) => named(tensor.category), class: 'dots' },
-    { label: 'module', value: (tensor) => tensor.module, cell: (tensor) => cut(tensor.module, inferred(tensor)) },
+    { label: 'module', value: (tensor) => tensor.module, cell: (tensor) => cutPath(tensor.module, inferred(tensor)) },
     { label: 'operation', value: (tensor) => tensor.operation, cell: (tensor) => cut(isView(tensor) ? `${tensor.operation} shares ${model.tensors[tensor.shares].shape}` : tensor.operation) },
     { label: 'source', value: (tensor) => tensor.source, cell: (tensor) => sourceOf(tensor.source) },
     { label: 'made in', value: origin, cell: (tensor) => where(tensor.step, tensor.phase) },

@@ -122,7 +122,7 @@ function layerChanges(before, after) {
     hint: 'layer1 …',
     filterBy: (row) => row.path,
     columns: [
-      { label: 'layer', value: (row) => row.path, cell: (row) => [cut(row.path), row.old ? null : el('span', { class: 'tag' }, 'new'), row.now ? null : el('span', { class: 'tag' }, 'gone')], class: 'path' },
+      { label: 'layer', value: (row) => row.path, cell: (row) => [cutPath(row.path), row.old ? null : el('span', { class: 'tag' }, 'new'), row.now ? null : el('span', { class: 'tag' }, 'gone')] },
       { label: 'output before', value: (row) => shape(row.old), cell: (row) => shape(row.old), class: 'shape' },
       { label: 'output after', value: (row) => shape(row.now), cell: (row) => shape(row.now), class: 'shape' },
       { label: 'feature map', number: true, value: (row) => row.features, cell: (row) => signed(row.features) },

@@ -47,7 +47,7 @@ function leakPanel(model) {
         { label: 'bytes', number: true, value: (tensor) => tensor.bytes, cell: (tensor) => amount(tensor.bytes) },
         { label: 'shape', value: (tensor) => tensor.shape, cell: (tensor) => tensor.shape, class: 'shape' },
         { label: 'category', value: (tensor) => tensor.category.label, cell: (tensor) => named(tensor.category), class: 'dots' },
-        { label: 'module', value: (tensor) => tensor.module, cell: (tensor) => cut(tensor.module) },
+        { label: 'module', value: (tensor) => tensor.module, cell: (tensor) => cutPath(tensor.module) },
         { label: 'operation', value: (tensor) => tensor.operation, cell: (tensor) => cut(tensor.operation) },
         { label: 'source', value: (tensor) => tensor.source, cell: (tensor) => sourceOf(tensor.source) },
         { label: 'made in', value: (tensor) => tensor.born, cell: (tensor) => where(tensor.step, tensor.phase) },
@@ -86,7 +86,7 @@ function linePanel(model) {
     filterBy: (row) => `${row.source.file}:${row.source.line} ${row.source.function} ${where(row.step, PHASE.get(row.phase))}`,
     columns: [
       { label: 'line', value: (row) => `${row.source.file}:${String(row.source.line).padStart(7, '0')}`, cell: (row) => sourceOf(row.source) },
-      { label: 'function', value: (row) => row.source.function, cell: (row) => el('code', { class: 'muted' }, cut(row.source.function)) },
+      { label: 'function', value: (row) => row.source.function, cell: (row) => el('code', { class: 'muted' }, cutPath(row.source.function)) },
       { label: 'when', value: (row) => row.order, cell: (row) => where(row.step, PHASE.get(row.phase)) },
       { label: 'change', number: true, value: (row) => row.change, cell: (row) => [el('span', { class: 'delta', 'aria-hidden': 'true' }, el('i', { class: row.change < 0 ? 'less' : 'more', style: { width: `${(Math.abs(row.change) / most) * 50}%` } })), signed(row.change)] },
       { label: 'tensors', number: true, value: (row) => row.came.length - row.went.length, cell: (row) => [el('span', { title: list(row.came) }, `+${row.came.length}`), ' ', el('span', { title: list(row.went) }, `−${row.went.length}`)] },
