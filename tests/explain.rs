@@ -418,7 +418,7 @@ fn a_page_is_of_all_models_that_a_glob_means_with_what_was_asked_for() {
     assert_eq!(names, ["retained-loss-after/charted", "retained-loss-before/charted"]);
     for model in drawn["models"].as_array().unwrap() {
         assert_eq!(model["steps"]["count"], 10);
-        assert_eq!(model["leak"].is_null(), model["name"] == names[1]);
+        assert_eq!(model["leak"].is_null(), model["name"] == *names[1]);
         assert!(!model["lines"].as_array().unwrap().is_empty());
     }
     // In the order in which they were asked for, each once.
