@@ -441,6 +441,45 @@ fn an_unknown_model_is_told_with_the_nearest_name() {
 }
 
 #[test]
+fn a_page_is_of_all_models_that_a_glob_means_with_what_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let report = |arguments: &[&str]| {
+        let mut command = common::vram(&["report", "--gpu", "l4", "-o"]);
+        command.arg(&page).args(arguments).output().unwrap()
+    };
+    let output = report(&["-m", "retained*/charted", "--compare", "--leak", "--lines"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&page).unwrap();
+    let (_, json) = text.split_once("id=\"data\">").unwrap();
+    let (json, _) = json.split_once("</script>").unwrap();
+    let drawn: serde_json::Value = serde_json::from_str(json).unwrap();
+    let names: Vec<_> = drawn["models"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|model| &model["name"])
+        .collect();
+    assert_eq!(names, ["retained-loss-after/charted", "retained-loss-before/charted"]);
+    for model in drawn["models"].as_array().unwrap() {
+        assert_eq!(model["steps"]["count"], 10);
+        assert_eq!(model["leak"].is_null(), model["name"] == *names[1]);
+        assert!(!model["lines"].as_array().unwrap().is_empty());
+    }
+    // In the order in which they were asked for, each once.
+    let output = report(&["-m", "*before/charted", "-m", "retained*/charted"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert_eq!(text.matches("\"package\":\"retained-loss-").count(), 2);
+    assert!(text.find("retained-loss-before/charted") < text.find("retained-loss-after/charted"));
+    let output = report(&["-m", "retained-loss-*/charted", "-m", "nowhere"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("no model matches nowhere"), "{said}");
+    assert_eq!(said.matches("vgg16_inference").count(), 1, "{said}");
+}
+
+#[test]
 fn a_measurement_is_explained_as_an_estimate_is_and_its_live_is_the_same() {
     let card = card_folder(&(builtin("l4") + "context=200000000\nmodule_each=65536\n"));
     let folder = tempfile::tempdir().unwrap();

@@ -155,12 +155,70 @@ fn two_are_compared_and_neither_one_nor_three() {
 }
 
 #[test]
+fn nothing_is_written_over_what_is_read_or_was_just_written() {
+    let folder = Folder::new();
+    folder.write("a.json", &explanation());
+    let before = folder.read("a.json");
+    std::fs::create_dir(folder.path("in")).unwrap();
+    std::os::unix::fs::symlink(folder.path("a.json"), folder.path("link.json")).unwrap();
+    let over = |option: &str, path: &str| folder.report(&["a.json", option, path]);
+    for option in ["-o", "--svg", "--trace"] {
+        for path in ["a.json", "./a.json", "in/../a.json", "link.json"] {
+            let output = over(option, path);
+            assert_eq!(output.status.code(), Some(2), "{option} {path}");
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(said.contains("written over what is read"), "{said}");
+        }
+    }
+    let output = folder.report(&["a.json", "--svg", "x", "--trace", "in/../x"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("would be written to one file")
+    );
+    assert_eq!(folder.read("a.json"), before);
+    assert!(!folder.path("x").exists());
+    // What is there of an earlier time is drawn anew.
+    assert_eq!(folder.report(&["a.json"]).status.code(), Some(0));
+    assert_eq!(folder.report(&["a.json"]).status.code(), Some(0));
+}
+
+#[test]
+fn options_that_only_models_heed_are_refused_with_files() {
+    let folder = Folder::new();
+    folder.write("a.json", &explanation());
+    let output = folder.report(&["a.json", "--gpu", "h200", "--steps", "5"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("--model <GLOB>") && said.contains("--gpu <ID>"), "{said}");
+    assert!(!folder.path("vram-report.html").exists());
+}
+
+#[test]
+fn a_report_of_check_is_told_from_an_explanation() {
+    let folder = Folder::new();
+    for report in [
+        json!({ "version": 1, "runs": [] }),
+        json!([explanation(), { "version": 1, "runs": [{}] }]),
+    ] {
+        folder.write("report.json", &report);
+        let said = folder.refused("report.json");
+        assert!(
+            said.contains("this is a report of `cargo vram check`")
+                && said.contains("cargo vram explain MODEL --message-format json -o FILE"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn what_is_no_explanation_is_told_with_its_place() {
     let folder = Folder::new();
-    folder.write("report.json", &json!({ "version": 2, "runs": [] }));
+    folder.write("other.json", &json!({ "version": 2 }));
     assert!(
         folder
-            .refused("report.json")
+            .refused("other.json")
             .contains("this is no explanation missing field")
     );
     std::fs::write(folder.path("text.json"), "not JSON").unwrap();

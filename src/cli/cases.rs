@@ -35,17 +35,19 @@ pub(super) fn select(declared: &[Listed], running: &Running, budgets: Option<&Bu
         .cloned()
         .collect();
     if selected.is_empty() && !declared.is_empty() {
-        let names: Vec<_> = declared.iter().map(|model| name(model, declared)).collect();
-        let asked = match running.model.as_slice() {
-            [asked] => Some(asked.as_str()),
-            _ => None,
-        };
-        return Err(Asked::NoMatch(
-            running.model.join(", "),
-            listed(asked, "the models", &names),
-        ));
+        return Err(no_match(&running.model, declared));
     }
     Ok(selected)
+}
+
+/// That nothing is called so, and what there is instead.
+pub(super) fn no_match(asked: &[String], declared: &[Listed]) -> Asked {
+    let names: Vec<_> = declared.iter().map(|model| name(model, declared)).collect();
+    let only = match asked {
+        [asked] => Some(asked.as_str()),
+        _ => None,
+    };
+    Asked::NoMatch(asked.join(", "), listed(only, "the models", &names))
 }
 
 fn globs(running: &Running) -> Result<globset::GlobSet, globset::Error> {
@@ -144,7 +146,7 @@ pub(super) fn cases(
                     .unwrap_or(TIMEOUT),
             });
         }
-        if cases.len() == before {
+        if cases.len() == before && (globs.is_empty() || matches(&globs, model)) {
             let default = prepared
                 .budgets
                 .as_ref()

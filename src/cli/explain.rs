@@ -9,7 +9,7 @@ use clap::builder::ArgPredicate;
 use super::card::Measuring;
 use super::exit::Exit;
 use super::explanation::{self, Asked};
-use super::options::{Archive, Format, Inputs, Loudness, Output, Packages, Running};
+use super::options::{Archive, Format, Inputs, LEAK_STEPS, Loudness, Output, Packages, Running};
 use super::{Stopped, pipeline, terminal};
 use crate::explain::Activations;
 use crate::report::explain::{Style, View, explain};
@@ -23,7 +23,7 @@ use crate::report::explain::{Style, View, explain};
 #[command(mut_arg("model", |model| model.hide(true)))]
 #[command(mut_arg("steps", |steps| {
     steps
-        .default_value_if("leak", ArgPredicate::Equals("true".into()), "10")
+        .default_value_if("leak", ArgPredicate::Equals("true".into()), LEAK_STEPS)
         .help("Steps a pass: the second is the first with an optimizer's state; 10 with --leak")
 }))]
 #[command(override_usage = "cargo vram explain [OPTIONS] <MODEL>")]

@@ -18,7 +18,7 @@ use crate::gpu::Profile;
 use crate::protocol::WhatIf;
 use crate::recording::Recordings;
 use crate::report::{Report, Run, RunError};
-use crate::run::{Case, Hardware, TracedCase, code};
+use crate::run::{Case, Hardware, Listed, TracedCase, code};
 
 /// The feature of this library that models are built with.
 const FEATURE: &str = "cargo-vram/explain";
@@ -99,6 +99,32 @@ pub(super) fn one(
     archive_file: Option<&Utf8Path>,
     loudness: Loudness,
 ) -> Result<Explained, Stopped> {
+    let (stage, models) = set(asked, archive_file, loudness)?;
+    match stage.cases(&models)?.as_slice() {
+        [case] => stage.explained(&models, case, 0),
+        several => {
+            let names: Vec<_> = several.iter().map(identity).collect();
+            Err(ExplainError::Several(asked.running.model.join(", "), names.join(", ")).into())
+        }
+    }
+}
+
+/// Explains every model that is meant, in the order in which they were asked for.
+pub(super) fn all(asked: &Asked<'_>, loudness: Loudness) -> Result<Vec<Explained>, Stopped> {
+    let (stage, models) = set(asked, None, loudness)?;
+    let cases = stage.cases(&models)?;
+    let numbered = cases.iter().enumerate();
+    numbered
+        .map(|(number, case)| stage.explained(&models, case, number))
+        .collect()
+}
+
+/// Builds the models, and finds what they are run on.
+fn set<'a>(
+    asked: &'a Asked<'a>,
+    archive_file: Option<&Utf8Path>,
+    loudness: Loudness,
+) -> Result<(Stage<'a>, Models), Stopped> {
     let packages = &asked.packages.with_feature(FEATURE);
     let prepared = pipeline::prepare(packages, archive_file, asked.running.budgets.as_deref())?;
     // Before the models are built: without a card there is nothing to build them for.
@@ -115,23 +141,7 @@ pub(super) fn one(
         folder,
         loudness,
     };
-    let case = stage.case(&models)?;
-    let scratch = stage.folder.path().join("explain");
-    let run = stage.run(&case, WhatIf::default(), Some(&scratch))?;
-    let mut report = pipeline::report(&stage.prepared, &models, asked.running, Vec::new());
-    report.runs.push(run);
-    let mut explanation = explained(report, &scratch, asked, stage.prepared.source.root())?;
-    if asked.savings {
-        let mut savings = savings::run(&stage, &case, &explanation)?;
-        savings.append(&mut explanation.savings);
-        explanation.savings = savings;
-    }
-    Ok(Explained {
-        limit: limit(&stage.prepared, &case),
-        is_ambiguous: cases::is_ambiguous(&case.model, &models.declared),
-        explanation,
-        root: stage.prepared.source.root().to_owned(),
-    })
+    Ok((stage, models))
 }
 
 /// What models run on.
@@ -175,11 +185,43 @@ pub(super) struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// The case that is meant, of models that were built.
-    pub(super) fn case(&self, models: &Models) -> Result<Case, Stopped> {
-        let running = self.asked.running;
-        let found = cases::cases(&self.prepared, models, running, &self.asked.inputs, &self.card.profile)?;
-        Ok(the_one(found, &running.model)?)
+    /// The cases that are meant: of each glob those that match, or the one of exactly this name.
+    fn cases(&self, models: &Models) -> Result<Vec<Case>, Stopped> {
+        let mut meant: Vec<Case> = Vec::new();
+        for glob in &self.asked.running.model {
+            let mut running = self.asked.running.clone();
+            running.model = vec![glob.clone()];
+            let mut found = cases::cases(&self.prepared, models, &running, &self.asked.inputs, &self.card.profile)?;
+            if found.is_empty() {
+                return Err(cases::no_match(&running.model, &models.declared).into());
+            }
+            if found.iter().filter(|case| name(case) == glob).count() == 1 {
+                found.retain(|case| name(case) == glob);
+            }
+            found.retain(|case| meant.iter().all(|other| identity(other) != identity(case)));
+            meant.extend(found);
+        }
+        Ok(meant)
+    }
+
+    /// Runs a case, and explains it.
+    fn explained(&self, models: &Models, case: &Case, number: usize) -> Result<Explained, Stopped> {
+        let scratch = self.folder.path().join(format!("explain-{number}"));
+        let run = self.run(case, WhatIf::default(), Some(&scratch))?;
+        let mut report = pipeline::report(&self.prepared, models, self.asked.running, Vec::new());
+        report.runs.push(run);
+        let mut explanation = explained(report, &scratch, self.asked, self.prepared.source.root())?;
+        if self.asked.savings {
+            let mut savings = savings::run(self, case, &explanation)?;
+            savings.append(&mut explanation.savings);
+            explanation.savings = savings;
+        }
+        Ok(Explained {
+            limit: limit(&self.prepared, case),
+            is_ambiguous: cases::is_ambiguous(&case.model, &models.declared),
+            explanation,
+            root: self.prepared.source.root().to_owned(),
+        })
     }
 
     /// Whether models are built here, rather than brought.
@@ -192,6 +234,13 @@ impl Stage<'_> {
             quiet: true,
             ..self.loudness
         }
+    }
+
+    /// The same case, of models that were built in another way.
+    pub(super) fn rebuilt(case: &Case, models: &Models) -> Option<Case> {
+        let same = |model: &&Listed| cases::identity(model) == cases::identity(&case.model);
+        let model = models.selected.iter().find(same)?.clone();
+        Some(Case { model, ..case.clone() })
     }
 
     /// The models, built in another way.
@@ -221,23 +270,13 @@ impl Stage<'_> {
     }
 }
 
-/// The only case there is, or the one of exactly this name.
-fn the_one(mut found: Vec<Case>, asked: &[String]) -> Result<Case, ExplainError> {
-    let name = |case: &Case| case.budget.clone().unwrap_or_else(|| case.model.name.clone());
-    let asked = asked.join(", ");
-    if found.len() > 1 && found.iter().filter(|case| name(case) == asked).count() == 1 {
-        found.retain(|case| name(case) == asked);
-    }
-    match found.len() {
-        1 => Ok(found.remove(0)),
-        _ => {
-            let names: Vec<String> = found
-                .iter()
-                .map(|case| format!("{}/{}", case.model.built.target.package, name(case)))
-                .collect();
-            Err(ExplainError::Several(asked, names.join(", ")))
-        }
-    }
+fn name(case: &Case) -> &str {
+    case.budget.as_deref().unwrap_or(&case.model.name)
+}
+
+/// A case as `package/name`.
+fn identity(case: &Case) -> String {
+    format!("{}/{}", case.model.built.target.package, name(case))
 }
 
 fn explained(report: Report, scratch: &Path, asked: &Asked<'_>, root: &Utf8Path) -> Result<Explanation, ExplainError> {
@@ -281,9 +320,8 @@ fn explained(report: Report, scratch: &Path, asked: &Asked<'_>, root: &Utf8Path)
 /// What the budget of this case allows to be reserved.
 fn limit(prepared: &Prepared, case: &Case) -> Option<Bytes> {
     let budgets = prepared.budgets.as_ref()?;
-    let name = case.budget.as_deref().unwrap_or(&case.model.name);
     let own = budgets.for_model(&case.model.built.target.package, &case.model.name);
-    let budget = own.into_iter().find(|budget| budget.name.value == name)?;
+    let budget = own.into_iter().find(|budget| budget.name.value == name(case))?;
     let declared = budgets.gpu.as_ref().map(|gpu| gpu.value.as_str());
     let limits = budget.limits_on(&case.profile.id, declared)?;
     let limit = limits.warm.reserved.as_ref()?;

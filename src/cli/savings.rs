@@ -156,11 +156,11 @@ fn saving(change: &Change, run: &Run, now: &Explanation) -> Saving {
 fn checkpointing(stage: &Stage<'_>, case: &Case, now: &Explanation) -> Result<Saving, Stopped> {
     let (change, cost) = (CHECKPOINTED, "forward is computed again in part");
     let models = stage.models(&stage.asked.packages.with_feature(CHECKPOINTING))?;
-    if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
-        return Ok(unknown("checkpointing", change, cost, &problem.message));
-    }
-    let mut built = stage.case(&models)?;
-    built.inputs.clone_from(&case.inputs);
+    let Some(built) = Stage::rebuilt(case, &models) else {
+        let problem = models.problems.first();
+        let why = problem.map_or("it is not declared when built so", |problem| &problem.message);
+        return Ok(unknown("checkpointing", change, cost, why));
+    };
     let run = stage.run(&built, WhatIf::default(), None)?;
     Ok(told("checkpointing", change, cost, &run, now))
 }

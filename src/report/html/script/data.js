@@ -80,6 +80,9 @@ function unpackTensors(packed) {
   return tensors;
 }
 
+// A tensor in memory that another one holds.
+const isView = (tensor) => tensor.bytes === 0 && tensor.shares !== null;
+
 // The first index in `[0, count)` for which `wanted` holds, where it holds for all that follow.
 function firstIndex(count, wanted) {
   let low = 0;
