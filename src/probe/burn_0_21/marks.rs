@@ -16,6 +16,7 @@ use super::launches;
 use super::stage::{Downstream, Upstream};
 use crate::probe::run::Marker;
 use crate::probe::timeline::{self, Moment};
+use crate::protocol::Phase;
 
 /// How a backend hands its operations to the device.
 trait Hands<D> {
@@ -132,6 +133,14 @@ pub(super) fn advance() {
     let reports = inspector.drain();
     #[cfg(feature = "explain")]
     ran(&reports);
+    // What another thread asked for is a batch, which fusion may hold back until the step goes forward.
+    let is_loader = pending.stream.is_some_and(|stream| stream != StreamId::current());
+    if let Some((moment, _)) = pending.marks.front().filter(|_| is_loader).copied()
+        && moment.phase == Phase::Batch
+    {
+        pending.marks.pop_front();
+        reached(moment);
+    }
     let newest = reports
         .iter()
         .flat_map(|report| &report.blocks)
