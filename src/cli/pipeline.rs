@@ -266,6 +266,7 @@ pub(super) fn report(prepared: &Prepared, models: &Models, running: &Running, ru
         runs,
         verdicts: Vec::new(),
         skipped: Vec::new(),
+        base: None,
         problems: models.problems.clone(),
     }
 }

@@ -36,6 +36,7 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
             warm: peak(800, 1024, 1500),
             cold: peak(800, 4096, 4500),
         },
+        baseline: None,
         steps: Vec::new(),
         oom: None,
         autotune: Autotune::default(),

@@ -61,6 +61,7 @@ fn report(runs: Vec<Run>) -> Report {
         verdicts: judge(&runs, &budgets, "budgets.yaml"),
         runs,
         skipped: Vec::new(),
+        base: None,
         problems: Vec::new(),
     }
 }
