@@ -11,6 +11,7 @@ use super::pipeline::{Asked, Models, Prepared};
 use crate::budget::{Budgets, suggest};
 use crate::gpu::Profile;
 use crate::recording::{Recording, Recordings};
+use crate::report::{Report, Run};
 use crate::run::{Case, Listed};
 
 /// How long a pass may take where nobody said.
@@ -41,6 +42,31 @@ pub(super) fn select(declared: &[Listed], running: &Running, budgets: Option<&Bu
         ));
     }
     Ok(selected)
+}
+
+/// Leaves only the runs that `-m` means.
+pub(super) fn keep_matching(reports: &mut [Report], running: &Running) -> Result<(), Asked> {
+    let globs = globs(running)?;
+    if globs.is_empty() {
+        return Ok(());
+    }
+    let name = |run: &Run| run.budget.clone().unwrap_or_else(|| run.model.clone());
+    let is_meant = |run: &Run| {
+        let name = name(run);
+        globs.is_match(&name) || globs.is_match(format!("{}/{name}", run.package))
+    };
+    let all: Vec<String> = reports.iter().flat_map(|report| &report.runs).map(name).collect();
+    for report in reports.iter_mut() {
+        report.runs.retain(is_meant);
+    }
+    if reports.iter().all(|report| report.runs.is_empty()) {
+        let names: Vec<_> = all.iter().map(String::as_str).collect();
+        return Err(Asked::NoMatch(
+            running.model.join(", "),
+            did_you_mean(&running.model, &names),
+        ));
+    }
+    Ok(())
 }
 
 fn did_you_mean(asked: &[String], names: &[&str]) -> String {

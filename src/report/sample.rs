@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Autotune, Gpu, Library, Measurement, Mode, Peak, Peaks, ProcessOf, ProcessSource, Proof, Run, Tuning};
+use super::{
+    Autotune, Gpu, Library, Measurement, Mode, Peak, Peaks, ProcessOf, ProcessSource, Proof, REPORT_VERSION, Report,
+    Run, Status, Tool, Tuning,
+};
 use crate::bytes::Bytes;
 
 const MIB: u64 = 1 << 20;
@@ -51,6 +54,28 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
 }
 
 /// The same run, measured.
+/// A report of these runs, not judged.
+pub(crate) fn report(runs: Vec<Run>) -> Report {
+    Report {
+        version: REPORT_VERSION,
+        tool: Tool {
+            name: "cargo-vram".to_owned(),
+            version: String::new(),
+            fingerprint: String::new(),
+        },
+        commit: None,
+        dirty: None,
+        partition: None,
+        expected: Vec::new(),
+        status: Status::Pass,
+        verdicts: Vec::new(),
+        runs,
+        skipped: Vec::new(),
+        base: None,
+        problems: Vec::new(),
+    }
+}
+
 pub(crate) fn measured(run: Run) -> Run {
     let library = Library {
         path: "/lib/libcuda.so.1".to_owned(),

@@ -413,7 +413,7 @@ pub struct Parameters {
 }
 
 /// The highest values of each pass.
-#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Peaks {
     /// Plan applied: what is judged.
     pub warm: Peak,
@@ -564,6 +564,17 @@ pub struct Verdict {
     pub line: Option<u32>,
     /// Column of the limit, from 1.
     pub column: Option<u32>,
+}
+
+impl Verdict {
+    /// Whether the figure shrank by more than it may grow.
+    #[must_use]
+    pub fn is_improvement(&self) -> bool {
+        let (Some(before), Some(after), Some(limit)) = (self.baseline, self.actual, self.limit) else {
+            return false;
+        };
+        self.rule == Rule::Growth && before.saturating_sub(after) > limit.saturating_sub(before)
+    }
 }
 
 /// Something that was not done.
