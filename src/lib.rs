@@ -13,6 +13,8 @@ pub mod driver;
 pub mod explain;
 #[cfg(feature = "cli")]
 pub mod gpu;
+#[cfg(feature = "cli")]
+mod names;
 #[cfg(feature = "burn-0_21")]
 pub mod probe;
 pub mod protocol;

@@ -5,7 +5,7 @@
 mod common;
 
 use cargo_vram::bytes::Bytes;
-use cargo_vram::explain::{Category, Certainty, Explanation};
+use cargo_vram::explain::{Category, Certainty, Explanation, Leaking};
 use cargo_vram::report::{Mode, Pass, Phase};
 use common::card::{builtin, card_folder};
 
@@ -324,11 +324,8 @@ fn a_model_that_runs_out_of_memory_is_told_as_far_as_it_came() {
 
 #[test]
 fn a_loss_that_is_kept_is_a_leak_and_its_value_is_none() {
-    let kept = explain_of(
-        "retained-loss-after",
-        &["charted", "--gpu", "l4", "--steps", "10", "--leak"],
-    );
-    let leak = kept.leak.as_ref().unwrap();
+    let kept = explain_of("retained-loss-after", &["charted", "--gpu", "l4", "--leak"]);
+    let leak = kept.leak.found().unwrap();
     assert_eq!(leak.steps.len(), 10);
     // One hidden layer's activation a step, at least.
     assert!(leak.per_step >= Bytes(512 * 1024 * 4), "{leak:?}");
@@ -342,7 +339,7 @@ fn a_loss_that_is_kept_is_a_leak_and_its_value_is_none() {
         "retained-loss-before",
         &["charted", "--gpu", "l4", "--steps", "10", "--leak"],
     );
-    assert_eq!(let_go.leak, None, "{:?}", let_go.run.steps);
+    assert_eq!(let_go.leak, Leaking::No, "{:?}", let_go.run.steps);
 
     let (_folder, budgets) = common::budgets("version: 1\ngpu: l4\nmodels:\n  charted: { reserved: 2 GiB }\n");
     let check = |package: &str| {
@@ -356,6 +353,9 @@ fn a_loss_that_is_kept_is_a_leak_and_its_value_is_none() {
     };
     let (rules, exit, shown) = check("retained-loss-after");
     assert_eq!((rules[0].as_str(), exit), ("Leak Fail", 100), "{rules:?} {shown}");
+    // What it says to run works where another package has a model of this name.
+    let command = "cargo vram explain charted -p retained-loss-after --leak --steps 10";
+    assert!(shown.contains(command), "{shown}");
     let (rules, exit, _) = check("retained-loss-before");
     assert_eq!((rules.len(), exit), (1, 0), "{rules:?}");
 }
@@ -384,6 +384,51 @@ fn savings_are_of_runs() {
 }
 
 #[test]
+fn an_input_that_the_model_does_not_have_is_all_that_is_told() {
+    let arguments = [
+        "explain",
+        "resnet18",
+        "-p",
+        "zoo",
+        "--gpu",
+        "l4",
+        "--set",
+        "batchsize=64",
+    ];
+    for format in [&[][..], &["--message-format", "json"]] {
+        let output = common::output(&[&arguments, format].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("no input `batchsize`"), "{said}");
+        assert!(said.contains("did you mean `batch_size`?"), "{said}");
+        assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn models_of_one_name_are_told_apart_by_their_packages() {
+    let both = ["-p", "retained-loss-before", "-p", "retained-loss-after", "--gpu", "l4"];
+    let told = |model: &str| {
+        let output = common::output(&[&["explain", model], &both[..]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            output.status.code(),
+            Some(if model.contains('/') { 0 } else { 2 }),
+            "{said}"
+        );
+        said + &String::from_utf8_lossy(&output.stdout)
+    };
+    let none = told("nothing");
+    assert!(
+        none.contains("retained-loss-before/charted") && none.contains("retained-loss-after/charted"),
+        "{none}"
+    );
+    assert!(told("charted").contains("means several"));
+    let one = told("retained-loss-before/charted");
+    assert!(one.starts_with("retained-loss-before/charted"), "{one}");
+}
+
+#[test]
 fn an_unknown_model_is_told_with_the_nearest_name() {
     let output = common::output(&["explain", "resnet81", "-p", "zoo", "--gpu", "l4"]);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -393,6 +438,45 @@ fn an_unknown_model_is_told_with_the_nearest_name() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("means several"), "{said}");
+}
+
+#[test]
+fn a_page_is_of_all_models_that_a_glob_means_with_what_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let report = |arguments: &[&str]| {
+        let mut command = common::vram(&["report", "--gpu", "l4", "-o"]);
+        command.arg(&page).args(arguments).output().unwrap()
+    };
+    let output = report(&["-m", "retained*/charted", "--compare", "--leak", "--lines"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&page).unwrap();
+    let (_, json) = text.split_once("id=\"data\">").unwrap();
+    let (json, _) = json.split_once("</script>").unwrap();
+    let drawn: serde_json::Value = serde_json::from_str(json).unwrap();
+    let names: Vec<_> = drawn["models"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|model| &model["name"])
+        .collect();
+    assert_eq!(names, ["retained-loss-after/charted", "retained-loss-before/charted"]);
+    for model in drawn["models"].as_array().unwrap() {
+        assert_eq!(model["steps"]["count"], 10);
+        assert_eq!(model["leak"].is_null(), model["name"] == *names[1]);
+        assert!(!model["lines"].as_array().unwrap().is_empty());
+    }
+    // In the order in which they were asked for, each once.
+    let output = report(&["-m", "*before/charted", "-m", "retained*/charted"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = std::fs::read_to_string(&page).unwrap();
+    assert_eq!(text.matches("\"package\":\"retained-loss-").count(), 2);
+    assert!(text.find("retained-loss-before/charted") < text.find("retained-loss-after/charted"));
+    let output = report(&["-m", "retained-loss-*/charted", "-m", "nowhere"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("no model matches nowhere"), "{said}");
+    assert_eq!(said.matches("vgg16_inference").count(), 1, "{said}");
 }
 
 #[test]

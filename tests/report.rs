@@ -16,7 +16,7 @@ fn explanation() -> Value {
     let peak = json!({ "live": 768, "reserved": 2_097_152, "process": 3_145_728 });
     let category = |name: &str, bytes: u64| json!({ "category": name, "bytes": bytes });
     json!({
-        "version": 1,
+        "version": 2,
         "tool": { "name": "cargo-vram", "version": "0.1.0", "fingerprint": "f" },
         "commit": null,
         "run": {
@@ -58,7 +58,7 @@ fn explanation() -> Value {
                 { "category": "activation", "bytes": [0, 0, 0, 512] },
             ],
         },
-        "lines": [], "leak": null, "savings": [], "assumptions": [],
+        "lines": [], "leak": { "found": "unknown", "seen": 1, "needed": 5 }, "savings": [], "assumptions": [],
     })
 }
 
@@ -92,7 +92,10 @@ impl Folder {
         assert!(!said.contains("panicked"), "{said}");
         assert!(!self.path("vram-report.html").exists());
         // As one line, for a diagnostic is wrapped.
-        said.replace("│", " ").split_whitespace().collect::<Vec<_>>().join(" ")
+        said.replace(['│', '╰', '─', '▶'], " ")
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
@@ -152,16 +155,74 @@ fn two_are_compared_and_neither_one_nor_three() {
 }
 
 #[test]
+fn nothing_is_written_over_what_is_read_or_was_just_written() {
+    let folder = Folder::new();
+    folder.write("a.json", &explanation());
+    let before = folder.read("a.json");
+    std::fs::create_dir(folder.path("in")).unwrap();
+    std::os::unix::fs::symlink(folder.path("a.json"), folder.path("link.json")).unwrap();
+    let over = |option: &str, path: &str| folder.report(&["a.json", option, path]);
+    for option in ["-o", "--svg", "--trace"] {
+        for path in ["a.json", "./a.json", "in/../a.json", "link.json"] {
+            let output = over(option, path);
+            assert_eq!(output.status.code(), Some(2), "{option} {path}");
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(said.contains("written over what is read"), "{said}");
+        }
+    }
+    let output = folder.report(&["a.json", "--svg", "x", "--trace", "in/../x"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("would be written to one file")
+    );
+    assert_eq!(folder.read("a.json"), before);
+    assert!(!folder.path("x").exists());
+    // What is there of an earlier time is drawn anew.
+    assert_eq!(folder.report(&["a.json"]).status.code(), Some(0));
+    assert_eq!(folder.report(&["a.json"]).status.code(), Some(0));
+}
+
+#[test]
+fn options_that_only_models_heed_are_refused_with_files() {
+    let folder = Folder::new();
+    folder.write("a.json", &explanation());
+    let output = folder.report(&["a.json", "--gpu", "h200", "--steps", "5"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("--model <GLOB>") && said.contains("--gpu <ID>"), "{said}");
+    assert!(!folder.path("vram-report.html").exists());
+}
+
+#[test]
+fn a_report_of_check_is_told_from_an_explanation() {
+    let folder = Folder::new();
+    for report in [
+        json!({ "version": 1, "runs": [] }),
+        json!([explanation(), { "version": 1, "runs": [{}] }]),
+    ] {
+        folder.write("report.json", &report);
+        let said = folder.refused("report.json");
+        assert!(
+            said.contains("this is a report of `cargo vram check`")
+                && said.contains("cargo vram explain MODEL --message-format json -o FILE"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn what_is_no_explanation_is_told_with_its_place() {
     let folder = Folder::new();
-    folder.write("report.json", &json!({ "version": 1, "runs": [] }));
+    folder.write("other.json", &json!({ "version": 2 }));
     assert!(
         folder
-            .refused("report.json")
-            .contains("this is no explanation: missing field")
+            .refused("other.json")
+            .contains("this is no explanation missing field")
     );
     std::fs::write(folder.path("text.json"), "not JSON").unwrap();
-    assert!(folder.refused("text.json").contains("at line 1 column"));
+    assert_eq!(folder.refused("text.json").matches("at line 1 column").count(), 1);
     std::fs::write(folder.path("bytes.json"), [0xff, 0xfe]).unwrap();
     assert!(folder.refused("bytes.json").contains("not UTF-8"));
     std::fs::write(folder.path("deep.json"), "[".repeat(100_000)).unwrap();
@@ -173,10 +234,10 @@ fn what_is_no_explanation_is_told_with_its_place() {
 #[test]
 fn another_version_is_told_before_anything_else() {
     let folder = Folder::new();
-    folder.write("new.json", &json!({ "version": 2, "everything": "else" }));
+    folder.write("new.json", &json!({ "version": 3, "everything": "else" }));
     let said = folder.refused("new.json");
     assert!(
-        said.contains("this is version 2 of the format") && said.contains("explain it anew"),
+        said.contains("this is version 3 of the format") && said.contains("explain it anew"),
         "{said}"
     );
 }
@@ -214,7 +275,11 @@ fn a_file_that_is_too_large_or_not_there_or_no_file_is_told() {
     for missing in ["nowhere.json", "."] {
         let output = folder.report(&[missing]);
         assert_eq!(output.status.code(), Some(101));
-        assert!(!String::from_utf8(output.stderr).unwrap().contains("panicked"));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!said.contains("panicked"), "{said}");
+        // What and why, each once.
+        assert_eq!(said.matches(missing).count(), 1, "{said}");
+        assert!(said.matches("No such file").count() <= 1, "{said}");
     }
 }
 

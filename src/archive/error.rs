@@ -21,7 +21,7 @@ pub enum ArchiveError {
         why: Box<Refusal>,
     },
     /// A file or folder could not be read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}", path.display())]
     #[diagnostic(
         code(archive::io),
         help("may it be read and written, and does the disk have room? archives are unpacked where TMPDIR says")

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::problem::{Problem, Problems, quoted, suggest};
+use super::problem::{Problem, Problems};
 use super::scalar::{Bad, size};
 use super::source::{Source, Span, Spanned};
 use super::tree::{Key, Kind, Node};
 use super::types::Limit;
 use crate::bytes::Bytes;
+use crate::names::{quoted, suggest};
 
 /// The entries of a mapping whose keys are names that the user chose: none twice.
 pub(super) type Entries<'t> = Vec<(&'t Key, &'t Node)>;

@@ -1,12 +1,13 @@
 //! One entry of `gpu_profiles`.
 
 use super::fields::Reader;
-use super::problem::{Problem, quoted, suggest};
+use super::problem::Problem;
 use super::scalar::{Bad, compute_capability, count, size};
 use super::source::Spanned;
 use super::tree::{Key, Node};
 use super::types::GpuProfileEntry;
 use crate::bytes::Bytes;
+use crate::names::{quoted, suggest};
 
 pub(super) const A_PROFILE: &str = "`lab-card: { like: l4, total: 20 GiB }`";
 

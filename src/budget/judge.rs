@@ -8,7 +8,7 @@ use super::source::{Position, Span, Spanned};
 use super::types::{Budgets, Limit, Limits, ModelBudget};
 use crate::bytes::Bytes;
 use crate::report::words::pass_name;
-use crate::report::{Metric, Oom, Pass, Peak, Rule, Run, Status, Verdict};
+use crate::report::{ENOUGH_STEPS, Metric, Oom, Pass, Peak, Rule, Run, Skipped, Status, Trend, Verdict};
 use words::{advice, ended_early, metric_name, place, qualifier};
 
 const METRICS: [Metric; 3] = [Metric::Live, Metric::Reserved, Metric::Process];
@@ -36,6 +36,17 @@ pub fn judge(runs: &[Run], budgets: &Budgets, file: &str) -> Vec<Verdict> {
         .collect()
 }
 
+/// What the runs were too short for, where any was: leaks show after [`ENOUGH_STEPS`] alone.
+#[must_use]
+pub fn unjudged(runs: &[Run]) -> Option<Skipped> {
+    let ended = |run: &&Run| run.error.is_none() && run.oom.is_none();
+    let short = |run: &Run| matches!(run.trend(), Trend::Unknown { .. });
+    runs.iter().filter(ended).any(short).then(|| Skipped {
+        what: "leaks".to_owned(),
+        why: format!("needs {ENOUGH_STEPS} steps"),
+    })
+}
+
 struct Judge<'a> {
     run: &'a Run,
     budgets: &'a Budgets,
@@ -58,14 +69,16 @@ impl Judge<'_> {
 
     /// Live memory that grows with each step fails whatever the budget says.
     fn leak(&self) -> Option<Verdict> {
-        let growing = self.run.growing()?;
+        let Trend::Growing(growing) = self.run.trend() else {
+            return None;
+        };
         let last = growing.steps.last().copied()?;
+        let steps = growing.steps.len();
         let message = format!(
-            "live grows by {} with each step, to {last} at the end of {} steps: `cargo vram explain {} --leak --steps {}` shows what stays",
+            "live grows by {} with each step, to {last} at the end of {steps} steps: `cargo vram explain {} -p {} --leak --steps {steps}` shows what stays",
             growing.per_step,
-            growing.steps.len(),
             self.name(),
-            growing.steps.len(),
+            self.run.package,
         );
         Some(Verdict {
             pass: Some(Pass::Traced),

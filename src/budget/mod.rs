@@ -20,11 +20,10 @@ mod validate;
 
 use camino::Utf8Path;
 
-pub use judge::judge;
+pub use judge::{judge, unjudged};
 pub use lock::{Accepted, Entry, Key, LOCK_VERSION, Lock};
 pub use models::DeclaredModel;
 #[cfg(unix)]
-pub(crate) use problem::suggest;
 pub use problem::{BudgetError, Problem};
 pub use scalar::Percent;
 pub use source::{Position, Span, Spanned};

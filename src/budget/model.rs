@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fields::{Fields, Reader};
-use super::problem::{Problem, quoted};
+use super::problem::Problem;
 use super::scalar::count;
 use super::source::Spanned;
 use super::tree::Node;
 use super::types::{CardLimits, Defaults, Limits, ModelBudget};
+use crate::names::quoted;
 
 pub(super) const METRICS: [&str; 3] = ["live", "reserved", "process"];
 pub(super) const A_MODEL: &str = "`NAME: { reserved: 2 GiB }`";

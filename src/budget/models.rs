@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::problem::{BudgetError, Problem, Problems, quoted, suggest};
+use super::problem::{BudgetError, Problem, Problems};
 use super::types::{Budgets, ModelBudget};
+use crate::names::{quoted, suggest};
 
 /// A model that a workspace declares.
 #[derive(Debug, Clone, PartialEq, Eq)]

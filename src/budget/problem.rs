@@ -11,12 +11,6 @@ use super::source::{Position, Source, Span};
 const MAX_SHOWN: usize = 50;
 /// A snippet of a longer line says nothing and fills the screen.
 const MAX_LINE: usize = 2000;
-/// What is longer is no misspelling, and comparing it would take long.
-const MAX_NAME: usize = 100;
-/// Among more names than these none is looked for.
-const MAX_KNOWN: usize = 256;
-/// Above this Jaro-Winkler similarity a name is offered: `resrved` and `l40` are, `reserved` for `process` is not.
-const SIMILAR: f64 = 0.8;
 
 /// All mistakes found in a budget file. One diagnostic, with one related diagnostic a mistake.
 #[derive(Debug, Clone)]
@@ -229,80 +223,5 @@ impl Problems {
             problems,
             not_shown,
         }
-    }
-}
-
-/// A name from the file, fit for a message: in backticks, short, and unable to steer a terminal.
-pub(super) fn quoted(name: &str) -> String {
-    let short: String = name.chars().take(MAX_NAME).flat_map(char::escape_debug).collect();
-    let more = if name.chars().nth(MAX_NAME).is_some() {
-        "…"
-    } else {
-        ""
-    };
-    format!("`{short}{more}`")
-}
-
-/// `did you mean …`, where known names come near; else what is known, where that is short enough to be read.
-pub(crate) fn suggest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    let mut known: Vec<&str> = known
-        .into_iter()
-        .filter(|name| name.len() <= MAX_NAME)
-        .take(MAX_KNOWN)
-        .collect();
-    known.sort_unstable();
-    known.dedup();
-    let mut near = nearest(given, &known);
-    match (near.pop(), known.len()) {
-        (Some(last), _) if near.is_empty() => Some(format!("did you mean {last}?")),
-        (Some(last), _) => Some(format!("did you mean {} or {last}?", near.join(", "))),
-        (None, 1..=16) => {
-            let all: Vec<String> = known.iter().map(|name| quoted(name)).collect();
-            Some(format!("expected one of {}", all.join(", ")))
-        }
-        (None, _) => None,
-    }
-}
-
-/// All that come equally near, quoted.
-fn nearest(given: &str, known: &[&str]) -> Vec<String> {
-    if given.len() > MAX_NAME {
-        return Vec::new();
-    }
-    let wanted = given.to_lowercase();
-    let similarity = |name: &&str| strsim::jaro_winkler(&wanted, &name.to_lowercase());
-    let similarities: Vec<f64> = known.iter().map(similarity).collect();
-    let best = similarities.iter().copied().fold(SIMILAR, f64::max);
-    let as_near = known
-        .iter()
-        .zip(similarities)
-        .filter(|(_, near)| *near >= best && best > SIMILAR);
-    as_near.take(3).map(|(name, _)| quoted(name)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_nearest_name_is_offered_and_a_far_one_is_not() {
-        let cards = ["a100-40gb", "a100-80gb", "l4", "h100-80gb"];
-        assert_eq!(suggest("L4", cards).as_deref(), Some("did you mean `l4`?"));
-        assert_eq!(suggest("h100", cards).as_deref(), Some("did you mean `h100-80gb`?"));
-        assert_eq!(
-            suggest("zzz", cards).as_deref(),
-            Some("expected one of `a100-40gb`, `a100-80gb`, `h100-80gb`, `l4`")
-        );
-        assert_eq!(
-            suggest("a100", cards).as_deref(),
-            Some("did you mean `a100-40gb` or `a100-80gb`?")
-        );
-        assert_eq!(suggest("zzz", []), None);
-    }
-
-    #[test]
-    fn a_name_cannot_steer_a_terminal() {
-        assert_eq!(quoted("a\u{1b}[2Jb"), "`a\\u{1b}[2Jb`");
-        assert_eq!(quoted(&"x".repeat(500)).chars().count(), 103);
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::problem::quoted;
 use crate::bytes::Bytes;
+use crate::names::quoted;
 
 /// Why a scalar is not what its key takes.
 #[derive(Debug, PartialEq, Eq)]

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::fields::{Fields, Reader};
 use super::gpu_profile::A_PROFILE;
 use super::model::{A_MODEL, Context};
-use super::problem::{BudgetError, Problem, Problems, quoted};
+use super::problem::{BudgetError, Problem, Problems};
 use super::source::{Source, Span, Spanned};
 use super::tree::{Kind, Node};
 use super::types::{Budgets, Defaults, GpuProfileEntry, ModelBudget};
+use crate::names::quoted;
 
 const ROOT: [&str; 5] = ["version", "gpu", "defaults", "gpu_profiles", "models"];
 const DEFAULTS: [&str; 3] = ["growth", "drift", "timeout"];

@@ -6,7 +6,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 
 use super::exit::{Exit, exit_codes};
-use super::options::{Archive, Loudness, Packages, Running};
+use super::options::{Loudness, Packages, Running};
 use super::{Stopped, cases, pipeline, terminal};
 use crate::budget::{Accepted, Entry, Key, Lock};
 use crate::bytes::Bytes;
@@ -41,14 +41,12 @@ pub(super) struct Bless {
     #[command(flatten)]
     running: Running,
     #[command(flatten)]
-    archive: Archive,
-    #[command(flatten)]
     packages: Packages,
 }
 
 impl Bless {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
-        let prepared = pipeline::prepare(&self.packages, self.archive.file(), self.running.budgets.as_deref())?;
+        let prepared = pipeline::prepare(&self.packages, None, self.running.budgets.as_deref())?;
         let (path, name) = prepared.lock();
         let mut lock = Lock::load(&path, &name)?.unwrap_or_default();
         let (reports, there) = if self.reports.is_empty() {

@@ -74,7 +74,7 @@ pub(super) enum CardError {
         others: Vec<OtherProcess>,
     },
     /// The lock could not be taken.
-    #[error("the card {uuid} could not be locked for this measurement: {source}")]
+    #[error("the card {uuid} could not be locked for this measurement")]
     #[diagnostic(
         code(card::lock),
         help("one measurement a card at a time: see whether the temporary folder can be written to")

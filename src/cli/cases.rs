@@ -8,8 +8,9 @@ use miette::IntoDiagnostic;
 use super::Stopped;
 use super::options::Running;
 use super::pipeline::{Asked, Models, Prepared};
-use crate::budget::{Budgets, suggest};
+use crate::budget::Budgets;
 use crate::gpu::Profile;
+use crate::names::listed;
 use crate::recording::{Recording, Recordings};
 use crate::report::{Report, Run};
 use crate::run::{Case, Listed};
@@ -35,11 +36,7 @@ pub(super) fn select(declared: &[Listed], running: &Running, budgets: Option<&Bu
         .cloned()
         .collect();
     if selected.is_empty() && !declared.is_empty() {
-        let names: Vec<_> = declared.iter().map(|model| model.name.as_str()).collect();
-        return Err(Asked::NoMatch(
-            running.model.join(", "),
-            did_you_mean(&running.model, &names),
-        ));
+        return Err(no_match(&running.model, declared));
     }
     Ok(selected)
 }
@@ -50,32 +47,30 @@ pub(super) fn keep_matching(reports: &mut [Report], running: &Running) -> Result
     if globs.is_empty() {
         return Ok(());
     }
-    let name = |run: &Run| run.budget.clone().unwrap_or_else(|| run.model.clone());
-    let is_meant = |run: &Run| {
-        let name = name(run);
-        globs.is_match(&name) || globs.is_match(format!("{}/{name}", run.package))
-    };
+    let name = |run: &Run| format!("{}/{}", run.package, run.budget.as_ref().unwrap_or(&run.model));
+    let is_meant = |run: &Run| globs.is_match(run.budget.as_ref().unwrap_or(&run.model)) || globs.is_match(name(run));
     let all: Vec<String> = reports.iter().flat_map(|report| &report.runs).map(name).collect();
     for report in reports.iter_mut() {
         report.runs.retain(is_meant);
     }
     if reports.iter().all(|report| report.runs.is_empty()) {
-        let names: Vec<_> = all.iter().map(String::as_str).collect();
-        return Err(Asked::NoMatch(
-            running.model.join(", "),
-            did_you_mean(&running.model, &names),
-        ));
+        return Err(none_of(&running.model, &all));
     }
     Ok(())
 }
 
-fn did_you_mean(asked: &[String], names: &[&str]) -> String {
-    let all = format!("the models are: {}", names.join(", "));
-    let near = match asked {
-        [asked] => suggest(asked, names.iter().copied()),
+/// That nothing is called so, and what there is instead.
+pub(super) fn no_match(asked: &[String], declared: &[Listed]) -> Asked {
+    let names: Vec<_> = declared.iter().map(|model| name(model, declared)).collect();
+    none_of(asked, &names)
+}
+
+fn none_of(asked: &[String], names: &[String]) -> Asked {
+    let only = match asked {
+        [asked] => Some(asked.as_str()),
         _ => None,
     };
-    near.map_or_else(|| all.clone(), |near| format!("{near}; {all}"))
+    Asked::NoMatch(asked.join(", "), listed(only, "the models", names))
 }
 
 fn globs(running: &Running) -> Result<globset::GlobSet, globset::Error> {
@@ -93,6 +88,22 @@ fn matches(globs: &globset::GlobSet, model: &Listed) -> bool {
 /// A model as `package/model`.
 pub(super) fn identity(model: &Listed) -> String {
     format!("{}/{}", model.built.target.package, model.name)
+}
+
+/// Whether another package declares a model of the same name.
+pub(super) fn is_ambiguous(model: &Listed, declared: &[Listed]) -> bool {
+    let package = &model.built.target.package;
+    let mut others = declared.iter().filter(|other| other.built.target.package != *package);
+    others.any(|other| other.name == model.name)
+}
+
+/// What tells a model from all others: its name, where that is enough.
+fn name(model: &Listed, declared: &[Listed]) -> String {
+    if is_ambiguous(model, declared) {
+        identity(model)
+    } else {
+        model.name.clone()
+    }
 }
 
 /// The card that was asked for, or that budgets are written for.
@@ -158,7 +169,7 @@ pub(super) fn cases(
                     .unwrap_or(TIMEOUT),
             });
         }
-        if cases.len() == before {
+        if cases.len() == before && (globs.is_empty() || matches(&globs, model)) {
             let default = prepared
                 .budgets
                 .as_ref()

@@ -149,6 +149,7 @@ impl Check {
         if self.exact {
             report.verdicts.extend(lock.inexact(&report, &lock_name));
         }
+        report.skipped.extend(budget::unjudged(&report.runs));
         // An estimate that was made only to be compared with a measurement has its limits judged there.
         report.verdicts.retain(|verdict| {
             verdict.mode == Mode::Measure || verdict.gpu == declared_card.id || verdict.rule == Rule::Oom

@@ -4,21 +4,29 @@ use std::io::IsTerminal;
 
 use camino::Utf8Path;
 use clap::Args;
+use clap::builder::ArgPredicate;
 
 use super::card::Measuring;
 use super::exit::Exit;
 use super::explanation::{self, Asked};
-use super::options::{Archive, Format, Inputs, Loudness, Output, Packages, Running};
+use super::options::{Archive, Format, Inputs, LEAK_STEPS, Loudness, Output, Packages, Running};
 use super::{Stopped, pipeline, terminal};
-use crate::bytes::Bytes;
 use crate::explain::Activations;
-use crate::report::explain::{SourceLine, Style, View, explain};
+use crate::report::explain::{Style, View, explain};
 
 /// Explain where a model's memory goes: layer by layer, phase by phase, line by line
 ///
 /// Runs the model as `estimate` does, and looks closer at its traced pass. Without options an overview is shown; options
 /// choose what is shown instead, and may be combined.
 #[derive(Debug, Args)]
+// There as in other commands, for whoever is used to it.
+#[command(mut_arg("model", |model| model.hide(true)))]
+#[command(mut_arg("steps", |steps| {
+    steps
+        .default_value_if("leak", ArgPredicate::Equals("true".into()), LEAK_STEPS)
+        .help("Steps a pass: the second is the first with an optimizer's state; 10 with --leak")
+}))]
+#[command(override_usage = "cargo vram explain [OPTIONS] <MODEL>")]
 #[command(after_help = "\
 Examples:
   cargo vram explain resnet18                        an overview: the peak, over time, phases, largest layers and tensors
@@ -27,12 +35,13 @@ Examples:
   cargo vram explain resnet18 --tensors 50 --bytes   the 50 largest tensors at the peak, to the byte
   cargo vram explain resnet18 --lines                what each line of code adds and takes away
   cargo vram explain resnet18 --savings --gpu l4     what would take less memory, and what that costs
+  cargo vram explain resnet18 --leak                 whether live memory grows from step to step, and what of it
   cargo vram explain resnet18 --layers | grep Conv2d
   cargo vram explain resnet18 --message-format json -o resnet18.json")]
 pub(super) struct Explain {
     /// The model, or package/model
-    #[arg(value_name = "MODEL", conflicts_with = "model")]
-    pub(super) explained: String,
+    #[arg(value_name = "MODEL", required_unless_present = "model", conflicts_with = "model")]
+    explained: Option<String>,
     /// Every layer: output, parameters, and the bytes of both
     #[arg(long, help_heading = "What is shown")]
     layers: bool,
@@ -57,7 +66,7 @@ pub(super) struct Explain {
     /// What each line of the model's code adds and takes away
     #[arg(long, help_heading = "What is shown")]
     pub(super) lines: bool,
-    /// Whether live memory grows from step to step, and what of it
+    /// Whether live memory grows from step to step, and what of it; takes 5 steps to tell, and runs 10
     #[arg(long, help_heading = "What is shown")]
     leak: bool,
     /// What would take less memory, and at what cost: some of it is run to find out
@@ -85,8 +94,10 @@ pub(super) struct Explain {
 
 impl Explain {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
-        let mut running = self.running.clone();
-        running.model = vec![self.explained.clone()];
+        let running = Running {
+            model: self.models(),
+            ..self.running.clone()
+        };
         let asked = Asked {
             running: &running,
             inputs: self.inputs.values(),
@@ -99,7 +110,12 @@ impl Explain {
         let explanation = explanation::one(&asked, self.archive.file(), loudness)?;
         let root = explanation.root.clone();
         let source_line = move |file: &str, line: u32| source_line(&root, file, line);
-        let view = self.view(loudness, explanation.limit, &source_line);
+        let view = View {
+            limit: explanation.limit,
+            package: explanation.is_ambiguous,
+            source_line: Some(&source_line),
+            ..self.view(loudness)
+        };
         let shown = explain(&explanation.explanation, &view, &style());
         let text = match (self.output.message_format, &self.output.output) {
             (Format::Json, _) => explanation.json()?,
@@ -110,10 +126,11 @@ impl Explain {
                     color: false,
                     unicode: true,
                 };
-                explain(&explanation.explanation, &view, &file)
+                let whole = View { quiet: false, ..view };
+                explain(&explanation.explanation, &whole, &file)
             }
         };
-        if self.output.output.is_some() && !loudness.quiet {
+        if self.output.output.is_some() {
             terminal::show(&shown);
         }
         pipeline::put(&text, self.output.output.as_deref())?;
@@ -125,8 +142,13 @@ impl Explain {
         })
     }
 
+    /// The model that is meant, by either way to name it.
+    fn models(&self) -> Vec<String> {
+        self.running.model.iter().chain(&self.explained).cloned().collect()
+    }
+
     /// What is shown of an explanation.
-    fn view<'a>(&self, loudness: Loudness, limit: Option<Bytes>, source_line: SourceLine<'a>) -> View<'a> {
+    fn view(&self, loudness: Loudness) -> View<'static> {
         let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         View {
             layers: self.layers,
@@ -137,9 +159,9 @@ impl Explain {
             leak: self.leak,
             savings: self.savings,
             exact: self.bytes,
+            quiet: loudness.quiet,
             verbose: loudness.verbose,
-            limit,
-            source_line: Some(source_line),
+            ..View::default()
         }
     }
 }
@@ -189,22 +211,24 @@ mod tests {
         explain: Explain,
     }
 
+    fn parsed(arguments: &[&str]) -> Explain {
+        let all = ["explain"].iter().chain(arguments);
+        Program::try_parse_from(all).unwrap().explain
+    }
+
     fn view(arguments: &[&str]) -> View<'static> {
-        let all = ["explain", "resnet18"].iter().chain(arguments);
-        let program = Program::try_parse_from(all).unwrap();
         let loudness = Loudness {
             quiet: false,
             verbose: true,
             color: Color::Auto,
         };
-        program.explain.view(loudness, Some(Bytes::GIB), &|_, _| None)
+        parsed(&[&["resnet18"], arguments].concat()).view(loudness)
     }
 
     #[test]
     fn options_choose_what_is_shown() {
         let overview = view(&[]);
         assert!(!overview.layers && overview.tensors.is_none() && overview.verbose);
-        assert_eq!(overview.limit, Some(Bytes::GIB));
         assert_eq!(view(&["--depth", "2", "--tensors", "50"]).depth, Some(2));
         assert_eq!(view(&["--depth", "2", "--tensors", "50"]).tensors, Some(50));
         assert!(view(&["--lines", "--savings", "--bytes"]).exact);
@@ -217,6 +241,27 @@ mod tests {
         ] {
             assert!(Program::try_parse_from(&wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_model_is_named_as_an_argument_and_as_with_other_commands() {
+        assert_eq!(parsed(&["resnet18"]).models(), ["resnet18"]);
+        assert_eq!(parsed(&["-m", "resnet18"]).models(), ["resnet18"]);
+        let nothing = Program::try_parse_from(["explain"]).unwrap_err().to_string();
+        assert!(nothing.contains("<MODEL>"), "{nothing}");
+        assert!(
+            nothing.contains("Usage: cargo vram explain [OPTIONS] <MODEL>"),
+            "{nothing}"
+        );
+    }
+
+    #[test]
+    fn a_leak_is_looked_for_in_enough_steps_unless_others_are_asked_for() {
+        let steps = |arguments: &[&str]| parsed(&[&["resnet18"], arguments].concat()).running.steps;
+        assert_eq!(steps(&[]), 3);
+        assert_eq!(steps(&["--leak"]), 10);
+        assert_eq!(steps(&["--leak", "--steps", "3"]), 3);
+        assert_eq!(steps(&["--steps", "7"]), 7);
     }
 
     #[test]

@@ -17,8 +17,8 @@ use crate::explain::{self, Activations, Explanation, Ingredients};
 use crate::gpu::Profile;
 use crate::protocol::WhatIf;
 use crate::recording::Recordings;
-use crate::report::{Report, Run};
-use crate::run::{Case, Hardware, TracedCase};
+use crate::report::{Report, Run, RunError};
+use crate::run::{Case, Hardware, Listed, TracedCase, code};
 
 /// The feature of this library that models are built with.
 const FEATURE: &str = "cargo-vram/explain";
@@ -29,7 +29,7 @@ pub(super) struct Asked<'a> {
     pub(super) inputs: BTreeMap<String, u64>,
     pub(super) activations: Activations,
     pub(super) lines: bool,
-    /// What would take less, by running it so.
+    /// What would take less, by running the model with each change.
     pub(super) savings: bool,
     /// On which real card, where it is to be measured.
     pub(super) measuring: Option<&'a Measuring>,
@@ -44,6 +44,8 @@ pub(super) struct Explained {
     pub(super) root: Utf8PathBuf,
     /// The budget of reserved bytes.
     pub(super) limit: Option<Bytes>,
+    /// Whether another package has a model of this name.
+    pub(super) is_ambiguous: bool,
 }
 
 impl Explained {
@@ -74,12 +76,14 @@ pub(super) enum ExplainError {
     #[diagnostic(code(explain::run))]
     Run {
         model: String,
+        /// What went wrong, as a report names it.
+        code: String,
         message: String,
         #[help]
         help: Option<String>,
     },
     /// There is no trace.
-    #[error("{model} left no trace: {source}")]
+    #[error("{model} left no trace")]
     #[diagnostic(
         code(explain::no_trace),
         help(
@@ -95,6 +99,32 @@ pub(super) fn one(
     archive_file: Option<&Utf8Path>,
     loudness: Loudness,
 ) -> Result<Explained, Stopped> {
+    let (stage, models) = set(asked, archive_file, loudness)?;
+    match stage.cases(&models)?.as_slice() {
+        [case] => stage.explained(&models, case, 0),
+        several => {
+            let names: Vec<_> = several.iter().map(identity).collect();
+            Err(ExplainError::Several(asked.running.model.join(", "), names.join(", ")).into())
+        }
+    }
+}
+
+/// Explains every model that is meant, in the order in which they were asked for.
+pub(super) fn all(asked: &Asked<'_>, loudness: Loudness) -> Result<Vec<Explained>, Stopped> {
+    let (stage, models) = set(asked, None, loudness)?;
+    let cases = stage.cases(&models)?;
+    let numbered = cases.iter().enumerate();
+    numbered
+        .map(|(number, case)| stage.explained(&models, case, number))
+        .collect()
+}
+
+/// Builds the models, and finds what they are run on.
+fn set<'a>(
+    asked: &'a Asked<'a>,
+    archive_file: Option<&Utf8Path>,
+    loudness: Loudness,
+) -> Result<(Stage<'a>, Models), Stopped> {
     let packages = &asked.packages.with_feature(FEATURE);
     let prepared = pipeline::prepare(packages, archive_file, asked.running.budgets.as_deref())?;
     // Before the models are built: without a card there is nothing to build them for.
@@ -111,22 +141,7 @@ pub(super) fn one(
         folder,
         loudness,
     };
-    let case = stage.case(&models)?;
-    let scratch = stage.folder.path().join("explain");
-    let run = stage.run(&case, WhatIf::default(), Some(&scratch))?;
-    let mut report = pipeline::report(&stage.prepared, &models, asked.running, Vec::new());
-    report.runs.push(run);
-    let mut explanation = explained(report, &scratch, asked, stage.prepared.source.root())?;
-    if asked.savings {
-        let mut savings = savings::run(&stage, &case, &explanation)?;
-        savings.append(&mut explanation.savings);
-        explanation.savings = savings;
-    }
-    Ok(Explained {
-        limit: limit(&stage.prepared, &case),
-        explanation,
-        root: stage.prepared.source.root().to_owned(),
-    })
+    Ok((stage, models))
 }
 
 /// What models run on.
@@ -170,11 +185,43 @@ pub(super) struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// The case that is meant, of models that were built.
-    pub(super) fn case(&self, models: &Models) -> Result<Case, Stopped> {
-        let running = self.asked.running;
-        let found = cases::cases(&self.prepared, models, running, &self.asked.inputs, &self.card.profile)?;
-        Ok(the_one(found, &running.model)?)
+    /// The cases that are meant: of each glob those that match, or the one of exactly this name.
+    fn cases(&self, models: &Models) -> Result<Vec<Case>, Stopped> {
+        let mut meant: Vec<Case> = Vec::new();
+        for glob in &self.asked.running.model {
+            let mut running = self.asked.running.clone();
+            running.model = vec![glob.clone()];
+            let mut found = cases::cases(&self.prepared, models, &running, &self.asked.inputs, &self.card.profile)?;
+            if found.is_empty() {
+                return Err(cases::no_match(&running.model, &models.declared).into());
+            }
+            if found.iter().filter(|case| name(case) == glob).count() == 1 {
+                found.retain(|case| name(case) == glob);
+            }
+            found.retain(|case| meant.iter().all(|other| identity(other) != identity(case)));
+            meant.extend(found);
+        }
+        Ok(meant)
+    }
+
+    /// Runs a case, and explains it.
+    fn explained(&self, models: &Models, case: &Case, number: usize) -> Result<Explained, Stopped> {
+        let scratch = self.folder.path().join(format!("explain-{number}"));
+        let run = self.run(case, WhatIf::default(), Some(&scratch))?;
+        let mut report = pipeline::report(&self.prepared, models, self.asked.running, Vec::new());
+        report.runs.push(run);
+        let mut explanation = explained(report, &scratch, self.asked, self.prepared.source.root())?;
+        if self.asked.savings {
+            let mut savings = savings::run(self, case, &explanation)?;
+            savings.append(&mut explanation.savings);
+            explanation.savings = savings;
+        }
+        Ok(Explained {
+            limit: limit(&self.prepared, case),
+            is_ambiguous: cases::is_ambiguous(&case.model, &models.declared),
+            explanation,
+            root: self.prepared.source.root().to_owned(),
+        })
     }
 
     /// Whether models are built here, rather than brought.
@@ -182,12 +229,26 @@ impl Stage<'_> {
         matches!(self.prepared.source, Source::Workspace(_))
     }
 
+    fn silent(&self) -> Loudness {
+        Loudness {
+            quiet: true,
+            ..self.loudness
+        }
+    }
+
+    /// The same case, of models that were built in another way.
+    pub(super) fn rebuilt(case: &Case, models: &Models) -> Option<Case> {
+        let same = |model: &&Listed| cases::identity(model) == cases::identity(&case.model);
+        let model = models.selected.iter().find(same)?.clone();
+        Some(Case { model, ..case.clone() })
+    }
+
     /// The models, built in another way.
     pub(super) fn models(&self, packages: &Packages) -> Result<Models, Stopped> {
         let running = self.asked.running;
         let prepared = pipeline::prepare(packages, None, running.budgets.as_deref())?;
         let folder = self.folder.path().join("rebuilt");
-        pipeline::models(&prepared, packages, Some(running), self.loudness, &folder)
+        pipeline::models(&prepared, packages, Some(running), self.silent(), &folder)
     }
 
     /// Runs a case; with a folder for its trace, where there is to be one.
@@ -201,29 +262,21 @@ impl Stage<'_> {
             trace: trace.is_some(),
             folder: trace.map_or_else(|| self.folder.path().join("what-if"), Path::to_owned),
         };
-        let (runs, _) = pipeline::run(std::slice::from_ref(case), self.asked.running, on, self.loudness);
+        // What is run without a trace is one of several, which are told of together.
+        let loudness = if trace.is_some() { self.loudness } else { self.silent() };
+        let (runs, _) = pipeline::run(std::slice::from_ref(case), self.asked.running, on, loudness);
         let run = runs.into_iter().next();
         Ok(run.ok_or_else(|| ExplainError::Problem("no model was run".to_owned(), None))?)
     }
 }
 
-/// The only case there is, or the one of exactly this name.
-fn the_one(mut found: Vec<Case>, asked: &[String]) -> Result<Case, ExplainError> {
-    let name = |case: &Case| case.budget.clone().unwrap_or_else(|| case.model.name.clone());
-    let asked = asked.first().cloned().unwrap_or_default();
-    if found.len() > 1 && found.iter().filter(|case| name(case) == asked).count() == 1 {
-        found.retain(|case| name(case) == asked);
-    }
-    match found.len() {
-        1 => Ok(found.remove(0)),
-        _ => {
-            let names: Vec<String> = found
-                .iter()
-                .map(|case| format!("{}/{}", case.model.built.target.package, name(case)))
-                .collect();
-            Err(ExplainError::Several(asked, names.join(", ")))
-        }
-    }
+fn name(case: &Case) -> &str {
+    case.budget.as_deref().unwrap_or(&case.model.name)
+}
+
+/// A case as `package/name`.
+fn identity(case: &Case) -> String {
+    format!("{}/{}", case.model.built.target.package, name(case))
 }
 
 fn explained(report: Report, scratch: &Path, asked: &Asked<'_>, root: &Utf8Path) -> Result<Explanation, ExplainError> {
@@ -231,12 +284,17 @@ fn explained(report: Report, scratch: &Path, asked: &Asked<'_>, root: &Utf8Path)
     let Some(run) = runs.into_iter().next() else {
         return Err(ExplainError::Problem("no model was run".to_owned(), None));
     };
+    let not_run = |run: &Run, error: &RunError| ExplainError::Run {
+        model: run.model.clone(),
+        code: error.code.clone(),
+        message: error.message.clone(),
+        help: error.help.clone(),
+    };
+    if let Some(error) = run.error.as_ref().filter(|error| code::is_refusal(&error.code)) {
+        return Err(not_run(&run, error));
+    }
     let no_trace = |run: &Run, source: std::io::Error| match &run.error {
-        Some(error) => ExplainError::Run {
-            model: run.model.clone(),
-            message: error.message.clone(),
-            help: error.help.clone(),
-        },
+        Some(error) => not_run(run, error),
         None => ExplainError::NoTrace {
             model: run.model.clone(),
             source,
@@ -262,9 +320,8 @@ fn explained(report: Report, scratch: &Path, asked: &Asked<'_>, root: &Utf8Path)
 /// What the budget of this case allows to be reserved.
 fn limit(prepared: &Prepared, case: &Case) -> Option<Bytes> {
     let budgets = prepared.budgets.as_ref()?;
-    let name = case.budget.as_deref().unwrap_or(&case.model.name);
     let own = budgets.for_model(&case.model.built.target.package, &case.model.name);
-    let budget = own.into_iter().find(|budget| budget.name.value == name)?;
+    let budget = own.into_iter().find(|budget| budget.name.value == name(case))?;
     let declared = budgets.gpu.as_ref().map(|gpu| gpu.value.as_str());
     let limits = budget.limits_on(&case.profile.id, declared)?;
     let limit = limits.warm.reserved.as_ref()?;

@@ -86,6 +86,9 @@ type Stopped = miette::Report;
 /// What goes wrong with models is in the report. This is what keeps a command from getting that far: mostly what was
 /// asked for, and sometimes the machine.
 fn exit_of(stopped: &Stopped) -> Exit {
+    if let Some(explanation::ExplainError::Run { code, .. }) = stopped.downcast_ref() {
+        return Exit::of_code(code);
+    }
     let by_the_machine = matches!(stopped.downcast_ref(), Some(pipeline::Asked::File { .. }))
         || matches!(
             stopped.downcast_ref(),
@@ -108,11 +111,7 @@ fn exit_of(stopped: &Stopped) -> Exit {
             .is_some_and(card::CardError::is_by_the_machine)
         || matches!(
             stopped.downcast_ref(),
-            Some(
-                explanation::ExplainError::Run { .. }
-                    | explanation::ExplainError::NoTrace { .. }
-                    | explanation::ExplainError::Problem(..)
-            )
+            Some(explanation::ExplainError::NoTrace { .. } | explanation::ExplainError::Problem(..))
         )
         || stopped.downcast_ref::<crate::gpu::SurveyError>().is_some()
         || stopped

@@ -148,6 +148,9 @@ impl Archive {
     }
 }
 
+/// Steps where leaks are looked for and nobody said how many: the fewest that tell, twice.
+pub(crate) const LEAK_STEPS: &str = "10";
+
 /// Which models, on which card, and how they are run.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Running {

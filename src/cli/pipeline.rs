@@ -34,7 +34,7 @@ pub(super) enum Asked {
     #[diagnostic(code(cli::no_match))]
     NoMatch(String, #[help] String),
     /// A glob that is none.
-    #[error("{0}")]
+    #[error(transparent)]
     #[diagnostic(
         code(cli::glob),
         help("a glob is a name in which * stands for anything: -m 'resnet*'")
@@ -55,7 +55,7 @@ pub(super) enum Asked {
     )]
     NoBudgetsInArchive(Utf8PathBuf),
     /// A file or folder cannot be used.
-    #[error("{path}: {source}")]
+    #[error("cannot use {path}")]
     #[diagnostic(code(cli::file))]
     File {
         /// Which.

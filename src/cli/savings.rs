@@ -1,7 +1,8 @@
-//! What would take less: the model, run so.
+//! What would take less: the model, run with each change.
 
 use super::Stopped;
 use super::explanation::Stage;
+use super::terminal::Turns;
 use crate::bytes::Bytes;
 use crate::explain::{Category, Certainty, Explanation, Saving};
 use crate::protocol::{Float, Phase, Task, WhatIf};
@@ -10,6 +11,10 @@ use crate::run::Case;
 
 /// The feature of this library with which autodiff keeps less.
 const CHECKPOINTING: &str = "cargo-vram/checkpointing";
+/// What that is called.
+const CHECKPOINTED: &str = "checkpointing (balanced)";
+/// The change with which a model is only looked at.
+const NO_GRADIENTS: &str = "no-gradients";
 
 /// A change to try.
 struct Change {
@@ -23,15 +28,20 @@ struct Change {
 /// Runs every change that applies to this model.
 pub(super) fn run(stage: &Stage<'_>, case: &Case, now: &Explanation) -> Result<Vec<Saving>, Stopped> {
     let mut savings = Vec::new();
-    for change in changes(case, &now.run) {
+    let changes = changes(case, &now.run);
+    let is_rebuilt = now.run.task == Some(Task::Train) && stage.builds();
+    let mut turns = Turns::new(stage.loudness, changes.len() + usize::from(is_rebuilt));
+    for change in changes {
+        turns.begin(&change.change);
         let run = stage.run(&change.case, change.what_if.clone(), None)?;
         savings.push(saving(&change, &run, now));
     }
-    if now.run.task == Some(Task::Train) && stage.builds() {
+    if is_rebuilt {
+        turns.begin(&format!("{CHECKPOINTED}, which is another build"));
         savings.push(checkpointing(stage, case, now)?);
     }
-    // The largest first; what could not be told last.
-    savings.sort_by_key(|saving| std::cmp::Reverse(saving.saved_live));
+    // The largest first, and what could not be told last; after those for training what is none.
+    savings.sort_by_key(|saving| (saving.code == NO_GRADIENTS, std::cmp::Reverse(saving.saved_live)));
     Ok(savings)
 }
 
@@ -94,9 +104,9 @@ fn changes(case: &Case, run: &Run) -> Vec<Change> {
             ..WhatIf::default()
         };
         changes.push(plain(
-            "no-gradients",
+            NO_GRADIENTS,
             "validation without gradients",
-            "nothing: only validation is meant",
+            "no training: for validation only",
             validation,
         ));
     }
@@ -128,7 +138,7 @@ fn saving(change: &Change, run: &Run, now: &Explanation) -> Saving {
             most(now, Category::Gradient),
             "gradients added up, which stay from one half to the other",
         )),
-        "no-gradients" => Some((
+        NO_GRADIENTS => Some((
             kept(now, Category::OptimizerState),
             "the optimizer's state, which stays",
         )),
@@ -144,13 +154,13 @@ fn saving(change: &Change, run: &Run, now: &Explanation) -> Saving {
 }
 
 fn checkpointing(stage: &Stage<'_>, case: &Case, now: &Explanation) -> Result<Saving, Stopped> {
-    let (change, cost) = ("checkpointing (balanced)", "forward is computed again in part");
+    let (change, cost) = (CHECKPOINTED, "forward is computed again in part");
     let models = stage.models(&stage.asked.packages.with_feature(CHECKPOINTING))?;
-    if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
-        return Ok(unknown("checkpointing", change, cost, &problem.message));
-    }
-    let mut built = stage.case(&models)?;
-    built.inputs.clone_from(&case.inputs);
+    let Some(built) = Stage::rebuilt(case, &models) else {
+        let problem = models.problems.first();
+        let why = problem.map_or("it is not declared when built so", |problem| &problem.message);
+        return Ok(unknown("checkpointing", change, cost, why));
+    };
     let run = stage.run(&built, WhatIf::default(), None)?;
     Ok(told("checkpointing", change, cost, &run, now))
 }

@@ -113,6 +113,35 @@ impl Progress {
     }
 }
 
+/// Things that take long, one after the other: told as each begins, a line each where standard error is no terminal.
+pub(super) struct Turns {
+    progress: Progress,
+    count: usize,
+    begun: usize,
+    in_lines: bool,
+}
+
+impl Turns {
+    pub(super) fn new(loudness: Loudness, count: usize) -> Self {
+        let bar = ProgressBar::new(count as u64);
+        Self {
+            progress: Progress::new(loudness, bar, "{spinner} [{pos}/{len}] {msg} … {elapsed:.dim}", ""),
+            count,
+            begun: 0,
+            in_lines: !loudness.quiet && !std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// The next one begins.
+    pub(super) fn begin(&mut self, what: &str) {
+        self.begun += 1;
+        self.progress.step(what);
+        if self.in_lines {
+            remark(&format!("[{}/{}] {what} …", self.begun, self.count));
+        }
+    }
+}
+
 impl Drop for Progress {
     fn drop(&mut self) {
         self.0.finish_and_clear();

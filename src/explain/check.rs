@@ -54,7 +54,7 @@ impl Explanation {
             self.indices(&line.came, || format!("lines[{at}].came"))?;
             self.indices(&line.went, || format!("lines[{at}].went"))?;
         }
-        if let Some(leak) = &self.leak {
+        if let Some(leak) = self.leak.found() {
             self.indices(&leak.tensors, || "leak.tensors".to_owned())?;
         }
         Ok(())
@@ -169,7 +169,8 @@ impl Explanation {
         }
         for bytes in self
             .leak
-            .iter()
+            .found()
+            .into_iter()
             .flat_map(|leak| leak.steps.iter().chain([&leak.per_step]))
         {
             figure(*bytes, || "leak".to_owned())?;

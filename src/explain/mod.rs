@@ -26,7 +26,7 @@ use self::memory::{Life, Memory};
 use self::trace::Trace;
 use crate::bytes::Bytes;
 use crate::report::words::phase_name;
-use crate::report::{Outside, Phase, Run, Step, Tool};
+use crate::report::{ENOUGH_STEPS, Outside, Phase, Run, Step, Tool, Trend};
 use crate::run::record::Record;
 
 /// What an explanation is made of.
@@ -386,8 +386,17 @@ fn at(memory: &Memory, tensors: &[Tensor], sample: usize) -> Vec<u32> {
 }
 
 /// What is left of each step, where live memory grows with each.
-fn leak(run: &Run, tensors: &[Tensor], memory: &Memory) -> Option<Leak> {
-    let growing = run.growing()?;
+fn leak(run: &Run, tensors: &[Tensor], memory: &Memory) -> Leaking {
+    let growing = match run.trend() {
+        Trend::Unknown { steps } => {
+            return Leaking::Unknown {
+                seen: steps,
+                needed: ENOUGH_STEPS,
+            };
+        }
+        Trend::Steady => return Leaking::No,
+        Trend::Growing(growing) => growing,
+    };
     let last = u32::try_from(growing.steps.len() - 1).ok();
     let mut left: Vec<usize> = (0..tensors.len())
         .filter(|index| {
@@ -404,7 +413,7 @@ fn leak(run: &Run, tensors: &[Tensor], memory: &Memory) -> Option<Leak> {
         })
         .collect();
     left.sort_by_key(|index| (std::cmp::Reverse(tensors[*index].bytes), *index));
-    Some(Leak {
+    Leaking::Yes(Leak {
         steps: growing.steps,
         per_step: growing.per_step,
         tensors: left.into_iter().map(number).collect(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::report::{Metric, Oom, Pass, Peak, Phase, Tool};
+use crate::report::{Metric, Obtained, Oom, Outside, Pass, Peak, Phase, Tool};
 
 const ROW: u64 = 512;
 const PAGE: u64 = 64 << 20;
@@ -154,7 +154,7 @@ impl Play {
             tensors: Vec::new(),
             timeline: Timeline::default(),
             lines: Vec::new(),
-            leak: None,
+            leak: Leaking::No,
             savings: Vec::new(),
             assumptions: vec!["modules of operations without parameters are inferred from their neighbours".to_owned()],
         };
@@ -539,11 +539,15 @@ impl Play {
             .filter(|row| row.phase == Phase::Optimizer)
             .filter_map(|row| row.live_end)
             .collect();
-        it.leak = (steps > 2).then(|| Leak {
-            steps: ends,
-            per_step: Bytes(64 * 1024 * 4),
-            tensors: self.kept.clone(),
-        });
+        it.leak = if steps > 2 {
+            Leaking::Yes(Leak {
+                steps: ends,
+                per_step: Bytes(64 * 1024 * 4),
+                tensors: self.kept.clone(),
+            })
+        } else {
+            Leaking::Unknown { seen: steps, needed: 5 }
+        };
         it.savings = savings(live, reserved);
         it.lines = it
             .phases
@@ -606,7 +610,7 @@ fn savings(live: Bytes, reserved: Bytes) -> Vec<Saving> {
             Certainty::Timeline,
         ),
         Saving {
-            note: Some("the model could not be run so: batch_size is fixed".to_owned()),
+            note: Some("the model could not be run with it: batch_size is fixed".to_owned()),
             live: None,
             saved_live: None,
             ..saving("checkpoint", "gradient checkpointing", 3, "time", Certainty::Unknown)
@@ -619,9 +623,9 @@ fn source(path: &str) -> Source {
         .bytes()
         .fold(17, |sum: u32, byte| (sum * 31 + u32::from(byte)) % 240);
     Source {
-        file: "src/resnet.rs".to_owned(),
+        file: "crates/vision/classification/models/src/resnet.rs".to_owned(),
         line: line + 1,
-        function: "resnet::ResNet<B>::forward".to_owned(),
+        function: "models::resnet::ResNet<B>::forward".to_owned(),
     }
 }
 
@@ -662,6 +666,34 @@ pub(crate) fn limits(explanation: &Explanation) -> Vec<crate::report::Limit> {
     ]
 }
 
+/// Nothing that is there only where it was asked for; a card with an assumed context, and a view at the peak.
+fn plain() -> Explanation {
+    let mut it = resnet(2, 0);
+    it.lines.clear();
+    it.savings.clear();
+    let why = "2 KiB for each of 58 × 1536 resident threads".to_owned();
+    it.run.assumptions = vec![format!("The CUDA context of `l4`, 174 MiB, is assumed: {why}.")];
+    let outside = |obtained, source| {
+        Some(Outside {
+            bytes: Bytes(174 << 20),
+            obtained,
+            source,
+        })
+    };
+    it.run.gpu.context = outside(Obtained::Assumed, why);
+    it.run.gpu.modules = outside(Obtained::Measured, "on another card".to_owned());
+    let shared = it.peak.tensors[0];
+    let view = Tensor {
+        bytes: Bytes(0),
+        operation: "transpose".to_owned(),
+        shares: Some(shared),
+        ..it.tensors[shared as usize].clone()
+    };
+    it.peak.tensors.push(it.tensors.len() as u32);
+    it.tensors.push(view);
+    it
+}
+
 /// Writes the explanations that the browser is shown, as `tests/browser/run` asks for.
 #[test]
 #[ignore = "writes files, for tests/browser/run"]
@@ -675,6 +707,7 @@ fn write_samples() {
     write("before.json", &resnet(3, 4));
     write("after.json", &resnet_of(16, 3));
     write("large.json", &large());
+    write("plain.json", &plain());
     write("hostile.json", &hostile());
     let mut died = resnet(2, 0);
     died.partial = Some("the model ran out of memory in step 1".to_owned());

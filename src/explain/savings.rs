@@ -37,54 +37,78 @@ fn dropped_early(trace: &Trace, memory: &Memory, tensors: &[Tensor], peak: &Mome
     let Some(at_peak) = memory.samples.get(peak.sample as usize) else {
         return Vec::new();
     };
-    let idle = |index: &&u32| {
-        let tensor = &tensors[**index as usize];
+    let used = |tensor: &Tensor| last_use.get(&tensor.id).copied().unwrap_or(0);
+    let is_idle = |tensor: &Tensor| {
         let is_of_the_step = matches!(
             tensor.category,
             Category::Activation | Category::ActivationGradient | Category::Input | Category::Gradient
         );
-        let used = last_use.get(&tensor.id).copied().unwrap_or(0);
-        is_of_the_step && tensor.shares.is_none() && used < at_peak.after && tensor.bytes.0 > peak.live.0 / WORTH
+        is_of_the_step && tensor.shares.is_none() && used(tensor) < at_peak.after
     };
-    let mut found: Vec<usize> = peak.tensors.iter().filter(idle).map(|index| *index as usize).collect();
-    found.sort_by_key(|index| std::cmp::Reverse(tensors[*index].bytes));
+    // The last operation that uses a tensor, and its phase.
+    let last = |tensor: &Tensor| {
+        let operation = trace
+            .operations
+            .get(usize::try_from(used(tensor)).ok()?.checked_sub(1)?)?;
+        Some((super::bare(&operation.name), operation.at.1))
+    };
+    // One that a loop leaves behind each time around is one thing to change.
+    let mut kinds: HashMap<_, Vec<usize>> = HashMap::new();
+    for index in peak.tensors.iter().map(|index| *index as usize) {
+        let tensor = &tensors[index];
+        if is_idle(tensor) {
+            let kind = (
+                &tensor.operation,
+                &tensor.shape,
+                &tensor.dtype,
+                &tensor.source,
+                last(tensor),
+            );
+            kinds.entry(kind).or_default().push(index);
+        }
+    }
+    let bytes = |kind: &[usize]| kind.iter().map(|index| tensors[*index].bytes).sum::<Bytes>();
+    let mut found: Vec<Vec<usize>> = kinds.into_values().collect();
+    found.retain(|kind| bytes(kind).0 > peak.live.0 / WORTH);
+    found.sort_by_key(|kind| (std::cmp::Reverse(bytes(kind)), kind.first().copied()));
     found.truncate(SHOWN);
     found
         .into_iter()
-        .map(|index| {
-            let tensor = &tensors[index];
-            let used = last_use.get(&tensor.id).copied().unwrap_or(0);
-            let there = |sample: usize| {
-                sample >= memory.tensors[index].born && tensor.died.is_none_or(|died| sample < died as usize)
-            };
-            // Without it from its last use on.
-            let live = memory.samples.iter().enumerate().map(|(number, sample)| {
-                let spared = if there(number) && sample.after >= used {
-                    tensor.bytes.0
-                } else {
-                    0
-                };
-                sample.live - spared.min(sample.live)
-            });
-            let live = live.max().unwrap_or(0);
+        .filter_map(|kind| {
+            let tensor = &tensors[*kind.first()?];
+            // Without each from its last use on.
+            let mut spared = vec![0; memory.samples.len()];
+            for index in &kind {
+                let (tensor, born) = (&tensors[*index], memory.tensors[*index].born);
+                let used = used(tensor);
+                let died = tensor.died.map_or(usize::MAX, |died| died as usize);
+                for (number, sample) in memory.samples.iter().enumerate().take(died).skip(born) {
+                    if sample.after >= used {
+                        spared[number] += tensor.bytes.0;
+                    }
+                }
+            }
+            let samples = memory.samples.iter().zip(spared);
+            let live = samples
+                .map(|(sample, spared)| sample.live.saturating_sub(spared))
+                .max()
+                .unwrap_or(0);
             let place = tensor
                 .source
                 .as_ref()
                 .map_or_else(String::new, |source| format!(" at {}:{}", source.file, source.line));
-            let last = usize::try_from(used)
-                .ok()
-                .and_then(|used| trace.operations.get(used.checked_sub(1)?))
-                .map_or_else(
-                    || "nothing uses it".to_owned(),
-                    |operation| {
-                        let phase = phase_name(operation.at.1);
-                        format!("{} in {phase} was the last to use it", super::bare(&operation.name))
-                    },
-                );
+            let last = last(tensor).map_or_else(
+                || "nothing uses it".to_owned(),
+                |(operation, phase)| format!("{operation} in {} was the last to use it", phase_name(phase)),
+            );
             let shape: Vec<String> = tensor.shape.iter().map(ToString::to_string).collect();
-            Saving {
+            let times = match kind.len() {
+                1 => String::new(),
+                times => format!("{times} × "),
+            };
+            Some(Saving {
                 code: "drop-early".to_owned(),
-                change: format!("drop {} [{}] sooner", tensor.operation, shape.join(", ")),
+                change: format!("drop {times}{} [{}] sooner", tensor.operation, shape.join(", ")),
                 live: Some(Bytes(live)),
                 reserved: None,
                 saved_live: Some(peak.live.less(Bytes(live))),
@@ -92,7 +116,7 @@ fn dropped_early(trace: &Trace, memory: &Memory, tensors: &[Tensor], peak: &Mome
                 cost: "nothing".to_owned(),
                 certainty: Certainty::Timeline,
                 note: Some(format!("made{place}; {last}, and something holds it still at the peak")),
-            }
+            })
         })
         .collect()
 }
@@ -145,4 +169,92 @@ fn reused(layers: &[Layer]) -> Option<Saving> {
             layers.len()
         )),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::memory::{Life, Sample};
+    use crate::explain::sample;
+    use crate::explain::trace::Operation;
+    use crate::protocol::Phase;
+
+    /// Two activations of 256 MiB and one of 64 MiB, which nothing uses after the operation that made the last of them; the
+    /// peak is two samples later.
+    fn left_behind() -> (Trace, Memory, Vec<Tensor>, Moment) {
+        let shown = sample::resnet(1, 0);
+        let operation = |inputs: &[u64]| Operation {
+            name: "float_linear".to_owned(),
+            inputs: inputs.to_vec(),
+            outputs: Vec::new(),
+            stack: 0,
+            at: (Some(0), Phase::Forward),
+        };
+        let trace = Trace {
+            operations: vec![operation(&[0, 1, 2]), operation(&[])],
+            ..Trace::default()
+        };
+        let tensors: Vec<Tensor> = [256_u64, 256, 64]
+            .into_iter()
+            .zip(0..)
+            .map(|(mib, id)| Tensor {
+                id,
+                shape: vec![mib, 1024, 256],
+                bytes: Bytes(mib << 20),
+                category: Category::Activation,
+                operation: "linear".to_owned(),
+                source: None,
+                died: None,
+                shares: None,
+                ..shown.tensors[0].clone()
+            })
+            .collect();
+        let memory = Memory {
+            samples: [(1, 400), (2, 600), (2, 800)]
+                .map(|(after, mib)| Sample {
+                    time: 0,
+                    live: mib << 20,
+                    kernel: None,
+                    at: (Some(0), Phase::Forward),
+                    after,
+                })
+                .into(),
+            tensors: (0..3)
+                .map(|id| Life {
+                    id,
+                    piece: 0,
+                    born: 0,
+                    died: None,
+                    gone_after: None,
+                    gone_steps: None,
+                    shares: None,
+                })
+                .collect(),
+            ..Memory::default()
+        };
+        let peak = Moment {
+            sample: 2,
+            live: Bytes(800 << 20),
+            tensors: vec![0, 1, 2],
+            ..shown.peak
+        };
+        (trace, memory, tensors, peak)
+    }
+
+    #[test]
+    fn tensors_that_are_alike_are_dropped_together() {
+        let (trace, memory, tensors, peak) = left_behind();
+        let savings = dropped_early(&trace, &memory, &tensors, &peak);
+        let told: Vec<_> = savings
+            .iter()
+            .map(|saving| (saving.change.as_str(), saving.live.unwrap().0 >> 20))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("drop 2 × linear [256, 1024, 256] sooner", 288),
+                ("drop linear [64, 1024, 256] sooner", 736),
+            ]
+        );
+    }
 }

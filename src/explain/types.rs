@@ -9,7 +9,7 @@ use crate::bytes::Bytes;
 use crate::report::{Pass, Phase, Run, Tool};
 
 /// The version of the format that this program writes.
-pub const EXPLANATION_VERSION: u32 = 1;
+pub const EXPLANATION_VERSION: u32 = 2;
 
 /// Where the memory of one model goes, layer by layer and moment by moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -40,8 +40,8 @@ pub struct Explanation {
     pub timeline: Timeline,
     /// What came and went, by source line of the user's code; empty unless asked for.
     pub lines: Vec<Line>,
-    /// Live memory that grows from step to step.
-    pub leak: Option<Leak>,
+    /// Whether live memory grows from step to step.
+    pub leak: Leaking,
     /// What would take less; empty unless asked for.
     pub savings: Vec<Saving>,
     /// What the attribution rests on, besides what the run's figures do, in sentences.
@@ -346,6 +346,34 @@ pub struct Line {
     pub went: Vec<u32>,
 }
 
+/// Whether live memory grows from step to step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "found", rename_all = "snake_case")]
+pub enum Leaking {
+    /// Too few steps were run to tell.
+    Unknown {
+        /// Steps that were run to their end.
+        seen: u32,
+        /// Steps that it takes.
+        needed: u32,
+    },
+    /// It does not.
+    No,
+    /// It does.
+    Yes(Leak),
+}
+
+impl Leaking {
+    /// What grows, where something does.
+    #[must_use]
+    pub const fn found(&self) -> Option<&Leak> {
+        match self {
+            Self::Yes(leak) => Some(leak),
+            Self::Unknown { .. } | Self::No => None,
+        }
+    }
+}
+
 /// Live memory that grows from step to step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Leak {
@@ -380,11 +408,19 @@ pub struct Saving {
     pub note: Option<String>,
 }
 
+impl Saving {
+    /// Whether the model was run with it, and held as much as without.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.certainty == Certainty::Run && self.saved_live == Some(0) && matches!(self.saved_reserved, None | Some(0))
+    }
+}
+
 /// How the figure of a [`Saving`] was obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Certainty {
-    /// The model was run so.
+    /// The model was run with the change.
     Run,
     /// Computed exactly from the timeline: live is exact, reserved is not told.
     Timeline,

@@ -12,7 +12,7 @@ use super::RunIdentity;
 #[derive(Debug, Error, Diagnostic)]
 pub enum RecordingError {
     /// A file or folder cannot be used.
-    #[error("{}: cannot {action}: {source}", path.display())]
+    #[error("cannot {action} {}", path.display())]
     #[diagnostic(
         code(recording::io),
         help(

@@ -14,11 +14,11 @@ mod tensors;
 mod timeline;
 
 use crate::bytes::Bytes;
-use crate::explain::Explanation;
+use crate::explain::{Explanation, Leaking};
 use crate::protocol::Task;
 use crate::report::Mode;
 use crate::report::human::text::words;
-use crate::report::words::percent;
+use crate::report::words::{kernel_name, percent};
 use paper::{BAD, DIM, NOTICE, PLAIN, Paper, STRONG, place, tied};
 
 /// Layers and tensors that are shown where not all were asked for.
@@ -47,8 +47,12 @@ pub struct View<'a> {
     pub savings: bool,
     /// Sizes to the byte.
     pub exact: bool,
+    /// Only what is wrong, whatever was chosen.
+    pub quiet: bool,
     /// Also what the figures rest on.
     pub verbose: bool,
+    /// The package in the title, too: another one has a model of that name.
+    pub package: bool,
     /// A budget of reserved bytes, drawn into the timeline.
     pub limit: Option<Bytes>,
     /// Where the text of source code is from; without it, only its lines' numbers are shown.
@@ -82,7 +86,20 @@ pub struct Style {
 #[must_use]
 pub fn explain(explanation: &Explanation, view: &View<'_>, style: &Style) -> String {
     let paper = &Paper::new(view, style);
-    let mut text = headline(explanation, paper);
+    if view.quiet {
+        let leak = match &explanation.leak {
+            Leaking::Unknown { .. } if view.leak => leak::told(explanation, paper),
+            _ => leak::leak(explanation, paper),
+        };
+        let found = wrong(explanation, paper) + &leak;
+        return match found.is_empty() {
+            true => found,
+            false => title(explanation, view, paper) + &found,
+        };
+    }
+    let mut text = title(explanation, view, paper);
+    text.push_str(&wrong(explanation, paper));
+    text.push_str(&figures(explanation, paper));
     if view.is_overview() {
         text.push_str(&categories::categories(explanation, paper));
         text.push_str(&timeline::drawing(explanation, view.limit, paper));
@@ -117,8 +134,8 @@ pub fn explain(explanation: &Explanation, view: &View<'_>, style: &Style) -> Str
     text
 }
 
-/// What it is of, what is wrong with it, and its three peaks.
-fn headline(explanation: &Explanation, paper: &Paper) -> String {
+/// What it is of.
+fn title(explanation: &Explanation, view: &View<'_>, paper: &Paper) -> String {
     let run = &explanation.run;
     let mut of = Vec::new();
     of.extend(run.task.map(|task| match task {
@@ -139,6 +156,11 @@ fn headline(explanation: &Explanation, paper: &Paper) -> String {
     };
     of.push(tied(&format!("{how} {}", paper.name(&run.gpu.name))));
     let name = paper.name(run.budget.as_ref().unwrap_or(&run.model));
+    let name = if view.package {
+        format!("{}/{name}", paper.name(&run.package))
+    } else {
+        name
+    };
     let lines = paper.wrapped(0, &format!("{}{}{}", tied(&name), paper.dot(), of.join(paper.dot())));
     let mut text = String::new();
     for (at, line) in lines.iter().enumerate() {
@@ -147,12 +169,15 @@ fn headline(explanation: &Explanation, paper: &Paper) -> String {
             _ => text.push_str(&format!("{line}\n")),
         }
     }
-    text.push_str(&wrong(explanation, paper));
-    let peak = &explanation.peak;
-    let at = peak
-        .kernel
-        .as_deref()
-        .map_or_else(String::new, |kernel| format!(", at {}", paper.name(kernel)));
+    text
+}
+
+/// Its three peaks.
+fn figures(explanation: &Explanation, paper: &Paper) -> String {
+    let (run, peak) = (&explanation.run, &explanation.peak);
+    let at = peak.kernel.as_deref().map_or_else(String::new, |kernel| {
+        format!(", at {}", paper.name(kernel_name(kernel)))
+    });
     // Of a run that was cut short, only what was seen is known.
     let warm = &run.peaks.warm;
     let process = warm.process.unwrap_or(peak.process);
@@ -168,13 +193,8 @@ fn headline(explanation: &Explanation, paper: &Paper) -> String {
         )),
         tied(&format!("{} process", paper.size(process))) + &share,
     ];
-    text.push_str(&paper.prose(0, STRONG, &figures.join(paper.dot())));
-    text.push_str(&paper.prose(
-        0,
-        DIM,
-        &format!("live is highest in {}{at}", place(peak.step, peak.phase)),
-    ));
-    text
+    let place = format!("live is highest in {}{at}", place(peak.step, peak.phase));
+    paper.prose(0, STRONG, &figures.join(paper.dot())) + &paper.prose(0, DIM, &place)
 }
 
 /// Why it is not of a whole run, and what the run ended by.

@@ -8,6 +8,23 @@ const SETTLED: usize = 1;
 /// Growing this often in a row is no coincidence.
 const TIMES: usize = 3;
 
+/// Steps that it takes to tell.
+pub const ENOUGH_STEPS: u32 = (SETTLED + 1 + TIMES) as u32;
+
+/// How live memory goes from step to step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trend {
+    /// Too few steps tell of it.
+    Unknown {
+        /// So many.
+        steps: u32,
+    },
+    /// It does not grow with each of them.
+    Steady,
+    /// It does.
+    Growing(Growing),
+}
+
 /// Live memory that grows from step to step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Growing {
@@ -18,16 +35,20 @@ pub struct Growing {
 }
 
 impl Run {
-    /// Whether live memory grew with each step since the first one, for which it takes at least five of them.
+    /// Whether live memory grew with each step since the first one, which takes [`ENOUGH_STEPS`] to tell.
     #[must_use]
-    pub fn growing(&self) -> Option<Growing> {
+    pub fn trend(&self) -> Trend {
         let traced = self.steps.iter().filter(|step| step.pass == Pass::Traced);
         let steps: Vec<Bytes> = traced
             .filter_map(|step| step.phases.last())
             .map(|phase| phase.live_end)
             .collect();
-        let per_step = grows(&steps)?;
-        Some(Growing { steps, per_step })
+        let told = u32::try_from(steps.len()).unwrap_or(u32::MAX);
+        match grows(&steps) {
+            _ if told < ENOUGH_STEPS => Trend::Unknown { steps: told },
+            Some(per_step) => Trend::Growing(Growing { steps, per_step }),
+            None => Trend::Steady,
+        }
     }
 }
 
@@ -38,32 +59,47 @@ fn grows(steps: &[Bytes]) -> Option<Bytes> {
         .windows(2)
         .map(|pair| pair[1].0.checked_sub(pair[0].0).filter(|more| *more > 0))
         .collect();
-    more.filter(|more| more.len() >= TIMES)
-        .and_then(|more| more.last().copied())
-        .map(Bytes)
+    more?.last().copied().map(Bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::sample;
 
-    fn told(steps: &[u64]) -> Option<u64> {
-        grows(&steps.iter().copied().map(Bytes).collect::<Vec<_>>()).map(|bytes| bytes.0)
+    /// What is told of a run with so much live at the end of each step.
+    fn told(ends: &[u64]) -> Trend {
+        sample::ending_at(sample::run("a", "l4"), ends).trend()
+    }
+
+    fn grown(ends: &[u64]) -> Option<u64> {
+        match told(ends) {
+            Trend::Growing(growing) => Some(growing.per_step.0),
+            _ => None,
+        }
     }
 
     #[test]
     fn what_grows_with_each_step_is_a_leak() {
-        assert_eq!(told(&[10, 50, 60, 70, 80]), Some(10));
-        assert_eq!(told(&[10, 50, 51, 52, 54]), Some(2));
+        assert_eq!(grown(&[10, 50, 60, 70, 80]), Some(10));
+        assert_eq!(grown(&[10, 50, 51, 52, 54]), Some(2));
     }
 
     #[test]
     fn the_first_steps_and_a_single_rise_are_none() {
-        assert_eq!(told(&[]), None);
-        assert_eq!(told(&[10]), None);
-        assert_eq!(told(&[10, 50, 50, 50, 50, 50]), None);
-        assert_eq!(told(&[10, 50, 60, 60, 70]), None);
-        assert_eq!(told(&[10, 50, 60, 70]), None, "too few steps to tell");
-        assert_eq!(told(&[10, 50, 60, 55, 70]), None);
+        for ends in [
+            &[10, 50, 50, 50, 50, 50][..],
+            &[10, 50, 60, 60, 70],
+            &[10, 50, 60, 55, 70],
+        ] {
+            assert_eq!(told(ends), Trend::Steady, "{ends:?}");
+        }
+    }
+
+    #[test]
+    fn fewer_than_five_steps_tell_nothing() {
+        for (ends, steps) in [(&[][..], 0), (&[10], 1), (&[10, 50, 60, 70], 4), (&[10, 50, 50, 50], 4)] {
+            assert_eq!(told(ends), Trend::Unknown { steps }, "{ends:?}");
+        }
     }
 }

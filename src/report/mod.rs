@@ -16,11 +16,13 @@ mod read;
 #[cfg(test)]
 pub(crate) mod sample;
 #[cfg(unix)]
+mod savings;
+#[cfg(unix)]
 pub mod svg;
 mod types;
 pub(crate) mod words;
 
-pub use growth::Growing;
+pub use growth::{ENOUGH_STEPS, Growing, Trend};
 #[cfg(unix)]
 pub use picture::{Limit, Shown};
 pub use read::{MOST_BYTES, ReadError};

@@ -119,7 +119,7 @@ pub(super) fn out_of_memory(explanation: &Explanation) -> Option<String> {
     };
     text += &format!(" where {} were left and {} reserved", oom.available, oom.reserved);
     if let Some(kernel) = &oom.kernel {
-        text += &format!("; at kernel {kernel}");
+        text += &format!("; at kernel {}", words::kernel_name(kernel));
     }
     Some(text)
 }

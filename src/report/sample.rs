@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Autotune, Gpu, Library, Measurement, Mode, Peak, Peaks, ProcessOf, ProcessSource, Proof, REPORT_VERSION, Report,
-    Run, Status, Tool, Tuning,
+    Autotune, Gpu, Library, Measurement, Mode, Pass, Peak, Peaks, Phase, PhasePeaks, ProcessOf, ProcessSource, Proof,
+    REPORT_VERSION, Report, Run, Status, Step, Tool, Tuning,
 };
 use crate::bytes::Bytes;
 
@@ -53,7 +53,26 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
     }
 }
 
-/// The same run, measured.
+/// The same run, with so much live at the end of each of its steps.
+pub(crate) fn ending_at(run: Run, ends: &[u64]) -> Run {
+    let phase = |live: u64| PhasePeaks {
+        phase: Phase::Optimizer,
+        live_peak: Bytes(live),
+        live_end: Bytes(live),
+        reserved_peak: Bytes(live),
+        reserved_end: Bytes(live),
+    };
+    let steps = ends.iter().zip(0..).map(|(live, step)| Step {
+        step,
+        pass: Pass::Traced,
+        phases: vec![phase(*live)],
+    });
+    Run {
+        steps: steps.collect(),
+        ..run
+    }
+}
+
 /// A report of these runs, not judged.
 pub(crate) fn report(runs: Vec<Run>) -> Report {
     Report {
@@ -76,6 +95,7 @@ pub(crate) fn report(runs: Vec<Run>) -> Report {
     }
 }
 
+/// The same run, measured.
 pub(crate) fn measured(run: Run) -> Run {
     let library = Library {
         path: "/lib/libcuda.so.1".to_owned(),

@@ -41,6 +41,16 @@ pub(crate) const fn phase_name(phase: Phase) -> &'static str {
     }
 }
 
+/// A kernel by the last part of its type's name: `burn_cubecl::…::ElemwiseFuse<cubecl_cuda::runtime::CudaRuntime>` is
+/// `ElemwiseFuse`.
+pub(crate) fn kernel_name(kernel: &str) -> &str {
+    let path = kernel.split('<').next().unwrap_or(kernel);
+    match path.rsplit("::").next() {
+        Some(name) if !name.is_empty() => name,
+        _ => kernel,
+    }
+}
+
 /// A short time: `10 ms`, `2.5 ms`.
 pub(crate) fn milliseconds(time: Duration) -> String {
     let (whole, part) = (time.as_micros() / 1000, time.as_micros() % 1000);
@@ -65,6 +75,22 @@ mod tests {
         assert_eq!(shown(0, 7).as_deref(), Some("0 %"));
         assert_eq!(shown(1, 0), None);
         assert_eq!(shown(u64::MAX, 1).as_deref(), Some("1844674407370955161500 %"));
+    }
+
+    #[test]
+    fn a_kernel_is_told_without_its_path_and_its_generics() {
+        for (kernel, name) in [
+            (
+                "a::elemwise_fuse::ElemwiseFuse<cubecl_cuda::runtime::CudaRuntime>",
+                "ElemwiseFuse",
+            ),
+            ("a::KernelBinop<a::SubOp, b::CudaRuntime>", "KernelBinop"),
+            ("matmul_f32", "matmul_f32"),
+            ("<a as b>::c", "<a as b>::c"),
+            ("", ""),
+        ] {
+            assert_eq!(kernel_name(kernel), name);
+        }
     }
 
     #[test]

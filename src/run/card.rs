@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::process::naming;
 use crate::bytes::Bytes;
 use crate::driver::{self, CONFIG_VARIABLE, DriverLibrary};
 use crate::gpu::{Looks, Nvml, Poller, Profile};
@@ -109,7 +110,7 @@ impl Card<'_> {
     /// Makes a command run on the card, with the driver's files in `folder`.
     pub(super) fn apply(&self, command: &mut Command, folder: &Path, record: &Path) -> std::io::Result<()> {
         let config = folder.join("driver.conf");
-        std::fs::write(&config, self.configuration(record))?;
+        std::fs::write(&config, self.configuration(record)).map_err(naming(&config))?;
         command.env(CONFIG_VARIABLE, &config);
         let own = &self.driver.folder;
         match self.hardware {

@@ -51,6 +51,12 @@ pub const DRIVER_ERROR: &str = "driver-error";
 /// The model's process could not be started.
 pub const NOT_STARTED: &str = "not-started";
 
+/// Whether the model did not even begin, for it cannot be run as it was asked to.
+#[must_use]
+pub fn is_refusal(code: &str) -> bool {
+    code == IMPOSSIBLE || is_configuration(code)
+}
+
 /// Whether this is a matter of versions or configuration (exit code 2) and not of the run (101).
 #[must_use]
 pub fn is_configuration(code: &str) -> bool {

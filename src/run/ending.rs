@@ -5,6 +5,7 @@ use super::child::End;
 use super::code;
 use super::process::Left;
 use super::record::CallError;
+use crate::names::listed;
 use crate::protocol::Event;
 use crate::report::words::pass_name;
 use crate::report::{Pass, RunError};
@@ -57,10 +58,7 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
             return error(
                 code::UNKNOWN_INPUT,
                 format!("the model has no input `{name}`"),
-                &format!(
-                    "its inputs are: {}",
-                    known.keys().cloned().collect::<Vec<_>>().join(", ")
-                ),
+                &listed(Some(name), "its inputs", &known.keys().cloned().collect::<Vec<_>>()),
             );
         }
     }

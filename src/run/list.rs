@@ -77,13 +77,7 @@ fn ask(built: &Built, folder: &Path) -> Result<Vec<Listed>, Box<Problem>> {
         None,
         LIMITS,
     )
-    .map_err(|error| {
-        problem(
-            code::NOT_STARTED,
-            format!("{}: {error}", built.executable),
-            "build the target again",
-        )
-    })?;
+    .map_err(|error| problem(code::NOT_STARTED, error.to_string(), "build the target again"))?;
     let hello = left.events.iter().find_map(|event| match event {
         Event::Hello { protocol, version, .. } => Some((*protocol, version)),
         _ => None,

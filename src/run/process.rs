@@ -1,5 +1,6 @@
 //! The process of one job: its folder, its environment, its files.
 
+use std::io::Error;
 use std::path::Path;
 use std::process::Command;
 
@@ -41,9 +42,9 @@ pub(super) fn run(
     limits: Limits,
 ) -> std::io::Result<Left> {
     if folder.exists() {
-        std::fs::remove_dir_all(folder)?;
+        std::fs::remove_dir_all(folder).map_err(naming(folder))?;
     }
-    std::fs::create_dir_all(folder)?;
+    std::fs::create_dir_all(folder).map_err(naming(folder))?;
     let events = folder.join("events.jsonl");
     let record = folder.join("driver.log");
     let job_file = folder.join("job.json");
@@ -53,7 +54,7 @@ pub(super) fn run(
         events: events.clone(),
         action,
     };
-    std::fs::write(&job_file, serde_json::to_vec(&job)?)?;
+    std::fs::write(&job_file, serde_json::to_vec(&job)?).map_err(naming(&job_file))?;
     let mut command = Command::new(executable);
     command
         .current_dir(package_folder)
@@ -72,7 +73,7 @@ pub(super) fn run(
         }
     });
     let (before, looks) = watch.map(Watch::stop).unwrap_or_default();
-    let ended = ended?;
+    let ended = ended.map_err(naming(executable.as_std_path()))?;
     let (events, damaged) = read_events(&events)?;
     let record = std::fs::read(&record).map(|bytes| Record::parse(&String::from_utf8_lossy(&bytes)));
     Ok(Left {
@@ -89,8 +90,15 @@ pub(super) fn run(
 /// What a process left in its folder: what it said, and the driver's record.
 pub(super) fn left_in(folder: &Path) -> std::io::Result<(Vec<Event>, Record)> {
     let (events, _) = read_events(&folder.join("events.jsonl"))?;
-    let record = std::fs::read(folder.join("driver.log"))?;
+    let record = folder.join("driver.log");
+    let record = std::fs::read(&record).map_err(naming(&record))?;
     Ok((events, Record::parse(&String::from_utf8_lossy(&record))))
+}
+
+/// The same error, which says what it is about.
+pub(super) fn naming(path: &Path) -> impl FnOnce(Error) -> Error + use<> {
+    let path = path.display().to_string();
+    move |error| Error::new(error.kind(), format!("{path}: {error}"))
 }
 
 /// Reads the events. A last line that was cut short is no damage: the process died while it wrote.
@@ -98,7 +106,7 @@ fn read_events(path: &Path) -> std::io::Result<(Vec<Event>, bool)> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((Vec::new(), false)),
-        Err(error) => return Err(error),
+        Err(error) => return Err(naming(path)(error)),
     };
     let mut events = Vec::new();
     let mut damaged = false;
@@ -109,4 +117,26 @@ fn read_events(path: &Path) -> std::io::Result<(Vec<Event>, bool)> {
         }
     }
     Ok((events, damaged))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bytes::Bytes;
+
+    #[test]
+    fn a_program_that_does_not_start_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = Limits {
+            timeout: Duration::from_secs(1),
+            host_memory: Bytes::GIB,
+        };
+        let program = Utf8Path::new("/nonexistent/vram");
+        let ran = run(program, Utf8Path::new("/"), folder.path(), Action::List, None, limits);
+        let error = ran.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        assert!(error.to_string().starts_with("/nonexistent/vram: "), "{error}");
+    }
 }

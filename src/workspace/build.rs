@@ -69,10 +69,7 @@ pub fn build(
                         target.package,
                         failures.of(target).trim_end()
                     ),
-                    help: Some(format!(
-                        "`cargo build -p {} {option} {name}` shows the same errors",
-                        target.package
-                    )),
+                    help: Some(same_errors(target, selection, options)),
                 }),
             }
         }
@@ -117,6 +114,31 @@ fn error(message: CompilerMessage) -> Option<(String, String)> {
         .map(|rendered| (message.package_id.repr, rendered))
 }
 
+/// What the user asked of Cargo, besides what to build.
+fn asked<'a>(selection: &'a Selection, options: &'a BuildOptions) -> Vec<&'a str> {
+    let mut asked: Vec<&str> = Vec::new();
+    asked.extend(selection.features.iter().map(String::as_str));
+    asked.extend(selection.cargo_flags.iter().map(String::as_str));
+    asked.extend(selection.target.iter().flat_map(|target| ["--target", target]));
+    asked.extend(options.profile.iter().flat_map(|profile| ["--profile", profile]));
+    asked
+}
+
+/// How to see for oneself, in words.
+fn same_errors(target: &DeclaredTarget, selection: &Selection, options: &BuildOptions) -> String {
+    let mut words = vec!["-p", &target.package, target.option, &target.name];
+    words.extend(asked(selection, options));
+    let manifest = selection.manifest_path.iter();
+    words.extend(manifest.flat_map(|path| ["--manifest-path", path.as_str()]));
+    // A shell would take these apart.
+    let quoted = |word: &str| match word.contains(|c: char| !c.is_ascii_alphanumeric() && !"-_./=,:@".contains(c)) {
+        true => format!(" '{word}'"),
+        false => format!(" {word}"),
+    };
+    let words: String = words.into_iter().map(quoted).collect();
+    format!("`cargo build{words}` shows the same errors")
+}
+
 /// Runs Cargo once; gives the executables by package id, and why others are missing.
 fn cargo_build(
     workspace: &Workspace,
@@ -133,13 +155,7 @@ fn cargo_build(
         command.args(["-p", &target.package_id]);
     }
     command.args([wanted[0].option, &wanted[0].name]);
-    command.args(&selection.features).args(&selection.cargo_flags);
-    if let Some(target) = &selection.target {
-        command.args(["--target", target]);
-    }
-    if let Some(profile) = &options.profile {
-        command.args(["--profile", profile]);
-    }
+    command.args(asked(selection, options));
     if options.quiet {
         command.arg("--quiet");
     }
@@ -185,4 +201,41 @@ fn cargo_build(
     child.wait().map_err(failed)?;
     failures.words = words.join().unwrap_or_default();
     Ok((executables, failures))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_shows_the_same_errors_builds_the_same() {
+        let target = DeclaredTarget {
+            package: "zoo".to_owned(),
+            package_id: "path+file:///zoo#0.1.0".to_owned(),
+            folder: "/zoo".into(),
+            name: "vram".to_owned(),
+            option: "--bench",
+            burn: "0.21.0".to_owned(),
+        };
+        let told = |selection: &Selection, profile: Option<&str>| {
+            let options = BuildOptions {
+                profile: profile.map(str::to_owned),
+                quiet: true,
+            };
+            same_errors(&target, selection, &options)
+        };
+        assert_eq!(
+            told(&Selection::default(), None),
+            "`cargo build -p zoo --bench vram` shows the same errors"
+        );
+        let selection = Selection {
+            features: ["--features", "cargo-vram/explain"].map(str::to_owned).into(),
+            cargo_flags: ["--config", "build.rustflags=\"-g\""].map(str::to_owned).into(),
+            ..Selection::default()
+        };
+        assert_eq!(
+            told(&selection, Some("release")),
+            "`cargo build -p zoo --bench vram --features cargo-vram/explain --config 'build.rustflags=\"-g\"' --profile release` shows the same errors"
+        );
+    }
 }

@@ -33,7 +33,7 @@ pub enum WorkspaceError {
     )]
     NoModels(String),
     /// Cargo itself could not be started.
-    #[error("`{program}` could not be started: {source}")]
+    #[error("`{program}` could not be started")]
     #[diagnostic(code(workspace::cargo))]
     Cargo {
         /// What was to be started.

@@ -265,6 +265,64 @@ await test('before and after stand side by side', 'compare', async (page) => {
   await shot(page, 'compare');
 }, { width: 1800, height: 1400 });
 
+await test('what was not asked for says how to get it, and an assumption is told once', 'plain', async (page) => {
+  const text = await page.locator('article').innerText();
+  for (const option of ['--savings', '--lines', '--leak']) assert.ok(text.includes(`cargo vram report -m MODEL ${option} `), option);
+  const told = await page.locator('.rest li').allTextContents();
+  assert.equal(told.filter((each) => each.includes('2 KiB for each of')).length, 1);
+  assert.ok(told.some((each) => each.startsWith('modules: 174 MiB, measured')));
+});
+
+await test('a view is listed at a moment that was chosen, and not among what is largest', 'plain', async (page) => {
+  const name = 'tensors that are there at this moment';
+  const foot = page.getByRole('region', { name }).locator('tfoot');
+  assert.match(await foot.textContent(), /and 1 view of their memory/);
+  await page.getByLabel(`filter ${name}`).fill('transpose');
+  assert.equal(await rows(page, name).count(), 0);
+  await page.getByRole('button', { name: 'choose the peak' }).click();
+  await settle(page);
+  assert.match(await rows(page, name).textContent(), /transpose shares 32 × 64 × 112 × 112/);
+  assert.doesNotMatch(await foot.textContent(), /view/);
+});
+
+await test('a source is a name, and copied whole', 'resnet18', async (page) => {
+  const { file, line } = sample('resnet18').layers.find(({ source }) => source).source;
+  const source = page.getByRole('region', { name: 'layers', exact: true }).locator('code.source').first();
+  assert.ok((await source.getAttribute('title')).startsWith(`${file}:${line}\n`));
+  assert.ok((await source.boundingBox()).width < 120);
+  await source.click();
+  assert.equal(await page.evaluate(() => String(getSelection())), `${file}:${line}`);
+});
+
+// What has one line, and where the first column and the last source are when a table is scrolled to its end.
+async function tables(page) {
+  for (const summary of await page.locator('summary').all()) await summary.click();
+  return page.locator('.scroll').evaluateAll((all) => all.filter((box) => box.offsetParent).map((box) => {
+    const room = box.getBoundingClientRect();
+    const [first, source] = ['tbody tr > :first-child', 'tbody code.source'].map((wanted) => box.querySelector(wanted));
+    const told = { name: box.querySelector('caption').textContent };
+    told.tallest = Math.max(...[...box.querySelectorAll('tbody tr')].filter((row) => !row.querySelector('td.words')).map((row) => row.offsetHeight), 0);
+    told.source = source ? source.getBoundingClientRect().right - room.left - room.width : 0;
+    box.scrollLeft = box.scrollWidth;
+    told.first = first ? first.getBoundingClientRect().left - room.left : 0;
+    box.scrollLeft = 0;
+    return told;
+  }));
+}
+
+for (const [name, width, scheme] of [['compare', 1400, 'light'], ['compare', 1400, 'dark'], ['resnet18', 1400, 'light'], ['resnet18', 480, 'light'], ['resnet18', 480, 'dark']]) {
+  await test(`a row is a line: ${name}, ${width} pixels, ${scheme}`, name, async (page) => {
+    const all = await tables(page);
+    assert.ok(all.length >= 6);
+    for (const { name: caption, tallest, first, source } of all) {
+      assert.ok(tallest <= 32, `${caption}: a row of ${tallest} pixels`);
+      assert.ok(Math.abs(first) < 1, `${caption}: the first column is at ${first}`);
+      if (width > 480) assert.ok(source <= 0, `${caption}: the source is ${source} pixels outside`);
+    }
+    await shot(page, `tables-${name}-${width}-${scheme}`, true);
+  }, { width, scheme });
+}
+
 await test('hostile names are only text', 'hostile', async (page) => {
   assert.match(await page.locator('h1').textContent(), /<\/script><img src=x onerror=alert\(1\)>/);
   assert.equal(await page.locator('img').count(), 0);

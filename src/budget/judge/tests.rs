@@ -1,7 +1,7 @@
 //! Budgets held against runs.
 
 use super::*;
-use crate::report::sample::{measured, run};
+use crate::report::sample::{ending_at, measured, run};
 use crate::report::{Obtained, Outside, Phase, ProcessOf, RunError};
 
 const MIB: u64 = 1 << 20;
@@ -286,4 +286,25 @@ fn a_measurement_is_judged_by_the_limits_of_its_card() {
         judged(measured(run("a", "t4"))),
         ["4:3 Budget Warn a: `a` has no limits for `t4`: unjudged"]
     );
+}
+
+#[test]
+fn a_leak_fails_with_the_command_that_shows_it_and_too_few_steps_are_told() {
+    let grown = |steps: usize| ending_at(run("a", "l4"), &[10, 50, 60, 70, 80][..steps]);
+    assert_eq!(
+        judged(grown(5))[0],
+        "Leak Fail a: live grows by 10 B with each step, to 80 B at the end of 5 steps: `cargo vram explain a -p p --leak --steps 5` shows what stays"
+    );
+    assert_eq!(unjudged(&[grown(5)]), None);
+    assert!(judged(grown(4))[0].starts_with("5:11 Budget Pass"));
+    let told = unjudged(&[grown(5), grown(4)]).unwrap();
+    assert_eq!((told.what.as_str(), told.why.as_str()), ("leaks", "needs 5 steps"));
+    // What ended early says so itself.
+    let mut died = grown(3);
+    died.error = Some(RunError {
+        code: "model-panicked".to_owned(),
+        message: "it did".to_owned(),
+        help: None,
+    });
+    assert_eq!(unjudged(&[died]), None);
 }

@@ -19,7 +19,7 @@ impl Lock {
                     });
                 }
                 Err(why) => report.skipped.push(Skipped {
-                    what: format!("the baseline of {}", name(run)),
+                    what: format!("growth of {}", name(run)),
                     why,
                 }),
             }
@@ -68,11 +68,13 @@ impl Lock {
                 });
             return match others.next() {
                 None => Ok(None),
-                Some(first) => Err(others.fold(format!("it is {first}"), |text, other| format!("{text} and {other}"))),
+                Some(first) => Err(others.fold(format!("its baseline is {first}"), |text, other| {
+                    format!("{text} and {other}")
+                })),
             };
         };
         if run.mode == Mode::Estimate && entry.rests_on != fingerprint {
-            return Err("the estimator changed since: bless again".to_owned());
+            return Err("the estimator changed since it was accepted: `cargo vram bless` again".to_owned());
         }
         if run
             .measurement

@@ -118,13 +118,16 @@ fn a_run_is_compared_with_what_was_accepted_of_it_and_nothing_else() {
     assert_eq!(other.0.unwrap().1, differs);
     // Another card, another mode, and another estimator are no base for a comparison.
     let card = compared(&|report| report.runs[0].gpu.id = "h200".to_owned());
-    assert_eq!(card, (None, Some("it is an estimate for l4".to_owned())));
+    assert_eq!(card, (None, Some("its baseline is an estimate for l4".to_owned())));
     let mode = compared(&|report| report.runs[0].mode = Mode::Measure);
-    assert_eq!(mode, (None, Some("it is an estimate for l4".to_owned())));
+    assert_eq!(mode, (None, Some("its baseline is an estimate for l4".to_owned())));
     let estimator = compared(&|report| report.tool.fingerprint = "another".to_owned());
     assert_eq!(
         estimator,
-        (None, Some("the estimator changed since: bless again".to_owned()))
+        (
+            None,
+            Some("the estimator changed since it was accepted: `cargo vram bless` again".to_owned())
+        )
     );
     assert_eq!(
         compared(&|report| report.runs[0].model = "new".to_owned()),

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Finding::{self, Fail, Pass, Warn};
-use super::{Check, help};
+use super::{Check, help, said};
 use crate::bytes::Bytes;
 use crate::gpu::{Device, GpuError, Libraries, Nvml, Profiles, Survey, Toolkit, device_node, survey, toolkit};
 
@@ -88,7 +88,7 @@ fn ask(program: Option<&Path>, libraries: &Libraries) -> Result<Survey, Finding>
             "see the virtual driver's line".to_owned(),
         )
     })?;
-    survey(program, libraries, None, None).map_err(|error| Fail(format!("CUDA driver: {error}"), help(&error)))
+    survey(program, libraries, None, None).map_err(|error| Fail(format!("CUDA driver: {}", said(&error)), help(&error)))
 }
 
 fn driver(survey: &Survey) -> Finding {
@@ -199,7 +199,10 @@ fn proof(program: &Path, libraries: &Libraries) -> (Finding, Option<Bytes>) {
             Pass("kernel: one was compiled, and ran on GPU 0".to_owned()),
             survey.context.map(|context| context.free),
         ),
-        Err(error) => (Fail(format!("kernel: none ran on GPU 0: {error}"), help(&error)), None),
+        Err(error) => (
+            Fail(format!("kernel: none ran on GPU 0: {}", said(&error)), help(&error)),
+            None,
+        ),
     }
 }
 

@@ -88,7 +88,7 @@ impl Doctor {
         checks.extend(card::checks(program));
         match &source {
             Ok(source) => checks.extend(project::checks(source)),
-            Err(error) => checks.push(Fail(error.to_string(), help(&**error)).of("workspace")),
+            Err(error) => checks.push(Fail(said(&**error), help(&**error)).of("workspace")),
         }
         let failed = checks.iter().any(|check| check.status == Status::Fail);
         self.show(&checks, loudness)?;
@@ -108,6 +108,17 @@ impl Doctor {
         }
         Ok(pipeline::put(&text, output)?)
     }
+}
+
+/// An error and its causes, in a line.
+fn said(error: &(impl miette::Diagnostic + ?Sized)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
 }
 
 fn help(error: &(impl miette::Diagnostic + ?Sized)) -> String {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::Finding::{self, Fail, Pass, Warn};
-use super::{Check, help};
+use super::{Check, help, said};
 use crate::bytes::Bytes;
 use crate::cli::archive::made_of;
 use crate::cli::pipeline;
@@ -43,7 +43,7 @@ fn archive(brought: &Brought) -> Finding {
 fn budgets(source: &Source) -> Finding {
     let written = match pipeline::written(source, None) {
         Ok(written) => written,
-        Err(error) => return Fail(error.to_string(), help(&*error)),
+        Err(error) => return Fail(said(&*error), help(&*error)),
     };
     match (&written.budgets, source) {
         (Some(budgets), _) => Pass(format!("{}: {} budgets", written.name, budgets.models.len())),

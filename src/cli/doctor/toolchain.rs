@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::Finding::{self, Fail, Pass};
-use super::{Check, help};
+use super::{Check, help, said};
 use crate::cli::Stopped;
 use crate::cli::source::Source;
 use crate::cli::survey::{self, Built};
@@ -55,6 +55,6 @@ fn program(program: &Path) -> Finding {
 fn driver(built: &Result<Built, Stopped>) -> Finding {
     match built {
         Ok(built) => Pass(format!("virtual driver: {}", built.library.library.display())),
-        Err(error) => Fail(format!("virtual driver: {error}"), help(&**error)),
+        Err(error) => Fail(format!("virtual driver: {}", said(&**error)), help(&**error)),
     }
 }

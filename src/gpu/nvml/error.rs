@@ -65,13 +65,13 @@ pub enum NvmlError {
     )]
     Lost,
     /// Something else.
-    #[error("NVML cannot {action}: {source}")]
+    #[error("NVML cannot {action}: {cause}")]
     #[diagnostic(code(nvml::call), help("does `nvidia-smi` work?"))]
     Call {
         /// What was asked of it.
         action: &'static str,
         /// What it said.
-        source: Cause,
+        cause: Cause,
     },
 }
 
@@ -87,7 +87,7 @@ impl NvmlError {
             Cause::LibRmVersionMismatch => Self::Version,
             Cause::NoPermission => Self::Permission,
             Cause::GpuLost | Cause::ResetRequired => Self::Lost,
-            source => Self::Call { action, source },
+            cause => Self::Call { action, cause },
         }
     }
 }

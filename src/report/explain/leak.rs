@@ -3,27 +3,37 @@
 use std::collections::HashMap;
 
 use super::grid::{Cell, Column, Grid};
-use super::paper::{BAD, Cut, DIM, GOOD, Paper};
+use super::paper::{BAD, Cut, DIM, GOOD, NOTICE, Paper};
 use super::tensors::{resolved, source};
 use crate::bytes::Bytes;
-use crate::explain::{Explanation, Leak, Source, Tensor};
+use crate::explain::{Explanation, Leak, Leaking, Tensor};
 
 /// Steps that are listed one by one, at the beginning and at the end.
 const LISTED: usize = 4;
 /// Kinds of tensors that are listed.
 const KINDS: usize = 12;
 
-/// Also that there is none.
+/// Also that there is none, or that nobody knows.
 pub(super) fn told(explanation: &Explanation, paper: &Paper) -> String {
-    if explanation.leak.is_some() {
-        return leak(explanation, paper);
-    }
-    paper.heading("Leak", "") + &paper.prose(2, GOOD, "none: live does not grow from step to step")
+    let (style, words) = match &explanation.leak {
+        Leaking::Yes(_) => return leak(explanation, paper),
+        Leaking::No => (GOOD, "none: live does not grow from step to step".to_owned()),
+        Leaking::Unknown { seen, needed } => {
+            let few = format!("too few steps to tell: {seen} of {needed}");
+            // More steps are no help to a run that ended before its last.
+            let run = &explanation.run;
+            match run.error.is_none() && run.oom.is_none() {
+                true => (NOTICE, format!("{few}; use --steps 10")),
+                false => (NOTICE, few),
+            }
+        }
+    };
+    paper.heading("Leak", "") + &paper.prose(2, style, &words)
 }
 
 /// Nothing where there is none.
 pub(super) fn leak(explanation: &Explanation, paper: &Paper) -> String {
-    let Some(leak) = &explanation.leak else {
+    let Some(leak) = explanation.leak.found() else {
         return String::new();
     };
     let mut text = paper.heading("Leak", "live at the end of each step");
@@ -67,45 +77,47 @@ fn steps(leak: &Leak, paper: &Paper) -> String {
     grid.draw(paper)
 }
 
-/// What grows, by the operation that made it and where that was asked for.
+/// What grows: tensors that are alike, made by one operation that was asked for in one place, are a kind.
 fn kinds(explanation: &Explanation, leak: &Leak, paper: &Paper) -> String {
-    type Kind<'a> = (&'a str, Option<&'a Source>);
-    let mut kinds: Vec<(Kind<'_>, Vec<&Tensor>)> = Vec::new();
-    let mut places: HashMap<Kind<'_>, usize> = HashMap::new();
+    let mut kinds: Vec<Vec<&Tensor>> = Vec::new();
+    let mut places = HashMap::new();
     for tensor in resolved(explanation, &leak.tensors) {
-        let kind = (tensor.operation.as_str(), tensor.source.as_ref());
+        let look = (tensor.bytes, &tensor.shape, &tensor.dtype);
+        let kind = (look, &tensor.operation, &tensor.source);
         let place = *places.entry(kind).or_insert(kinds.len());
         match kinds.get_mut(place) {
-            Some((_, tensors)) => tensors.push(tensor),
-            None => kinds.push((kind, vec![tensor])),
+            Some(tensors) => tensors.push(tensor),
+            None => kinds.push(vec![tensor]),
         }
     }
     let bytes = |tensors: &[&Tensor]| tensors.iter().map(|tensor| tensor.bytes).sum::<Bytes>();
-    kinds.sort_by_key(|(_, tensors)| std::cmp::Reverse(bytes(tensors)));
+    kinds.sort_by_key(|tensors| std::cmp::Reverse(bytes(tensors)));
     if kinds.is_empty() {
         return String::new();
     }
-    let mut text = format!("\n{}", paper.prose(2, DIM, "what stays, by operation and line"));
+    let mut text = format!("\n{}", paper.prose(2, DIM, "what stays, by shape, operation and line"));
     let mut grid = Grid::new([
         Column::right("kept"),
         Column::right("tensors"),
         Column::left("shape").cut(Cut::Middle, 10).expendable(1),
+        Column::left("type").expendable(2),
         Column::left("operation").cut(Cut::Middle, 10),
         Column::left("source").cut(Cut::Start, 14),
     ]);
-    for ((operation, place), tensors) in kinds.iter().take(KINDS) {
-        let shape = tensors.first().map(|tensor| paper.shape(&tensor.shape));
+    for tensors in kinds.iter().take(KINDS) {
+        let Some(one) = tensors.first() else { continue };
         grid.row([
             Cell::from(paper.size(bytes(tensors))),
             Cell::from(paper.count(tensors.len() as u64)),
-            Cell::from(shape.unwrap_or_default()),
-            Cell::from(paper.name(operation)),
-            Cell::from(source(*place, paper)).styled(DIM),
+            Cell::from(paper.shape(&one.shape)),
+            Cell::from(paper.name(&one.dtype)).styled(DIM),
+            Cell::from(paper.name(&one.operation)),
+            Cell::from(source(one.source.as_ref(), paper)).styled(DIM),
         ]);
     }
     let rest = kinds.get(KINDS..).unwrap_or_default();
     if !rest.is_empty() {
-        let sum: Bytes = rest.iter().map(|(_, tensors)| bytes(tensors)).sum();
+        let sum: Bytes = rest.iter().map(|tensors| bytes(tensors)).sum();
         grid.remark(
             format!("and {} more kinds, {} together", rest.len(), paper.size(sum)),
             DIM,

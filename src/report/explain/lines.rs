@@ -32,11 +32,11 @@ pub(super) fn lines(explanation: &Explanation, kinds: Option<usize>, read: Reade
     let kinds = kinds.unwrap_or(KINDS);
     let mut text = holding(explanation, read, paper) + &heading;
     let mut total = 0_i64;
-    let functions = functions(&explanation.lines);
-    for (at, lines) in functions.iter().enumerate() {
+    let mut seen: HashMap<_, Option<u32>> = HashMap::new();
+    for lines in &functions(&explanation.lines) {
         let Some(first) = lines.first() else { continue };
-        let (before, _) = functions.split_at(at);
-        if let Some(step) = same_before(before, lines) {
+        let before = seen.insert(deeds(lines), first.step).flatten();
+        if let Some(step) = before {
             let remark = format!(
                 "{}{}as in step {step}, to the byte",
                 place(first.step, first.phase),
@@ -106,26 +106,13 @@ fn holding(explanation: &Explanation, read: Reader<'_>, paper: &Paper) -> String
     paper.heading("Lines that hold the most", "at the peak of live") + &grid.draw(paper)
 }
 
-/// The step before in which a function's lines did the same.
-fn same_before(before: &[Vec<&Line>], lines: &[&Line]) -> Option<u32> {
-    let figures = |lines: &[&Line]| -> Vec<_> {
-        let figures = |line: &&Line| {
-            (
-                line.source.clone(),
-                line.phase,
-                line.live,
-                line.change,
-                line.came.len(),
-                line.went.len(),
-            )
-        };
-        lines.iter().map(figures).collect()
+/// What the lines of a function did, to be told from what they did in another step.
+fn deeds<'a>(lines: &[&'a Line]) -> Vec<(&'a Source, Phase, Bytes, i64, usize, usize)> {
+    let deed = |line: &&'a Line| {
+        let (came, went) = (line.came.len(), line.went.len());
+        (&line.source, line.phase, line.live, line.change, came, went)
     };
-    let these = figures(lines);
-    let same = before
-        .iter()
-        .find(|before| before.len() == lines.len() && figures(before) == these)?;
-    same.first()?.step
+    lines.iter().map(deed).collect()
 }
 
 /// Lines of one function in one phase of one step, in the order in which they were first reached.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use crate::bytes::Bytes;
 use crate::explain::{
-    Activations, Border, Category, CategoryBytes, Certainty, EXPLANATION_VERSION, Explanation, Layer, Leak, Line,
-    Moment, PhaseRow, Saving, Series, Source, Tensor, Timeline, Totals,
+    Activations, Border, Category, CategoryBytes, Certainty, EXPLANATION_VERSION, Explanation, Layer, Leak, Leaking,
+    Line, Moment, PhaseRow, Saving, Series, Source, Tensor, Timeline, Totals,
 };
 use crate::protocol::Task;
 use crate::report::{Oom, Pass, Peak, Phase, Tool, sample};
@@ -338,7 +338,7 @@ pub(super) fn leaking() -> Explanation {
     let steps = (0..40_u64)
         .map(|step| Bytes((1 << 30) + step * (12 << 20) + (step % 3) * 4096))
         .collect();
-    explanation.leak = Some(Leak {
+    explanation.leak = Leaking::Yes(Leak {
         steps,
         per_step: Bytes(12 << 20),
         tensors: kept,
@@ -549,7 +549,7 @@ fn document(play: Play, plans: &[Plan], batch: u64, size: u64) -> Explanation {
         tensors: play.tensors,
         timeline: play.timeline,
         lines: play.lines,
-        leak: None,
+        leak: Leaking::Unknown { seen: 3, needed: 5 },
         savings: savings(live, reserved),
         assumptions: vec!["operations of one fused kernel are attributed to the last of them".to_owned()],
     }
@@ -661,6 +661,17 @@ fn savings(live: u64, reserved: u64) -> Vec<Saving> {
                 "keep an average of the parameters",
                 Some(live + (90 << 20)),
                 None,
+            )
+        },
+        Saving {
+            saved_live: Some(0),
+            saved_reserved: Some(0),
+            cost: "it may converge more slowly".to_owned(),
+            ..saving(
+                "stateless-optimizer",
+                "SGD without momentum",
+                Some(live),
+                Some(reserved),
             )
         },
         Saving {

@@ -2,8 +2,12 @@
 
 use super::grid::{Cell, Column, Grid};
 use super::paper::{BAD, Cut, DIM, GOOD, PLAIN, Paper, STRONG};
-use crate::explain::{Certainty, Explanation};
+use crate::explain::Explanation;
 use crate::report::human::text::words;
+use crate::report::savings::{OPEN, idle, is_reserved_open, known_from, shown};
+
+/// The columns of reserved.
+const RESERVED: [usize; 2] = [3, 4];
 
 /// Each change with what is left, what is saved, and below it what it costs.
 pub(super) fn savings(explanation: &Explanation, paper: &Paper) -> String {
@@ -23,20 +27,14 @@ pub(super) fn savings(explanation: &Explanation, paper: &Paper) -> String {
         Column::right("saved").of("live").expendable(1),
         Column::right("then").of("reserved").expendable(4),
         Column::right("saved").of("reserved").expendable(2),
-        Column::left("how sure"),
+        Column::left("known from"),
     ]);
-    for saving in &explanation.savings {
+    for saving in shown(&explanation.savings) {
         let saved = |saved: Option<i64>| match saved {
             None => Cell::from(paper.none()).styled(DIM),
             Some(saved @ 1..) => Cell::from(paper.change(saved).replacen('+', "", 1)).styled(GOOD),
             Some(0) => Cell::from(paper.change(0)).styled(DIM),
             Some(saved) => Cell::from(paper.change(saved)).styled(BAD),
-        };
-        let sure = match saving.certainty {
-            Certainty::Run => "run so",
-            Certainty::Timeline => "computed",
-            Certainty::Already => "saved already",
-            Certainty::Unknown => "not known",
         };
         grid.row([
             Cell::from(paper.name(&saving.change)).styled(STRONG),
@@ -44,7 +42,7 @@ pub(super) fn savings(explanation: &Explanation, paper: &Paper) -> String {
             saved(saving.saved_live),
             Cell::from(paper.known(saving.reserved)),
             saved(saving.saved_reserved),
-            Cell::from(sure).styled(DIM),
+            Cell::from(known_from(saving.certainty)).styled(DIM),
         ]);
         let mut below = Vec::new();
         if !saving.cost.is_empty() {
@@ -55,5 +53,12 @@ pub(super) fn savings(explanation: &Explanation, paper: &Paper) -> String {
             grid.remark(below.join(paper.dot()), DIM);
         }
     }
-    heading + &grid.draw(paper)
+    let mut text = heading + &grid.draw(paper);
+    if is_reserved_open(&explanation.savings) && RESERVED.iter().any(|column| grid.shows(*column, paper)) {
+        text.push_str(&paper.prose(2, DIM, &format!("{} {OPEN}", paper.none())));
+    }
+    if let Some(idle) = idle(&explanation.savings) {
+        text.push_str(&paper.prose(2, DIM, &words(&idle)));
+    }
+    text
 }

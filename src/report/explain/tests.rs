@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
-use crate::explain::{Border, Category, Line, Series};
+use crate::explain::{Border, Category, Leaking, Line, Series};
 use crate::report::{Mode, Pass, RunError};
 
 static RESNET: LazyLock<Explanation> = LazyLock::new(|| Explanation {
@@ -106,6 +106,58 @@ fn a_leak() {
 }
 
 #[test]
+fn too_few_steps_to_tell_a_leak_are_no_sign_of_none() {
+    let view = View {
+        leak: true,
+        ..View::default()
+    };
+    let told = |explanation: &Explanation| explain(explanation, &view, &TERMINAL);
+    let mut explanation = sample::resnet18();
+    assert!(told(&explanation).contains("too few steps to tell: 3 of 5; use --steps 10"));
+    explanation.leak = Leaking::No;
+    assert!(told(&explanation).contains("none: live does not grow"));
+    let died = sample::out_of_memory();
+    assert!(
+        told(&died).contains("too few steps to tell: 3 of 5\n"),
+        "more steps do not help it"
+    );
+    assert!(!explain(&RESNET, &View::default(), &TERMINAL).contains("Leak"));
+}
+
+#[test]
+fn tensors_that_stay_are_told_by_shape() {
+    let view = View {
+        leak: true,
+        exact: true,
+        ..View::default()
+    };
+    let explanation = sample::leaking();
+    let text = explain(&explanation, &view, &PIPE);
+    let rows = text
+        .lines()
+        .skip_while(|line| !line.contains("operation  source"))
+        .skip(1);
+    for row in rows {
+        let fields: Vec<_> = row
+            .split("  ")
+            .map(str::trim)
+            .filter(|field| !field.is_empty())
+            .collect();
+        let [kept, count, shape, ..] = fields[..] else {
+            panic!("{row}");
+        };
+        let number = |text: &str| text.parse::<u64>().unwrap();
+        let elements: u64 = shape.split('×').map(number).product();
+        // The sample's rows are padded to 512 bytes.
+        assert_eq!(
+            number(kept),
+            number(count) * (elements * 4).div_ceil(512) * 512,
+            "{row}"
+        );
+    }
+}
+
+#[test]
 fn an_out_of_memory() {
     let explanation = sample::out_of_memory();
     assert_seen!(&explanation, View::default(), Some(80));
@@ -165,6 +217,43 @@ fn a_model_that_did_nothing() {
     (nothing.peak.live, nothing.peak.reserved, nothing.peak.process) = (Bytes(0), Bytes(0), Bytes(0));
     assert_seen!(&nothing, all(), Some(80));
     assert!(explain(&nothing, &View::default(), &TERMINAL).contains("partial: the model died"));
+}
+
+#[test]
+fn the_package_is_in_the_title_where_the_name_alone_means_several() {
+    let titled = |package| {
+        let view = View {
+            package,
+            ..View::default()
+        };
+        explain(&RESNET, &view, &TERMINAL)
+    };
+    assert!(titled(true).starts_with("zoo/resnet18 · training"));
+    assert!(titled(false).starts_with("resnet18 · training"));
+}
+
+#[test]
+fn quiet_leaves_what_is_wrong() {
+    let view = View {
+        quiet: true,
+        layers: true,
+        ..View::default()
+    };
+    assert_eq!(explain(&RESNET, &view, &TERMINAL), "");
+    let leaks = explain(&sample::leaking(), &view, &TERMINAL);
+    assert!(
+        leaks.starts_with("resnet18 · training") && leaks.contains("each step adds 12 MiB"),
+        "{leaks}"
+    );
+    assert!(
+        !leaks.contains("live is highest in") && !leaks.contains("Layers"),
+        "{leaks}"
+    );
+    let died = explain(&sample::out_of_memory(), &view, &TERMINAL);
+    assert!(
+        died.contains("out of memory") && !died.contains("At the peak"),
+        "{died}"
+    );
 }
 
 #[test]
@@ -250,6 +339,8 @@ fn view_of(bits: u16) -> View<'static> {
         savings: bit(6),
         exact: bit(7),
         verbose: bit(8),
+        package: bit(12),
+        quiet: bit(13),
         limit: bit(9).then_some(Bytes(u64::from(bits) << 20)),
         source_line: Some(&sample::source_line),
     }

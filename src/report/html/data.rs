@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::pack::{Packed, ascending, changes};
-use crate::explain::{Category, Explanation, Source};
+use crate::explain::{Category, Explanation, Leaking, Source};
 use crate::report::human::text::{clean, named};
 use crate::report::palette::{self, Swatch};
 use crate::report::picture::{Shown, out_of_memory, thinned};
+use crate::report::savings;
+use crate::report::words::kernel_name;
 
 /// Samples of which a page has all; of more it has the least and the most of each group.
 pub(super) const MOST_SAMPLES: usize = 150_000;
@@ -52,7 +54,7 @@ fn model(shown: &Shown<'_>) -> Value {
         phases,
         lines,
         leak,
-        savings,
+        savings: all_savings,
         assumptions,
         ..
     } = shown.explanation;
@@ -95,13 +97,27 @@ fn model(shown: &Shown<'_>) -> Value {
         "totals": totals,
         "layers": layers,
         "phases": phases,
-        "savings": savings,
+        "savings": savings::shown(all_savings).map(|saving| json!({
+            "change": saving.change,
+            "live": saving.live,
+            "reserved": saving.reserved,
+            "saved_live": saving.saved_live,
+            "saved_reserved": saving.saved_reserved,
+            "cost": saving.cost,
+            "known_from": savings::known_from(saving.certainty),
+            "note": saving.note,
+        })).collect::<Vec<_>>(),
+        "savings_below": [
+            savings::is_reserved_open(all_savings).then(|| format!("– {}", savings::OPEN)),
+            savings::idle(all_savings),
+        ],
         "assumptions": assumptions,
         "peak": {
             "sample": peak.sample,
             "step": peak.step,
             "phase": peak.phase,
             "kernel": peak.kernel,
+            "kernel_name": peak.kernel.as_deref().map(kernel_name),
             "live": peak.live,
             "reserved": peak.reserved,
             "process": peak.process,
@@ -117,11 +133,16 @@ fn model(shown: &Shown<'_>) -> Value {
             "came": indices(&line.came),
             "went": indices(&line.went),
         })).collect::<Vec<_>>(),
-        "leak": leak.as_ref().map(|leak| json!({
-            "steps": leak.steps,
-            "per_step": leak.per_step,
-            "tensors": indices(&leak.tensors),
-        })),
+        "leak": match leak {
+            Leaking::Unknown { seen, needed } => json!({ "found": "unknown", "seen": seen, "needed": needed }),
+            Leaking::No => json!({ "found": "no" }),
+            Leaking::Yes(leak) => json!({
+                "found": "yes",
+                "steps": leak.steps,
+                "per_step": leak.per_step,
+                "tensors": indices(&leak.tensors),
+            }),
+        },
     });
     harmless(&mut model);
     // Packed: made of texts that are harmless already.
@@ -177,6 +198,7 @@ fn timeline(explanation: &Explanation, left_out: &mut Vec<String>) -> Value {
         "reserved": changes(kept.iter().map(|sample| timeline.reserved[at(sample)].0)),
         "kernel": changes(kept.iter().map(|sample| u64::from(timeline.kernel[at(sample)]))),
         "kernels": timeline.kernels.iter().map(|kernel| named(kernel)).collect::<Vec<_>>(),
+        "kernel_names": timeline.kernels.iter().map(|kernel| named(kernel_name(kernel))).collect::<Vec<_>>(),
         "borders": timeline.borders.iter().map(|border| json!([
             border.sample,
             border.step,

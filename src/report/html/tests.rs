@@ -152,7 +152,7 @@ fn the_smallest_tensors_are_left_out_where_there_are_too_many_and_counted() {
     for index in &mut explanation.peak.tensors {
         *index += data::MOST_TENSORS as u32;
     }
-    explanation.leak = None;
+    explanation.leak = crate::explain::Leaking::No;
     explanation.lines.clear();
     explanation.check().unwrap();
     let page = data::page(&[Shown::new(&explanation)], false);

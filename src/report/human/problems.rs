@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::state::{identity, is_of};
 use super::text::{GREEN, RED, YELLOW, clean, named, words};
 use crate::bytes::Bytes;
-use crate::report::words::phase_name;
+use crate::report::words::{kernel_name, phase_name};
 use crate::report::{Oom, OtherProcess, Pass, Problem, Report, Rule, Run, RunError, Status, Verdict};
 
 /// Other processes of a card that are told one by one.
@@ -48,9 +48,6 @@ pub(super) fn problems(report: &Report) -> String {
     for verdict in report.verdicts.iter().filter(|verdict| verdict.is_improvement()) {
         let name = named(&format!("{}/{}", verdict.package, verdict.model));
         let _ = writeln!(text, "{GREEN}improved{GREEN:#}: {name}: {}", words(&verdict.message));
-    }
-    for skipped in &report.skipped {
-        let _ = writeln!(text, "not compared: {}: {}", words(&skipped.what), words(&skipped.why));
     }
     text
 }
@@ -112,7 +109,7 @@ pub(in crate::report) fn refusal(run: &Run, oom: &Oom) -> Vec<String> {
         ));
     }
     if let Some(kernel) = &oom.kernel {
-        lines.push(format!("at kernel {}", words(kernel)));
+        lines.push(format!("at kernel {}", words(kernel_name(kernel))));
     }
     lines
 }

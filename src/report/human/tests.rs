@@ -1,12 +1,11 @@
 //! What people see of reports made by hand.
 
 use super::*;
-use crate::budget::{Budgets, judge};
+use crate::budget::{Budgets, judge, unjudged};
 use crate::bytes::Bytes;
 use crate::report::sample::{self, measured};
 use crate::report::{
     Autotune, Obtained, Oom, OtherProcess, Outside, Pass, Peak, Phase, ProcessOf, Run, RunError, Spread, SpreadPeak,
-    Status,
 };
 
 const MIB: u64 = 1 << 20;
@@ -49,6 +48,7 @@ fn report(runs: Vec<Run>) -> Report {
     let verdicts = judge(&runs, &budgets, "budgets.yaml");
     Report {
         verdicts,
+        skipped: unjudged(&runs).into_iter().collect(),
         ..sample::report(runs)
     }
 }
@@ -108,6 +108,7 @@ fn an_estimate_alone() {
 fn an_estimate_that_is_not_judged() {
     let mut unjudged = report(vec![vgg16("l4"), resnet18("l4")]);
     unjudged.verdicts.clear();
+    unjudged.skipped.clear();
     assert_seen!(
         unjudged,
         Style {

@@ -9,6 +9,7 @@ mod distance;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::process::naming;
 use crate::recording::{TuneFile, Tuned, canonical, read_folder};
 use crate::report::Autotune;
 pub use choice::Known;
@@ -34,7 +35,7 @@ pub fn write(from: &Path, to: &[&Path], known: Option<Known<'_>>) -> std::io::Re
     let mut counts = Autotune::default();
     let mut plan: BTreeMap<PathBuf, String> = BTreeMap::new();
     let mut met: BTreeMap<(PathBuf, String), BTreeSet<String>> = BTreeMap::new();
-    for file in read_folder(from)? {
+    for file in read_folder(from).map_err(naming(from))? {
         let folder = file.path.parent().unwrap_or(Path::new("")).to_owned();
         let keys = met.entry((folder, file.module.clone())).or_default();
         let lines = plan.entry(file.path).or_default();
@@ -61,13 +62,13 @@ pub fn write(from: &Path, to: &[&Path], known: Option<Known<'_>>) -> std::io::Re
         }
     }
     for to in to {
-        std::fs::create_dir_all(to)?;
+        std::fs::create_dir_all(to).map_err(naming(to))?;
         for (path, text) in &plan {
             let path = to.join(path);
             if let Some(folder) = path.parent() {
-                std::fs::create_dir_all(folder)?;
+                std::fs::create_dir_all(folder).map_err(naming(folder))?;
             }
-            std::fs::write(path, text)?;
+            std::fs::write(&path, text).map_err(naming(&path))?;
         }
     }
     Ok(counts)

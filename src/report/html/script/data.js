@@ -80,6 +80,9 @@ function unpackTensors(packed) {
   return tensors;
 }
 
+// A tensor in memory that another one holds.
+const isView = (tensor) => tensor.bytes === 0 && tensor.shares !== null;
+
 // The first index in `[0, count)` for which `wanted` holds, where it holds for all that follow.
 function firstIndex(count, wanted) {
   let low = 0;
@@ -96,7 +99,7 @@ function firstIndex(count, wanted) {
 function unpack(model) {
   const given = model.timeline;
   const { count, samples } = given;
-  const line = { count, samples, kernels: given.kernels };
+  const line = { count, samples, kernels: given.kernels, kernelNames: given.kernel_names };
   if (given.kept === null) {
     line.sampleAt = (index) => index;
     line.indexOf = (sample) => Math.max(0, Math.min(count - 1, sample));

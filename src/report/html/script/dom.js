@@ -56,13 +56,22 @@ const amount = (bytes, show = size) =>
   bytes === null || bytes === undefined ? el('span', { class: 'none' }, '–') : el('span', { title: exact(bytes) }, show(bytes));
 
 const dot = (swatch) => el('span', { class: 'dot', style: { background: swatch.color }, 'aria-hidden': 'true' });
-const named = (swatch) => el('span', { class: 'named', title: swatch.meaning }, dot(swatch), swatch.label);
+const named = (swatch) => el('span', { class: 'named', title: `${swatch.label}: ${swatch.meaning}` }, dot(swatch), el('span', { class: 'label' }, swatch.label));
 const where = (step, phase) => (step === null || step === undefined ? phase.label : `step ${step} · ${phase.label}`);
 
+// A name in a table, as much of it as there is room for, and all of it for whoever points at it: its beginning, or of a
+// path its end.
+const shortened = (look) => (text, ...more) => (text === null ? el('span', { class: 'none' }, '–') : el('span', { class: look, title: text }, el('bdi', { dir: 'ltr' }, text, more)));
+const cut = shortened('cut');
+const cutPath = shortened('cut path');
+const inferred = (row) => (row.inferred ? el('span', { class: 'muted', title: 'inferred from its neighbours' }, ' ~') : null);
+
+// The last part of a path. The folders are there, too, without width: a click selects all of it, and it is copied whole.
 function sourceOf(source) {
   if (!source) return el('span', { class: 'none' }, '–');
   const [place, name] = typeof source === 'string' ? source.split('\n') : [`${source.file}:${source.line}`, source.function];
-  return el('code', { title: name }, place);
+  const last = place.lastIndexOf('/') + 1;
+  return el('code', { class: 'source', title: `${place}\n${name}` }, el('span', { class: 'folder' }, place.slice(0, last)), place.slice(last));
 }
 
 function section(title, note, ...children) {
@@ -76,8 +85,11 @@ function ink(name) {
   return getComputedStyle(probe).color;
 }
 
-// A table whose columns can be sorted by. A column: label, value (to sort by), cell (to show), number, first (descending
-// first). Rows are drawn so many at a time.
+// What a column's cells are: numbers, and what else the style sheet knows.
+const cellClass = (column) => [column.number && 'number', column.class].filter(Boolean).join(' ') || null;
+
+// A table whose columns can be sorted by. A column: label, value (to sort by), cell (to show), number (descending first),
+// class. Rows are drawn so many at a time.
 function sortable({ caption, columns, rows, sort = null, step = 100, onpoint = null, foot = null, filterBy = null, hint = 'module, shape, operation …' }) {
   const state = { column: sort ? sort[0] : -1, down: sort ? sort[1] : false, shown: step, text: '' };
   const head = el('tr');
@@ -88,14 +100,14 @@ function sortable({ caption, columns, rows, sort = null, step = 100, onpoint = n
   const root = el('div', { class: 'tablebox' });
   let all = rows;
   const buttons = columns.map((shown, at) => {
-    const button = el('button', { type: 'button', title: shown.title }, shown.label, el('span', { class: 'arrow', 'aria-hidden': 'true' }));
+    const button = el('button', { type: 'button', title: shown.title ?? shown.label }, el('span', { class: 'label' }, shown.label), el('span', { class: 'arrow', 'aria-hidden': 'true' }));
     button.addEventListener('click', () => {
       if (state.column === at) state.down = !state.down;
       else Object.assign(state, { column: at, down: Boolean(shown.number) });
       state.shown = step;
       draw();
     });
-    head.append(el('th', { scope: 'col', class: shown.number ? 'number' : null }, button));
+    head.append(el('th', { scope: 'col', class: cellClass(shown) }, button));
     return button;
   });
   function draw() {
@@ -118,7 +130,7 @@ function sortable({ caption, columns, rows, sort = null, step = 100, onpoint = n
     });
     body.replaceChildren(
       ...kept.slice(0, state.shown).map((row) => {
-        const line = el('tr', {}, columns.map((shown) => el('td', { class: [shown.number && 'number', shown.class].filter(Boolean).join(' ') || null }, shown.cell(row))));
+        const line = el('tr', {}, columns.map((shown) => el('td', { class: cellClass(shown) }, shown.cell(row))));
         if (onpoint) {
           line.addEventListener('pointerenter', () => onpoint(row));
           line.addEventListener('pointerleave', () => onpoint(null));

@@ -3,9 +3,9 @@
 const LAYER_COLUMNS = [
   { label: 'layer', value: (node) => node.name },
   { label: 'kind', value: (node) => node.row?.kind ?? '' },
-  { label: 'output', value: (node) => (node.row ? node.row.output.reduce((all, size) => all * size, 1) : node.features), number: true },
-  { label: 'dtype', value: (node) => node.row?.dtype ?? '' },
-  { label: 'parameters', value: (node) => node.parameters, number: true },
+  { label: 'output', value: (node) => (node.row ? node.row.output.reduce((all, size) => all * size, 1) : node.features), number: true, class: 'shape' },
+  { label: 'dtype', value: (node) => node.row?.dtype ?? '', class: 'minor' },
+  { label: 'parameters', value: (node) => node.parameters, number: true, class: 'minor' },
   { label: 'parameter bytes', value: (node) => node.bytes, number: true },
   { label: 'feature map', value: (node) => node.features, number: true },
   { label: 'source', value: (node) => (node.row?.source ? `${node.row.source.file}:${String(node.row.source.line).padStart(7, '0')}` : '') },
@@ -59,8 +59,8 @@ function layerPanel(model) {
       else if (state.down === Boolean(shown.number)) state.down = !state.down;
       else state.column = -1;
       draw();
-    } }, shown.label, el('span', { class: 'arrow', 'aria-hidden': 'true' }));
-    head.append(el('th', { scope: 'col', class: shown.number ? 'number' : null }, button));
+    } }, el('span', { class: 'label' }, shown.label), el('span', { class: 'arrow', 'aria-hidden': 'true' }));
+    head.append(el('th', { scope: 'col', class: cellClass(shown) }, button));
     return button;
   });
 
@@ -70,22 +70,22 @@ function layerPanel(model) {
     const { row } = node;
     const cells = row
       ? [
-        [el('span', { class: 'indent', style: { width: `${indent * 16 + 18}px` } }), state.text || state.column >= 0 ? row.path : node.name, row.inferred ? el('span', { class: 'muted', title: 'inferred from its neighbours' }, ' ~') : null],
-        [row.kind, row.shares_memory ? el('span', { class: 'tag', title: 'Burn gave the output no memory of its own' }, 'shared') : null],
+        [el('span', { class: 'indent', style: { '--depth': indent } }), el('span', { class: 'fold' }), cutPath(state.text || state.column >= 0 ? row.path : node.name, inferred(row))],
+        [cut(row.kind), row.shares_memory ? el('span', { class: 'tag', title: 'Burn gave the output no memory of its own' }, 'shared') : null],
         row.output.join(' × '), row.dtype,
         row.parameters ? el('span', { title: `${count(row.learnable)} learnable` }, count(row.parameters)) : el('span', { class: 'none' }, '–'),
         meter(row.parameter_bytes, true), meter(row.feature_bytes, true), sourceOf(row.source),
       ]
       : [
-        [el('span', { class: 'indent', style: { width: `${indent * 16}px` } }), Object.assign(el('button', { type: 'button', class: 'fold', 'aria-expanded': String(node.open || forced), 'aria-label': `${node.path}: ${plural(node.rows, 'layer')}`, onclick: () => {
+        [el('span', { class: 'indent', style: { '--depth': indent } }), Object.assign(el('button', { type: 'button', class: 'fold', 'aria-expanded': String(node.open || forced), 'aria-label': `${node.path}: ${plural(node.rows, 'layer')}`, onclick: () => {
           node.open = !node.open;
           draw();
           // It was drawn anew: whoever uses keys stays where they were.
           [...body.querySelectorAll('.fold')].find((button) => button.node === node)?.focus();
-        } }, node.open || forced ? '▾' : '▸'), { node }), el('b', {}, state.column >= 0 ? node.path : node.name)],
+        } }, node.open || forced ? '▾' : '▸'), { node }), el('b', {}, cutPath(state.column >= 0 ? node.path : node.name))],
         el('span', { class: 'muted' }, plural(node.rows, 'layer')), '', '', count(node.parameters), meter(node.bytes, false), meter(node.features, false), '',
       ];
-    return el('tr', { class: row ? (row.activation ? 'activation' : null) : 'group' }, cells.map((cell, at) => el('td', { class: [LAYER_COLUMNS[at].number && 'number', at === 0 && 'path', at === 2 && 'shape'].filter(Boolean).join(' ') || null }, cell)));
+    return el('tr', { class: row ? (row.activation ? 'activation' : null) : 'group' }, cells.map((cell, at) => el('td', { class: cellClass(LAYER_COLUMNS[at]) }, cell)));
   }
 
   function draw() {
@@ -127,8 +127,8 @@ function layerPanel(model) {
     }
     buttons.forEach((button, at) => button.parentElement.setAttribute('aria-sort', at === state.column ? (state.down ? 'descending' : 'ascending') : 'none'));
     body.replaceChildren(...lines);
-    foot.replaceChildren(el('tr', {}, el('th', { scope: 'row' }, wanted ? 'what was found' : 'all layers'), el('td', {}, plural(sums.rows, 'row')), el('td'), el('td'),
-      el('td', { class: 'number' }, count(sums.parameters)), el('td', { class: 'number' }, amount(sums.bytes)), el('td', { class: 'number' }, amount(sums.features)), el('td')));
+    foot.replaceChildren(el('tr', {}, el('th', { scope: 'row' }, wanted ? 'what was found' : 'all layers'), el('td', {}, plural(sums.rows, 'row')), el('td'), el('td', { class: 'minor' }),
+      el('td', { class: 'number minor' }, count(sums.parameters)), el('td', { class: 'number' }, amount(sums.bytes)), el('td', { class: 'number' }, amount(sums.features)), el('td')));
     found.textContent = wanted ? `${count(sums.rows)} of ${count(model.layers.length)}` : '';
   }
 

@@ -16,15 +16,16 @@ function momentPanel(model, { chart }) {
   const origin = (tensor) => (tensor.step === null ? -1 : tensor.step) * 10 + page.phases.indexOf(tensor.phase);
   const columns = [
     { label: 'bytes', number: true, value: (tensor) => tensor.bytes, cell: (tensor) => amount(tensor.bytes) },
-    { label: 'shape', value: (tensor) => tensor.shape, cell: (tensor) => tensor.shape, class: 'shape' },
-    { label: 'dtype', value: (tensor) => tensor.dtype, cell: (tensor) => tensor.dtype },
-    { label: 'category', value: (tensor) => tensor.category.label, cell: (tensor) => named(tensor.category) },
-    { label: 'module', value: (tensor) => tensor.module, cell: (tensor) => [tensor.module ?? el('span', { class: 'none' }, '–'), tensor.inferred ? el('span', { class: 'muted', title: 'inferred from its neighbours' }, ' ~') : null], class: 'path' },
-    { label: 'operation', value: (tensor) => tensor.operation, cell: (tensor) => [tensor.operation, tensor.shares === null ? null : el('span', { class: 'muted' }, ` shares ${model.tensors[tensor.shares].shape}`)] },
+    { label: 'shape', value: (tensor) => tensor.shape, cell: (tensor) => el('span', { title: tensor.dtype }, tensor.shape), class: 'shape' },
+    { label: 'dtype', value: (tensor) => tensor.dtype, cell: (tensor) => tensor.dtype, class: 'minor' },
+    { label: 'category', value: (tensor) => tensor.category.label, cell: (tensor) => named(tensor.category), class: 'dots' },
+    { label: 'module', value: (tensor) => tensor.module, cell: (tensor) => cutPath(tensor.module, inferred(tensor)) },
+    { label: 'operation', value: (tensor) => tensor.operation, cell: (tensor) => cut(isView(tensor) ? `${tensor.operation} shares ${model.tensors[tensor.shares].shape}` : tensor.operation) },
     { label: 'source', value: (tensor) => tensor.source, cell: (tensor) => sourceOf(tensor.source) },
     { label: 'made in', value: origin, cell: (tensor) => where(tensor.step, tensor.phase) },
     { label: 'lifetime', title: 'when it was there, over the whole timeline; sorted by how long', number: true, value: (tensor) => Math.min(tensor.died, line.samples) - tensor.born, cell: lifetime },
   ];
+  let views = '';
   const table = sortable({
     caption: 'tensors that are there at this moment',
     columns,
@@ -33,20 +34,21 @@ function momentPanel(model, { chart }) {
     sort: [0, true],
     onpoint: (tensor) => chart().highlight(tensor),
     filterBy: (tensor) => `${tensor.module ?? ''} ${tensor.operation} ${tensor.shape} ${tensor.dtype} ${tensor.category.label} ${tensor.source ?? ''}`,
-    foot: (rows) => [el('td', { class: 'number' }, amount(rows.reduce((sum, tensor) => sum + tensor.bytes, 0))), el('td', { colspan: columns.length - 1 }, plural(rows.length, 'tensor'))],
+    foot: (rows) => [el('td', { class: 'number' }, amount(rows.reduce((sum, tensor) => sum + tensor.bytes, 0))), el('td', { colspan: columns.length - 1 }, plural(rows.length, 'tensor'), views)],
   });
 
-  function show(index) {
+  // Views take nothing: they are listed where somebody chose a moment to see all of it.
+  function show(index, chosen) {
     const atPeak = line.count === 0 || line.sampleAt(index) === model.peak.sample;
     const sample = line.count === 0 ? 0 : line.sampleAt(index);
     const live = line.count === 0 ? model.peak.live : line.live[index];
     const reserved = line.count === 0 ? model.peak.reserved : line.reserved[index];
     const span = line.span(sample);
-    const kernel = line.count === 0 ? model.peak.kernel : line.kernels[line.kernel[index]];
+    const [kernel, kernelName] = line.count === 0 ? [model.peak.kernel, model.peak.kernel_name] : [line.kernels[line.kernel[index]], line.kernelNames[line.kernel[index]]];
     put(title, 
       el('b', {}, atPeak ? 'The peak' : 'Moment'),
       `: sample ${count(sample)}, ${atPeak ? where(model.peak.step, PHASE.get(model.peak.phase)) : span ? where(span.step, span.phase) : 'before the first phase'}`,
-      kernel ? [' · ', el('code', {}, kernel)] : null,
+      kernel ? [' · ', el('code', { title: kernel }, kernelName)] : null,
     );
     const given = new Map(model.peak.categories.map(({ category, bytes }) => [category, bytes]));
     const categories = STACK.map((category, number) => [category, atPeak ? given.get(category.key) ?? 0 : line.series[number][index]]);
@@ -61,7 +63,7 @@ function momentPanel(model, { chart }) {
     const added = categories.reduce((total, [, bytes]) => total + bytes, 0);
     put(sums, 
       el('caption', {}, 'what it is held for'),
-      el('thead', {}, el('tr', {}, ['category', 'size', 'bytes', 'share'].map((text, at) => el('th', { scope: 'col', class: at ? 'number' : null }, text)))),
+      el('thead', {}, el('tr', {}, ['category', 'size', 'bytes', 'share'].map((text, at) => el('th', { scope: 'col', class: [null, 'number', 'number exact', 'number'][at] }, text)))),
       el('tbody', {}, held.map(([category, bytes]) => row(category, bytes)), sum('live', added), row(...above[0]), sum('reserved', reserved),
         atPeak && model.peak.process > 0 ? [above.slice(1).map(([category, bytes]) => row(category, bytes)), sum('process', model.peak.process)] : null),
     );
@@ -73,7 +75,9 @@ function momentPanel(model, { chart }) {
     // Workspace that is no tensor's is shown as such; what is left then is not known to this page.
     const own = Math.min(Math.max(workspace[1] - (known.get('workspace') ?? 0), 0), Math.max(live - ofTensors, 0));
     map.show(there, [[workspace[0], own], [CATEGORY.get('unattributed'), Math.max(live - ofTensors - own, 0)]]);
-    table.show(there);
+    const holding = there.filter((tensor) => !isView(tensor));
+    views = chosen || holding.length === there.length ? '' : `, and ${plural(there.length - holding.length, 'view')} of their memory: a click on the chart lists them, too`;
+    table.show(chosen ? there : holding);
   }
 
   const root = section('What is held at this moment', 'The peak, unless another moment was chosen above. Figures are to the byte.',

@@ -45,7 +45,7 @@ function headline(model) {
       tile('live', 'bytes handed out by Burn’s allocator, at the peak', peak.live, cold.live !== peak.live ? cold.live : null),
       tile('reserved', 'bytes held from the driver: this decides whether a card runs out', warm.reserved ?? peak.reserved, cold.reserved),
       tile('process', measured ? 'what the card has charged to the process' : 'reserved, context and loaded kernels', warm.process ?? peak.process, cold.process),
-      el('div', { class: 'tile' }, el('dt', {}, 'the peak is in'), el('dd', {}, el('b', { class: 'words' }, where(peak.step, PHASE.get(peak.phase))), el('span', { class: 'muted kernel', title: peak.kernel }, peak.kernel ?? ''))),
+      el('div', { class: 'tile' }, el('dt', {}, 'the peak is in'), el('dd', {}, el('b', { class: 'words' }, where(peak.step, PHASE.get(peak.phase))), el('span', { class: 'muted kernel', title: peak.kernel }, peak.kernel_name ?? ''))),
       judged.map((limit) => el('div', { class: `tile ${limit.over ? 'over' : 'within'}` }, el('dt', {}, `${limit.metric} limit`), el('dd', {}, el('b', {}, size(limit.bytes)), el('span', { class: 'muted' }, `${limit.over ? 'exceeded' : 'kept'} · ${limit.label}`))))),
     cardBar(model));
 }
@@ -57,14 +57,16 @@ function view(model, highest) {
   // Held arrow keys move the line at once, and the tables where they come to rest.
   const later = (index) => {
     clearTimeout(waiting);
-    waiting = setTimeout(() => moment.show(index), 30);
+    waiting = setTimeout(() => moment.show(index, true), 30);
   };
   moment = momentPanel(model, { chart: () => chart });
   const root = el('article', { class: 'model' }, headline(model),
     section('Memory over time', 'From launch to launch: one sample before and one after each kernel. Where a pixel has several, the one with the most live is drawn.', chart.root),
     moment.root, leakPanel(model), savingPanel(model), layerPanel(model), phasePanel(model), linePanel(model), restPanel(model));
-  moment.show(chart.peak);
   chart.choose(chart.peak);
+  // Nobody chose it.
+  clearTimeout(waiting);
+  moment.show(chart.peak, false);
   return { root, chart };
 }
 
@@ -120,7 +122,7 @@ function layerChanges(before, after) {
     hint: 'layer1 …',
     filterBy: (row) => row.path,
     columns: [
-      { label: 'layer', value: (row) => row.path, cell: (row) => [row.path, row.old ? null : el('span', { class: 'tag' }, 'new'), row.now ? null : el('span', { class: 'tag' }, 'gone')], class: 'path' },
+      { label: 'layer', value: (row) => row.path, cell: (row) => [cutPath(row.path), row.old ? null : el('span', { class: 'tag' }, 'new'), row.now ? null : el('span', { class: 'tag' }, 'gone')] },
       { label: 'output before', value: (row) => shape(row.old), cell: (row) => shape(row.old), class: 'shape' },
       { label: 'output after', value: (row) => shape(row.now), cell: (row) => shape(row.now), class: 'shape' },
       { label: 'feature map', number: true, value: (row) => row.features, cell: (row) => signed(row.features) },
