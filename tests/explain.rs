@@ -372,7 +372,12 @@ fn savings_are_of_runs() {
     };
     for code in ["half-precision", "smaller-batch", "no-gradients", "checkpointing"] {
         let saving = saving(code);
-        assert_eq!(saving.certainty, Certainty::Run, "{saving:?}");
+        // What stays beside a run of half the batch is added from the timeline.
+        let known_from = match code {
+            "smaller-batch" => Certainty::Timeline,
+            _ => Certainty::Run,
+        };
+        assert_eq!(saving.certainty, known_from, "{saving:?}");
         assert!(saving.saved_live.unwrap() > 0, "{saving:?}");
         let then = saving.live.unwrap().0.checked_add_signed(saving.saved_live.unwrap());
         assert_eq!(then, Some(explanation.peak.live.0), "{saving:?}");
@@ -462,8 +467,8 @@ fn a_page_is_of_all_models_that_a_glob_means_with_what_was_asked_for() {
         .collect();
     assert_eq!(names, ["retained-loss-after/charted", "retained-loss-before/charted"]);
     for model in drawn["models"].as_array().unwrap() {
-        assert_eq!(model["steps"]["count"], 10);
-        assert_eq!(model["leak"].is_null(), model["name"] == *names[1]);
+        let found = if model["name"] == *names[0] { "yes" } else { "no" };
+        assert_eq!(model["leak"]["found"], found, "{}", model["name"]);
         assert!(!model["lines"].as_array().unwrap().is_empty());
     }
     // In the order in which they were asked for, each once.

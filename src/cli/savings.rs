@@ -4,7 +4,7 @@ use super::Stopped;
 use super::explanation::Stage;
 use super::terminal::Turns;
 use crate::bytes::Bytes;
-use crate::explain::{Category, Certainty, Explanation, Saving};
+use crate::explain::{Category, Certainty, Explanation, Saving, Tensor};
 use crate::protocol::{Float, Phase, Task, WhatIf};
 use crate::report::Run;
 use crate::run::Case;
@@ -115,16 +115,25 @@ fn changes(case: &Case, run: &Run) -> Vec<Change> {
 
 /// The most that a category holds.
 fn most(now: &Explanation, category: Category) -> Bytes {
-    let most = now.timeline.of(category).iter().max();
-    most.copied().unwrap_or_default()
+    let samples = now.timeline.of(category).iter().zip(0_u32..);
+    samples
+        .max_by_key(|(bytes, _)| **bytes)
+        .map_or(Bytes(0), |(_, sample)| held(now, category, sample))
 }
 
 /// What a category holds when the last step goes forward, with nothing of the step's own there yet.
 fn kept(now: &Explanation, category: Category) -> Bytes {
-    let timeline = &now.timeline;
-    let forward = timeline.borders.iter().rfind(|border| border.phase == Phase::Forward);
-    let at = forward.and_then(|border| timeline.of(category).get(border.sample as usize));
-    at.copied().unwrap_or_default()
+    let borders = &now.timeline.borders;
+    let forward = borders.iter().rfind(|border| border.phase == Phase::Forward);
+    forward.map_or(Bytes(0), |border| held(now, category, border.sample))
+}
+
+/// The memory of a category's tensors at a moment, alignment included.
+fn held(now: &Explanation, category: Category, sample: u32) -> Bytes {
+    let is_there = |tensor: &&Tensor| {
+        tensor.category == category && tensor.born <= sample && tensor.died.is_none_or(|died| died > sample)
+    };
+    now.tensors.iter().filter(is_there).map(|tensor| tensor.bytes).sum()
 }
 
 fn saving(change: &Change, run: &Run, now: &Explanation) -> Saving {
@@ -148,7 +157,8 @@ fn saving(change: &Change, run: &Run, now: &Explanation) -> Saving {
         saving.live = saving.live.map(|live| live + bytes);
         saving.saved_live = saving.live.map(|live| now.peak.live.less(live));
         (saving.reserved, saving.saved_reserved) = (None, None);
-        saving.note = Some(format!("with {bytes} of {what}"));
+        saving.certainty = Certainty::Timeline;
+        saving.note = Some(format!("a run with it, and {bytes} of {what}"));
     }
     saving
 }

@@ -422,7 +422,7 @@ impl Saving {
 pub enum Certainty {
     /// The model was run with the change.
     Run,
-    /// Computed exactly from the timeline: live is exact, reserved is not told.
+    /// Computed from the timeline, of a run with the change where there is one: reserved is not told.
     Timeline,
     /// It is no change to make but what is saved already.
     Already,

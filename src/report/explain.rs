@@ -16,9 +16,9 @@ mod timeline;
 use crate::bytes::Bytes;
 use crate::explain::{Explanation, Leaking};
 use crate::protocol::Task;
-use crate::report::Mode;
 use crate::report::human::text::words;
 use crate::report::words::{kernel_name, percent};
+use crate::report::{Mode, Pass};
 use paper::{BAD, DIM, NOTICE, PLAIN, Paper, STRONG, place, tied};
 
 /// Layers and tensors that are shown where not all were asked for.
@@ -179,18 +179,19 @@ fn figures(explanation: &Explanation, paper: &Paper) -> String {
         format!(", at {}", paper.name(kernel_name(kernel)))
     });
     // Of a run that was cut short, only what was seen is known.
+    let seen = explanation.phases.iter().filter(|row| row.pass != Pass::Cold);
+    let seen = seen.map(|row| row.reserved_peak).max().unwrap_or(peak.reserved);
     let warm = &run.peaks.warm;
-    let process = warm.process.unwrap_or(peak.process);
+    let process = warm
+        .process
+        .unwrap_or(peak.process + seen.saturating_sub(peak.reserved));
     let card = run.gpu.total_bytes;
     let share = percent(process, card).map_or_else(String::new, |share| {
         format!(", {} of {}", tied(&share), tied(&paper.size(card)))
     });
     let figures = [
         tied(&format!("{} live", paper.size(warm.live.unwrap_or(peak.live)))),
-        tied(&format!(
-            "{} reserved",
-            paper.size(warm.reserved.unwrap_or(peak.reserved))
-        )),
+        tied(&format!("{} reserved", paper.size(warm.reserved.unwrap_or(seen)))),
         tied(&format!("{} process", paper.size(process))) + &share,
     ];
     let place = format!("live is highest in {}{at}", place(peak.step, peak.phase));

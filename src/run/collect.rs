@@ -289,7 +289,14 @@ fn reserved_in(
         .map(|(at, (from, ..))| (*from, began.get(at + 1).map_or(u64::MAX, |next| next.0)))
         .collect();
     if intervals.is_empty() {
-        intervals.push((0, began.first().map_or(u64::MAX, |first| first.0)));
+        match began.last() {
+            // The device never came to it: what there was at the end was there.
+            Some((last, ..)) if phase != Phase::Context => {
+                let (_, end) = record.held_between(*last, u64::MAX);
+                return (end, end);
+            }
+            _ => intervals.push((0, began.first().map_or(u64::MAX, |first| first.0))),
+        }
     }
     let (mut reserved_peak, mut reserved_end) = (Bytes(0), Bytes(0));
     for (from, to) in intervals {

@@ -2,7 +2,7 @@
 //! first operation asked for after it was marked. Tensor ids are given out in that order: an id is a watermark.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use burn::backend::Cuda;
 use burn_backend::{Device, DeviceHandle, StreamId};
@@ -62,6 +62,18 @@ static PENDING: Mutex<Pending> = Mutex::new(Pending {
     stream: None,
 });
 
+/// Burn's threads, where launches are observed.
+static OBSERVED: OnceLock<(DeviceHandle<Upstream>, DeviceHandle<Downstream>)> = OnceLock::new();
+
+/// Waits until every moment that the program came to is known, on the way out of a panic on its own thread.
+pub(super) fn settle() {
+    if let Some((upstream, downstream)) = OBSERVED.get() {
+        // Threads that are gone know no more than they told.
+        let _ = upstream.submit_blocking(|_| ());
+        let _ = downstream.submit_blocking(|_| ());
+    }
+}
+
 impl Pending {
     /// Has fusion report what it runs, where it does not yet.
     fn watch(&mut self) {
@@ -86,6 +98,8 @@ pub(super) fn marker(device: &CudaDevice, traced: bool) -> Marker {
             upstream.submit(move |_| downstream.submit(move |_| reached(moment)));
         });
     }
+    let observed = (DeviceHandle::new(device.to_id()), DeviceHandle::new(device.to_id()));
+    let _ = OBSERVED.set(observed);
     let device = device.clone();
     Arc::new(move |moment| {
         #[cfg(feature = "explain")]

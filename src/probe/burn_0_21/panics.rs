@@ -17,17 +17,34 @@ const TUNING: &str = "tune_benchmark";
 pub(super) fn watch() {
     let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let on_device = note(panic);
+        let thread = note(panic);
         previous(panic);
-        if on_device {
+        if thread == Thread::Program {
+            marks::settle();
+        }
+        if thread != Thread::Candidate {
+            // What the program's own thread unwinds to may be the end of the process.
             timeline::flush();
+        }
+        if thread == Thread::Device {
             std::process::exit(101);
         }
     }));
 }
 
-/// Writes the panic down, and tells whether the pass is over.
-fn note(panic: &PanicHookInfo<'_>) -> bool {
+/// Where something panicked.
+#[derive(PartialEq, Eq)]
+enum Thread {
+    /// One of the program's own.
+    Program,
+    /// One of Burn's: the pass is over.
+    Device,
+    /// One of Burn's, in an autotune candidate.
+    Candidate,
+}
+
+/// Writes the panic down.
+fn note(panic: &PanicHookInfo<'_>) -> Thread {
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("").to_owned();
     let device_thread = thread.starts_with(DEVICE_THREADS);
@@ -44,5 +61,9 @@ fn note(panic: &PanicHookInfo<'_>) -> bool {
         kernel: timeline::kernel(),
         tuning,
     });
-    device_thread && !tuning
+    match (device_thread, tuning) {
+        (false, _) => Thread::Program,
+        (true, false) => Thread::Device,
+        (true, true) => Thread::Candidate,
+    }
 }

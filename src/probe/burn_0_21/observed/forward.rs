@@ -19,7 +19,7 @@ use super::{Inner, Observed};
 macro_rules! observed {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $made:ty [$($input:ident),*];)*) => {$(
         fn $name($($arg: $type),*) -> $made {
-            let seen = Seen::of(&[$(&$input),*]);
+            let seen = Seen::of(stringify!($name), &[$(&$input),*]);
             seen.made(stringify!($name), Inner::$name($($arg),*))
         }
     )*};
@@ -29,7 +29,7 @@ macro_rules! observed {
 macro_rules! converted {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $made:ty [$($input:ident),*];)*) => {$(
         fn $name($($arg: $type),*) -> $made {
-            let seen = Seen::of(&[$(&$input),*]);
+            let seen = Seen::of(stringify!($name), &[$(&$input),*]);
             seen.made(stringify!($name), Inner::$name($($arg),*)).convert()
         }
     )*};
@@ -519,7 +519,7 @@ impl QTensorOps<Self> for Observed {
         scheme: &QuantScheme,
         qparams: QuantizationParametersPrimitive<Self>,
     ) -> QuantizedTensor<Self> {
-        let seen = Seen::of(&[&tensor]);
+        let seen = Seen::of("quantize", &[&tensor]);
         let qparams = QuantizationParametersPrimitive { scales: qparams.scales };
         seen.made("quantize", Inner::quantize(tensor, scheme, qparams))
     }
@@ -528,7 +528,7 @@ impl QTensorOps<Self> for Observed {
         Inner::q_into_data(tensor)
     }
     fn q_matmul(lhs: TensorPrimitive<Self>, rhs: TensorPrimitive<Self>) -> TensorPrimitive<Self> {
-        let seen = Seen::of(&[&lhs, &rhs]);
+        let seen = Seen::of("q_matmul", &[&lhs, &rhs]);
         seen.made("q_matmul", Inner::q_matmul(lhs.convert(), rhs.convert()))
             .convert()
     }
@@ -537,6 +537,9 @@ impl TransactionOps<Self> for Observed {
     fn tr_execute(
         transaction: TransactionPrimitive<Self>,
     ) -> impl Future<Output = Result<TransactionPrimitiveData, ExecutionError>> + Send {
+        seen::read(&transaction.read_floats);
+        seen::read(&transaction.read_ints);
+        seen::read(&transaction.read_bools);
         Inner::tr_execute(TransactionPrimitive::new(
             transaction.read_floats,
             transaction.read_qfloats,

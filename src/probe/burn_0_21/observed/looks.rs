@@ -15,7 +15,7 @@ use burn_cubecl_fusion::CubeFusionHandle;
 use burn_fusion::stream::{Operation, OperationStreams};
 use burn_fusion::{Client, FusionRuntime};
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr};
-use cubecl::cuda::CudaRuntime;
+use cubecl::cuda::{CudaDevice, CudaRuntime};
 
 use super::Inner;
 use crate::probe::burn_0_21::marks;
@@ -28,7 +28,7 @@ const STREAM: StreamId = StreamId { value: u64::MAX };
 /// Looks once everything that was asked for so far is with fusion.
 pub(in crate::probe::burn_0_21) fn look(device: &<Inner as burn::tensor::backend::BackendTypes>::Device) {
     if trace::is_on() {
-        Inner::look_on(device);
+        Inner::look_on(device, false);
     }
 }
 
@@ -43,6 +43,16 @@ const MANY: u64 = 32;
 thread_local! {
     /// The last operations that this thread asked for.
     static LAST_ASKED: RefCell<VecDeque<u64>> = const { RefCell::new(VecDeque::new()) };
+    /// What was asked for after those.
+    static FOLLOWED: RefCell<HashSet<(u64, &'static str)>> = RefCell::new(HashSet::new());
+}
+
+/// An operation is about to be asked for: where it did not follow what came before it yet, nobody knows what fusion does.
+pub(super) fn asking(name: &'static str) {
+    let is_new = |history| FOLLOWED.with_borrow_mut(|followed| followed.insert((history, name)));
+    if history().is_some_and(is_new) {
+        Inner::look_on(&CudaDevice::default(), true);
+    }
 }
 
 /// Remembers what the next look comes after.
@@ -76,12 +86,13 @@ pub(in crate::probe::burn_0_21) fn forget() {
 
 /// A backend whose tensors' memory can be looked at, where it is fused.
 trait Looks<D> {
-    fn look_on(device: &D);
+    /// `is_ahead`: before an operation that is new here, rather than after one.
+    fn look_on(device: &D, is_ahead: bool);
 }
 
 impl<B: burn_fusion::FusionBackend> Looks<B::Device> for burn_fusion::Fusion<B> {
-    fn look_on(device: &B::Device) {
-        send(&burn_fusion::get_client::<B>(device), None);
+    fn look_on(device: &B::Device, is_ahead: bool) {
+        send(&burn_fusion::get_client::<B>(device), None, is_ahead);
     }
 }
 
@@ -92,10 +103,10 @@ where
     I: burn_cubecl::IntElement,
     T: burn_cubecl::BoolElement,
 {
-    fn look_on(_: &R::Device) {}
+    fn look_on(_: &R::Device, _: bool) {}
 }
 
-pub(super) fn send<R: FusionRuntime>(client: &Client<R>, made: Option<u64>) {
+pub(super) fn send<R: FusionRuntime>(client: &Client<R>, made: Option<u64>, is_ahead: bool) {
     let streams = STREAM.executes(OperationStreams::default);
     let operation = OperationIr::Custom(CustomOpIr::new("cargo-vram", &[], &[]));
     client.register(
@@ -106,6 +117,7 @@ pub(super) fn send<R: FusionRuntime>(client: &Client<R>, made: Option<u64>) {
             steps: trace::steps(),
             made,
             history: history(),
+            is_ahead,
         },
     );
 }
@@ -121,6 +133,8 @@ struct Glance {
     made: Option<u64>,
     /// What was asked for last.
     history: Option<u64>,
+    /// What is asked for next never was after these.
+    is_ahead: bool,
 }
 
 /// What the last look saw, and what may have changed since.
@@ -149,12 +163,14 @@ impl Last {
         if has_run {
             self.ran_after = glance.after;
         }
-        if let Some(history) = std::mem::replace(&mut self.history, glance.history) {
-            if has_run {
-                self.busy.insert(history);
-            } else {
-                *self.quiet.entry(history).or_default() += 1;
-            }
+        if has_run && let Some(history) = self.history {
+            self.busy.insert(history);
+        }
+        if glance.is_ahead {
+            return true;
+        }
+        if let Some(history) = std::mem::replace(&mut self.history, glance.history).filter(|_| !has_run) {
+            *self.quiet.entry(history).or_default() += 1;
         }
         glance.after - self.ran_after >= MANY
             || glance.history.is_none_or(|history| {

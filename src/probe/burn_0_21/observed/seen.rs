@@ -39,7 +39,7 @@ impl<R: FusionRuntime> Numbered for FusionTensor<R> {
     }
 
     fn look(&self) {
-        looks::send(&self.client, self.number());
+        looks::send(&self.client, self.number(), false);
     }
 }
 
@@ -135,8 +135,9 @@ pub(super) struct Seen(Option<Vec<u64>>);
 
 impl Seen {
     /// An operation begins.
-    pub(super) fn of(inputs: &[&dyn Tensors]) -> Self {
+    pub(super) fn of(name: &'static str, inputs: &[&dyn Tensors]) -> Self {
         Self(trace::is_on().then(|| {
+            looks::asking(name);
             let mut numbers = Vec::new();
             for input in inputs {
                 input.each(&mut |tensor| numbers.extend(tensor.number()));
