@@ -273,4 +273,4 @@ fn over(limit: &Limit<Bytes>, actual: Bytes) -> Option<(Status, Spanned<Bytes>)>
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

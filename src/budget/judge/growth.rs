@@ -81,7 +81,10 @@ impl Judge<'_> {
         let by = percent(change, before).map_or_else(|| change.to_string(), |percent| format!("{percent} ({change})"));
         let (status, message) = match decided {
             Some((status, percent)) if after > before => {
-                let limit = format!("{percent} and {} are let be", allowed.ignore);
+                let limit = match allowed.ignore {
+                    Bytes(0) => format!("{percent} is let be"),
+                    ignore => format!("{percent} and {ignore} are let be"),
+                };
                 let message = format!("{name} grew by {by}, from {before} to {after}; {limit}");
                 match advice(self.run).filter(|_| metric == Metric::Process && status == Status::Fail) {
                     Some(advice) => (Status::Warn, format!("{message}; {advice}")),
@@ -126,3 +129,6 @@ const fn figure(peak: &Peak, metric: Metric) -> Option<Bytes> {
         Metric::Process => peak.process,
     }
 }
+
+#[cfg(test)]
+mod tests;
