@@ -1,6 +1,7 @@
 //! Holds budgets against runs.
 
 mod drift;
+mod growth;
 mod words;
 
 use super::source::{Position, Span, Spanned};
@@ -13,7 +14,7 @@ use words::{advice, ended_early, metric_name, place, qualifier};
 const METRICS: [Metric; 3] = [Metric::Live, Metric::Reserved, Metric::Process];
 
 /// What the budgets say about each run: one verdict a limit, one an out of memory, one a run without limits; and of a
-/// measurement, how far its estimate is from it.
+/// measurement, how far its estimate is from it; and of a run with a baseline, how far it is from that.
 ///
 /// `file` is the budget file, relative to the workspace root. Over means more than the limit.
 ///
@@ -28,6 +29,7 @@ pub fn judge(runs: &[Run], budgets: &Budgets, file: &str) -> Vec<Verdict> {
         .flat_map(|run| {
             let judge = Judge { run, budgets, file };
             let mut verdicts = judge.verdicts();
+            verdicts.extend(judge.growth());
             verdicts.extend(judge.drift(runs));
             verdicts
         })
@@ -271,4 +273,4 @@ fn over(limit: &Limit<Bytes>, actual: Bytes) -> Option<(Status, Spanned<Bytes>)>
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

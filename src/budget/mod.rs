@@ -7,6 +7,7 @@
 mod fields;
 mod gpu_profile;
 mod judge;
+mod lock;
 mod model;
 mod models;
 mod problem;
@@ -20,6 +21,7 @@ mod validate;
 use camino::Utf8Path;
 
 pub use judge::{judge, unjudged};
+pub use lock::{Accepted, Entry, Key, LOCK_VERSION, Lock};
 pub use models::DeclaredModel;
 #[cfg(unix)]
 pub use problem::{BudgetError, Problem};

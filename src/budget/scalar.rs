@@ -31,6 +31,20 @@ pub struct Percent {
 }
 
 impl Percent {
+    /// So many percent.
+    pub(super) const fn whole(percent: u64) -> Self {
+        Self {
+            parts_per_million: percent * 10_000,
+        }
+    }
+
+    /// So much of these bytes, rounded down.
+    #[must_use]
+    pub fn of(self, bytes: Bytes) -> Bytes {
+        let part = u128::from(bytes.0) * u128::from(self.parts_per_million) / 1_000_000;
+        Bytes(u64::try_from(part).unwrap_or(u64::MAX))
+    }
+
     /// The same as parts of a million: 5 % is 50,000.
     #[must_use]
     pub const fn parts_per_million(self) -> u64 {

@@ -12,6 +12,7 @@ use crate::budget::Budgets;
 use crate::gpu::Profile;
 use crate::names::listed;
 use crate::recording::{Recording, Recordings};
+use crate::report::{Report, Run};
 use crate::run::{Case, Listed};
 
 /// How long a pass may take where nobody said.
@@ -40,14 +41,36 @@ pub(super) fn select(declared: &[Listed], running: &Running, budgets: Option<&Bu
     Ok(selected)
 }
 
+/// Leaves only the runs that `-m` means.
+pub(super) fn keep_matching(reports: &mut [Report], running: &Running) -> Result<(), Asked> {
+    let globs = globs(running)?;
+    if globs.is_empty() {
+        return Ok(());
+    }
+    let name = |run: &Run| format!("{}/{}", run.package, run.budget.as_ref().unwrap_or(&run.model));
+    let is_meant = |run: &Run| globs.is_match(run.budget.as_ref().unwrap_or(&run.model)) || globs.is_match(name(run));
+    let all: Vec<String> = reports.iter().flat_map(|report| &report.runs).map(name).collect();
+    for report in reports.iter_mut() {
+        report.runs.retain(is_meant);
+    }
+    if reports.iter().all(|report| report.runs.is_empty()) {
+        return Err(none_of(&running.model, &all));
+    }
+    Ok(())
+}
+
 /// That nothing is called so, and what there is instead.
 pub(super) fn no_match(asked: &[String], declared: &[Listed]) -> Asked {
     let names: Vec<_> = declared.iter().map(|model| name(model, declared)).collect();
+    none_of(asked, &names)
+}
+
+fn none_of(asked: &[String], names: &[String]) -> Asked {
     let only = match asked {
         [asked] => Some(asked.as_str()),
         _ => None,
     };
-    Asked::NoMatch(asked.join(", "), listed(only, "the models", &names))
+    Asked::NoMatch(asked.join(", "), listed(only, "the models", names))
 }
 
 fn globs(running: &Running) -> Result<globset::GlobSet, globset::Error> {

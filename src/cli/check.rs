@@ -10,10 +10,10 @@ use super::card::{self, Measuring};
 use super::exit::{Exit, exit_codes};
 use super::options::{Archive, Loudness, Output, Packages, Running};
 use super::{Stopped, cases, pipeline, terminal};
-use crate::budget::{self, DeclaredModel};
+use crate::budget::{self, DeclaredModel, Lock};
 use crate::gpu::{self, Profile};
 use crate::protocol::WhatIf;
-use crate::report::{Mode, Rule, Run};
+use crate::report::{BaselineFrom, Mode, Rule, Run};
 use crate::run::{Hardware, Listed, code};
 
 /// Judge models against budgets.yaml
@@ -29,6 +29,7 @@ Examples:
   cargo vram check --partition hash:1/4    a quarter of the models, for a matrix of jobs
   cargo vram check --message-format json -o report.json
   cargo vram check --measure               on a GPU, or not at all
+  cargo vram check --require-baseline      where every model must have figures in budgets.lock (`cargo vram bless`)
   cargo vram check --archive-file zoo-vram.tar.zst   without Rust and without the source
 
 ", exit_codes!()))]
@@ -40,6 +41,12 @@ pub(super) struct Check {
     /// Treat warnings as failures: a model without a budget, a card without limits
     #[arg(long)]
     deny_warnings: bool,
+    /// Fail where a model has no baseline that it can be compared with
+    #[arg(long)]
+    require_baseline: bool,
+    /// Fail where an estimate differs in any byte from its baseline, so that budgets.lock is never out of date
+    #[arg(long)]
+    exact: bool,
     /// Estimate, even where there is a GPU
     #[arg(long, conflicts_with_all = ["measure", "device", "exclusive"])]
     estimate: bool,
@@ -80,6 +87,9 @@ impl Check {
             return Err(prepared.source.no_budgets().into());
         };
         let driver = prepared.source.driver()?;
+        let (lock_path, lock_name) = prepared.lock();
+        // Read before anything is run, so that what is wrong with it is told at once.
+        let lock = Lock::load(&lock_path, &lock_name)?.unwrap_or_default();
         let taken = measures
             .then(|| card::take(&self.measuring, None, &driver, &prepared.profiles, loudness))
             .transpose()
@@ -131,7 +141,14 @@ impl Check {
         };
         runs.extend(pipeline::run(&estimated, &self.running, on, loudness).0);
         let mut report = pipeline::report(&prepared, &models, &self.running, runs);
+        lock.compare(&mut report, BaselineFrom::Lock);
         report.verdicts = budget::judge(&report.runs, budgets, &prepared.budgets_name);
+        if self.require_baseline {
+            report.verdicts.extend(lock.missing(&report, &lock_name));
+        }
+        if self.exact {
+            report.verdicts.extend(lock.inexact(&report, &lock_name));
+        }
         report.skipped.extend(budget::unjudged(&report.runs));
         // An estimate that was made only to be compared with a measurement has its limits judged there.
         report.verdicts.retain(|verdict| {

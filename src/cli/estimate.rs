@@ -4,9 +4,7 @@ use clap::Args;
 
 use super::exit::Exit;
 use super::options::{Archive, Inputs, Loudness, Output, Packages, Running};
-use super::{Stopped, cases, pipeline};
-use crate::protocol::WhatIf;
-use crate::run::Hardware;
+use super::{Stopped, pipeline};
 
 /// Estimate what models need, on a virtual GPU
 ///
@@ -34,26 +32,13 @@ pub(super) struct Estimate {
 impl Estimate {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
         let prepared = pipeline::prepare(&self.packages, self.archive.file(), self.running.budgets.as_deref())?;
-        let folder = prepared.source.scratch(self.running.keep.as_deref())?;
-        let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
-        let recordings = pipeline::recordings(&self.running)?;
-        let profile = cases::estimated(cases::declared_card(&prepared, &self.running)?, &recordings);
-        let cases = cases::cases(&prepared, &models, &self.running, &self.inputs.values(), &profile)?;
-        let on = pipeline::On {
-            driver: &prepared.source.driver()?,
-            hardware: Hardware::Virtual,
-            repeat: 1,
-            recordings,
-            what_if: WhatIf::default(),
-            trace: false,
-            folder: folder.path().join("estimate"),
-        };
-        let (runs, _) = pipeline::run(&cases, &self.running, on, loudness);
-        let mut report = pipeline::report(&prepared, &models, &self.running, runs);
-        let headline = cases.first().map_or_else(String::new, |case| {
+        let inputs = self.inputs.values();
+        let estimated = pipeline::estimate(&prepared, &self.packages, &self.running, &inputs, loudness)?;
+        let mut report = estimated.report;
+        let headline = estimated.card.map_or_else(String::new, |card| {
             format!(
                 "estimated on a virtual {} ({}); no GPU was used",
-                case.profile.name, case.profile.total.value
+                card.name, card.total.value
             )
         });
         pipeline::write(&mut report, &self.output, loudness, &headline, false)?;

@@ -1,6 +1,7 @@
 //! The command line: one file a command, each of which parses, calls, renders, and tells how it ended.
 
 mod archive;
+mod bless;
 mod card;
 mod cases;
 mod check;
@@ -70,6 +71,7 @@ enum Command {
     Estimate(estimate::Estimate),
     Measure(measure::Measure),
     Check(check::Check),
+    Bless(bless::Bless),
     Explain(Box<explain::Explain>),
     Report(Box<report::Report>),
     Archive(archive::Archive),
@@ -112,6 +114,9 @@ fn exit_of(stopped: &Stopped) -> Exit {
             Some(explanation::ExplainError::NoTrace { .. } | explanation::ExplainError::Problem(..))
         )
         || stopped.downcast_ref::<crate::gpu::SurveyError>().is_some()
+        || stopped
+            .downcast_ref::<crate::report::ReadError>()
+            .is_some_and(crate::report::ReadError::is_by_the_machine)
         || matches!(
             stopped.downcast_ref(),
             Some(crate::recording::RecordingError::Io { .. })
@@ -155,6 +160,7 @@ pub fn main() -> ExitCode {
         Command::Estimate(estimate) => estimate.run(loudness),
         Command::Measure(measure) => measure.run(loudness),
         Command::Check(check) => check.run(loudness),
+        Command::Bless(bless) => bless.run(loudness),
         Command::Explain(explain) => explain.run(loudness),
         Command::Report(report) => report.run(loudness),
         Command::Archive(archive) => archive.run(loudness),

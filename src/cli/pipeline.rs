@@ -1,5 +1,6 @@
 //! What estimating and checking have in common: find, build and list the models, run them, and write the report.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -73,6 +74,14 @@ pub(super) struct Prepared {
     pub(super) budgets_path: Utf8PathBuf,
     /// The file of budgets as people are shown it.
     pub(super) budgets_name: String,
+}
+
+impl Prepared {
+    /// The file of the baseline, beside that of the budgets, and as people are shown it.
+    pub(super) fn lock(&self) -> (Utf8PathBuf, String) {
+        let shown = Utf8Path::new(&self.budgets_name).with_extension("lock");
+        (self.budgets_path.with_extension("lock"), shown.into_string())
+    }
 }
 
 /// Reads the workspace, or the archive where one is named, and the budgets.
@@ -248,6 +257,44 @@ pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudn
     (runs, choices)
 }
 
+/// The selected models, estimated on the card that was asked for.
+pub(super) struct Estimated {
+    pub(super) models: Models,
+    pub(super) report: Report,
+    /// The card; absent where no model is left.
+    pub(super) card: Option<crate::gpu::Profile>,
+}
+
+/// Builds, lists and estimates the models.
+pub(super) fn estimate(
+    prepared: &Prepared,
+    packages: &Packages,
+    running: &Running,
+    inputs: &BTreeMap<String, u64>,
+    loudness: Loudness,
+) -> Result<Estimated, Stopped> {
+    let folder = prepared.source.scratch(running.keep.as_deref())?;
+    let models = self::models(prepared, packages, Some(running), loudness, folder.path())?;
+    let recordings = self::recordings(running)?;
+    let profile = cases::estimated(cases::declared_card(prepared, running)?, &recordings);
+    let cases = cases::cases(prepared, &models, running, inputs, &profile)?;
+    let on = On {
+        driver: &prepared.source.driver()?,
+        hardware: Hardware::Virtual,
+        repeat: 1,
+        recordings,
+        what_if: WhatIf::default(),
+        trace: false,
+        folder: folder.path().join("estimate"),
+    };
+    let (runs, _) = run(&cases, running, on, loudness);
+    Ok(Estimated {
+        report: report(prepared, &models, running, runs),
+        card: cases.into_iter().next().map(|case| case.profile),
+        models,
+    })
+}
+
 /// Puts the report together; it is judged afterwards.
 pub(super) fn report(prepared: &Prepared, models: &Models, running: &Running, runs: Vec<Run>) -> Report {
     let (commit, dirty) = prepared.source.commit();
@@ -266,6 +313,7 @@ pub(super) fn report(prepared: &Prepared, models: &Models, running: &Running, ru
         runs,
         verdicts: Vec::new(),
         skipped: Vec::new(),
+        base: None,
         problems: models.problems.clone(),
     }
 }

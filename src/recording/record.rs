@@ -100,6 +100,7 @@ fn measured(report: &Report, card: &CardFacts) -> Result<(Report, Vec<(RunIdenti
         status: Status::Pass,
         verdicts: Vec::new(),
         skipped: Vec::new(),
+        base: None,
         problems: Vec::new(),
         ..report.clone()
     };

@@ -7,7 +7,7 @@ mod state;
 mod table;
 pub(in crate::report) mod text;
 
-use super::{Report, Run};
+use super::{Report, Run, Skipped};
 pub use problems::problem;
 use state::State;
 use text::{GREEN, RED, YELLOW, words};
@@ -73,8 +73,7 @@ fn summary(report: &Report, style: &Style) -> String {
             parts.push(format!("{color}{number} {words}{color:#}"));
         }
     }
-    let skipped = report.skipped.iter();
-    parts.extend(skipped.map(|skipped| format!("{} not judged: {}", skipped.what, skipped.why)));
+    parts.extend(skipped(report));
     if !report.problems.is_empty() {
         parts.push(format!("{RED}{} not run{RED:#}", report.problems.len()));
     }
@@ -91,6 +90,22 @@ fn summary(report: &Report, style: &Style) -> String {
         }
     }
     parts.join(" · ") + "\n"
+}
+
+/// What was not judged, once for each reason.
+fn skipped(report: &Report) -> Vec<String> {
+    let mut reasons: Vec<(&str, &str, usize)> = Vec::new();
+    for Skipped { what, why } in &report.skipped {
+        match reasons.iter_mut().find(|(_, known, _)| known == why) {
+            Some((.., more)) => *more += 1,
+            None => reasons.push((what, why, 0)),
+        }
+    }
+    let told = |(what, why, more): (&str, &str, usize)| match more {
+        0 => format!("{} not judged: {}", words(what), words(why)),
+        more => format!("{} and {more} more not judged: {}", words(what), words(why)),
+    };
+    reasons.into_iter().map(told).collect()
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub(crate) mod palette;
 pub mod perfetto;
 #[cfg(unix)]
 mod picture;
+mod read;
 #[cfg(test)]
 pub(crate) mod sample;
 #[cfg(unix)]
@@ -24,4 +25,5 @@ pub(crate) mod words;
 pub use growth::{ENOUGH_STEPS, Growing, Trend};
 #[cfg(unix)]
 pub use picture::{Limit, Shown};
+pub use read::{MOST_BYTES, ReadError};
 pub use types::*;

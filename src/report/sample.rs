@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     Autotune, Gpu, Library, Measurement, Mode, Pass, Peak, Peaks, Phase, PhasePeaks, ProcessOf, ProcessSource, Proof,
-    Run, Step, Tuning,
+    REPORT_VERSION, Report, Run, Status, Step, Tool, Tuning,
 };
 use crate::bytes::Bytes;
 
@@ -39,6 +39,7 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
             warm: peak(800, 1024, 1500),
             cold: peak(800, 4096, 4500),
         },
+        baseline: None,
         steps: Vec::new(),
         oom: None,
         autotune: Autotune::default(),
@@ -69,6 +70,28 @@ pub(crate) fn ending_at(run: Run, ends: &[u64]) -> Run {
     Run {
         steps: steps.collect(),
         ..run
+    }
+}
+
+/// A report of these runs, not judged.
+pub(crate) fn report(runs: Vec<Run>) -> Report {
+    Report {
+        version: REPORT_VERSION,
+        tool: Tool {
+            name: "cargo-vram".to_owned(),
+            version: String::new(),
+            fingerprint: String::new(),
+        },
+        commit: None,
+        dirty: None,
+        partition: None,
+        expected: Vec::new(),
+        status: Status::Pass,
+        verdicts: Vec::new(),
+        runs,
+        skipped: Vec::new(),
+        base: None,
+        problems: Vec::new(),
     }
 }
 

@@ -36,9 +36,69 @@ pub struct Report {
     pub verdicts: Vec<Verdict>,
     /// What was not done, and why.
     pub skipped: Vec<Skipped>,
+    /// The revision that this is compared with, where one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Base>,
     /// Targets that never came as far as a model.
     #[serde(default)]
     pub problems: Vec<Problem>,
+}
+
+/// The revision that a report is compared with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Base {
+    /// As it was named: `origin/main`.
+    pub revision: String,
+    /// The commit of it that this one parted from.
+    pub commit: String,
+    /// Every limit that differs between the two.
+    pub edited: Vec<EditedLimit>,
+}
+
+/// A limit that a change edits itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EditedLimit {
+    /// The budget's name; absent for what stands in `defaults`.
+    pub model: Option<String>,
+    /// Which limit, as a path of keys: `reserved.fail`, `gpus.h200.live.warn`, `growth.live.ignore`.
+    pub limit: String,
+    /// What it was, as the file had it; absent where it is new.
+    pub before: Option<String>,
+    /// What it is; absent where it was removed.
+    pub after: Option<String>,
+    /// The budget file, relative to the workspace root.
+    pub file: String,
+    /// Its line, from 1; absent where it was removed.
+    pub line: Option<u32>,
+}
+
+/// What a run is compared with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Baseline {
+    /// Where it is from.
+    pub from: BaselineFrom,
+    /// The Burn that it was run with.
+    pub burn: String,
+    /// The inputs it was run with.
+    pub inputs: BTreeMap<String, u64>,
+    /// Parameters, learnable and not, where that is known.
+    pub parameters: Option<u64>,
+    /// Its peaks.
+    pub peaks: Peaks,
+    /// In what it differs otherwise, which is the likely cause of another figure: `burn 0.21.0 → 0.22.0`.
+    pub differs: Vec<String>,
+}
+
+/// Where a baseline is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BaselineFrom {
+    /// From budgets.lock: accepted by `cargo vram bless`.
+    Lock,
+    /// From budgets.lock as it is at the base.
+    Base,
+    /// The base was built and run.
+    Rebuilt,
 }
 
 /// Why the models of a target could not be run at all.
@@ -127,6 +187,9 @@ pub struct Run {
     pub parameters: Option<Parameters>,
     /// The peaks over all steps.
     pub peaks: Peaks,
+    /// What they are compared with, where there is something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Baseline>,
     /// Phase by phase, of the passes that observe phases.
     pub steps: Vec<Step>,
     /// The first out of memory, if there was one.
@@ -350,7 +413,7 @@ pub struct Parameters {
 }
 
 /// The highest values of each pass.
-#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Peaks {
     /// Plan applied: what is judged.
     pub warm: Peak,
@@ -501,6 +564,17 @@ pub struct Verdict {
     pub line: Option<u32>,
     /// Column of the limit, from 1.
     pub column: Option<u32>,
+}
+
+impl Verdict {
+    /// Whether the figure shrank by more than it may grow.
+    #[must_use]
+    pub fn is_improvement(&self) -> bool {
+        let (Some(before), Some(after), Some(limit)) = (self.baseline, self.actual, self.limit) else {
+            return false;
+        };
+        self.rule == Rule::Growth && before.saturating_sub(after) > limit.saturating_sub(before)
+    }
 }
 
 /// Something that was not done.

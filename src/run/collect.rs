@@ -205,6 +205,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
             warm: peak(whole(Pass::Warm), live),
             cold: peak(whole(Pass::Cold), None),
         },
+        baseline: None,
         steps,
         oom,
         autotune: collected.autotune,

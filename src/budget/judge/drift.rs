@@ -83,7 +83,7 @@ impl Judge<'_> {
         };
         let difference = Bytes(measured.0.abs_diff(estimated.0));
         let (status, decided) = over(limit, measured, difference)?;
-        let allowed = allowed(decided.value, measured);
+        let allowed = decided.value.of(measured);
         let share = decided.value.to_string().replace('%', " %");
         let judged = match status {
             Status::Pass => format!("within the limit of {share}"),
@@ -244,15 +244,9 @@ impl Judge<'_> {
     }
 }
 
-/// The bytes that a percentage of a measured figure allows, rounded down.
-fn allowed(limit: Percent, measured: Bytes) -> Bytes {
-    let bytes = u128::from(measured.0) * u128::from(limit.parts_per_million()) / 1_000_000;
-    Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
-}
-
 /// The worst that a difference exceeds; where it exceeds nothing, the limit that is reported.
 fn over(limit: &Limit<Percent>, measured: Bytes, difference: Bytes) -> Option<(Status, Spanned<Percent>)> {
-    let exceeded = |limit: Option<Spanned<Percent>>| limit.filter(|limit| difference > allowed(limit.value, measured));
+    let exceeded = |limit: Option<Spanned<Percent>>| limit.filter(|limit| difference > limit.value.of(measured));
     exceeded(limit.fail)
         .map(|fail| (Status::Fail, fail))
         .or_else(|| exceeded(limit.warn).map(|warn| (Status::Warn, warn)))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::state::{identity, is_of};
-use super::text::{RED, YELLOW, clean, named, words};
+use super::text::{GREEN, RED, YELLOW, clean, named, words};
 use crate::bytes::Bytes;
 use crate::report::words::{kernel_name, phase_name};
 use crate::report::{Oom, OtherProcess, Pass, Problem, Report, Rule, Run, RunError, Status, Verdict};
@@ -44,6 +44,10 @@ pub(super) fn problems(report: &Report) -> String {
         if verdict.rule != Rule::Oom && verdict.status != Status::Pass && !told {
             text.push_str(&self::verdict(verdict));
         }
+    }
+    for verdict in report.verdicts.iter().filter(|verdict| verdict.is_improvement()) {
+        let name = named(&format!("{}/{}", verdict.package, verdict.model));
+        let _ = writeln!(text, "{GREEN}improved{GREEN:#}: {name}: {}", words(&verdict.message));
     }
     text
 }

@@ -5,8 +5,7 @@ use crate::budget::{Budgets, judge, unjudged};
 use crate::bytes::Bytes;
 use crate::report::sample::{self, measured};
 use crate::report::{
-    Autotune, Obtained, Oom, OtherProcess, Outside, Pass, Peak, Phase, ProcessOf, REPORT_VERSION, Run, RunError,
-    Spread, SpreadPeak, Status, Tool,
+    Autotune, Obtained, Oom, OtherProcess, Outside, Pass, Peak, Phase, ProcessOf, Run, RunError, Spread, SpreadPeak,
 };
 
 const MIB: u64 = 1 << 20;
@@ -46,22 +45,11 @@ fn style() -> Style {
 /// A report of these runs, judged.
 fn report(runs: Vec<Run>) -> Report {
     let budgets = Budgets::parse(BUDGETS.as_bytes(), "budgets.yaml", &["l4", "h200"]).unwrap();
+    let verdicts = judge(&runs, &budgets, "budgets.yaml");
     Report {
-        version: REPORT_VERSION,
-        tool: Tool {
-            name: "cargo-vram".to_owned(),
-            version: String::new(),
-            fingerprint: String::new(),
-        },
-        commit: None,
-        dirty: None,
-        partition: None,
-        expected: Vec::new(),
-        status: Status::Pass,
-        verdicts: judge(&runs, &budgets, "budgets.yaml"),
+        verdicts,
         skipped: unjudged(&runs).into_iter().collect(),
-        runs,
-        problems: Vec::new(),
+        ..sample::report(runs)
     }
 }
 

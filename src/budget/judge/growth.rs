@@ -1,0 +1,134 @@
+//! Growth: how far a figure is from what was last accepted.
+
+use super::words::{advice, metric_name, qualifier};
+use super::{Judge, METRICS};
+use crate::budget::scalar::Percent;
+use crate::budget::source::{Span, Spanned};
+use crate::bytes::Bytes;
+use crate::report::words::percent;
+use crate::report::{Baseline, Metric, Pass, Peak, Rule, Status, Verdict};
+
+/// What holds for live where the file says nothing of growth.
+const WARN: Percent = Percent::whole(2);
+const FAIL: Percent = Percent::whole(5);
+const IGNORE: Bytes = Bytes(16 << 20);
+
+/// How far a figure may be from its baseline: both the percentage and the bytes must be passed.
+struct Allowed {
+    warn: Option<Percent>,
+    fail: Option<Percent>,
+    ignore: Bytes,
+    /// Where the file says so.
+    span: Option<Span>,
+}
+
+impl Allowed {
+    /// Bytes by which it may exceed the baseline. Percentages are taken on the baseline, rounded down.
+    fn bytes(&self, percent: Percent, baseline: Bytes) -> Bytes {
+        percent.of(baseline).max(self.ignore)
+    }
+}
+
+impl Judge<'_> {
+    /// What the budgets say about the distance between this run and its baseline. A run that has none of a figure, because
+    /// it died, is judged by other rules.
+    pub(super) fn growth(&self) -> Vec<Verdict> {
+        let Some(baseline) = &self.run.baseline else {
+            return Vec::new();
+        };
+        let judged = METRICS.iter().filter_map(|&metric| {
+            let allowed = self.allowed(metric)?;
+            let before = figure(&baseline.peaks.warm, metric)?;
+            let after = figure(&self.run.peaks.warm, metric)?;
+            Some(self.grown(metric, &allowed, baseline, before, after))
+        });
+        judged.collect()
+    }
+
+    /// The model's own limit, or the defaults'; live is judged without any.
+    fn allowed(&self, metric: Metric) -> Option<Allowed> {
+        let growth = match self.budget() {
+            Some(budget) => budget.settings.growth.as_ref(),
+            None => self.budgets.defaults.growth.as_ref(),
+        };
+        let Some(growth) = growth else {
+            return (metric == Metric::Live).then_some(Allowed {
+                warn: Some(WARN),
+                fail: Some(FAIL),
+                ignore: IGNORE,
+                span: None,
+            });
+        };
+        let limit = growth.get(metric)?;
+        let value = |limit: Option<Spanned<Percent>>| limit.map(|limit| limit.value);
+        Some(Allowed {
+            warn: value(limit.limit.warn),
+            fail: value(limit.limit.fail),
+            ignore: limit.ignore.map_or(Bytes(0), |ignore| ignore.value),
+            span: limit.limit.fail.or(limit.limit.warn).map(|limit| limit.span),
+        })
+    }
+
+    fn grown(&self, metric: Metric, allowed: &Allowed, baseline: &Baseline, before: Bytes, after: Bytes) -> Verdict {
+        let change = Bytes(after.0.abs_diff(before.0));
+        let passed = |percent: Option<Percent>| percent.filter(|percent| change > allowed.bytes(*percent, before));
+        let decided = match (passed(allowed.fail), passed(allowed.warn)) {
+            (Some(percent), _) => Some((Status::Fail, percent)),
+            (None, Some(percent)) => Some((Status::Warn, percent)),
+            (None, None) => None,
+        };
+        let name = format!("warm {}{}", metric_name(metric), qualifier(self.run, metric));
+        let by = percent(change, before).map_or_else(|| change.to_string(), |percent| format!("{percent} ({change})"));
+        let (status, message) = match decided {
+            Some((status, percent)) if after > before => {
+                let limit = match allowed.ignore {
+                    Bytes(0) => format!("{percent} is let be"),
+                    ignore => format!("{percent} and {ignore} are let be"),
+                };
+                let message = format!("{name} grew by {by}, from {before} to {after}; {limit}");
+                match advice(self.run).filter(|_| metric == Metric::Process && status == Status::Fail) {
+                    Some(advice) => (Status::Warn, format!("{message}; {advice}")),
+                    None => (status, message),
+                }
+            }
+            Some(_) => (Status::Pass, format!("{name} shrank by {by}, from {before} to {after}")),
+            None if change == Bytes(0) => (Status::Pass, format!("{name} {after} is as it was")),
+            None => {
+                let moved = if after > before { "grew" } else { "shrank" };
+                (
+                    Status::Pass,
+                    format!("{name} {moved} by {by}, from {before} to {after}: within what is let be"),
+                )
+            }
+        };
+        let likely = match baseline.differs.as_slice() {
+            [] => String::new(),
+            _ if change == Bytes(0) => String::new(),
+            differs => format!("; likely because of {}", differs.join(", ")),
+        };
+        let limit = decided.map(|(_, percent)| percent).or(allowed.fail).or(allowed.warn);
+        let verdict = Verdict {
+            pass: Some(Pass::Warm),
+            metric: Some(metric),
+            limit: limit.map(|percent| Bytes(before.0.saturating_add(allowed.bytes(percent, before).0))),
+            actual: Some(after),
+            baseline: Some(before),
+            ..self.verdict(Rule::Growth, status, message + &likely)
+        };
+        match allowed.span {
+            Some(span) => self.written_at(span, verdict),
+            None => verdict,
+        }
+    }
+}
+
+const fn figure(peak: &Peak, metric: Metric) -> Option<Bytes> {
+    match metric {
+        Metric::Live => peak.live,
+        Metric::Reserved => peak.reserved,
+        Metric::Process => peak.process,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+use crate::budget::Budgets;
+use crate::budget::judge::judge;
+use crate::budget::judge::tests::lines;
+use crate::bytes::Bytes;
+use crate::report::sample::run;
+use crate::report::{Baseline, BaselineFrom, Peak, Peaks, Rule, Verdict};
+
+const MIB: u64 = 1 << 20;
+
+const FILE: &str = "\
+version: 1
+gpu: l4
+defaults: { growth: { live: { fail: 5%, warn: 2%, ignore: 16 MiB } } }
+models:
+  a: { reserved: 2 GiB }
+  b: { reserved: 2 GiB, growth: { reserved: { fail: 0.5% }, process: { warn: 1%, ignore: 1 MiB } } }
+";
+const SILENT: &str = "version: 1\ngpu: l4\nmodels: { a: { reserved: 2 GiB } }\n";
+
+/// Growth from so much, with a run of 800 MiB live, 1,024 reserved and 1,500 charged to the process.
+fn grown(file: &str, model: &str, before: [u64; 3], differs: &[&str]) -> Vec<Verdict> {
+    let [live, reserved, process] = before.map(|bytes| Some(Bytes(bytes)));
+    let warm = Peak {
+        live,
+        reserved,
+        process,
+    };
+    let mut run = run(model, "l4");
+    run.baseline = Some(Baseline {
+        from: BaselineFrom::Lock,
+        burn: run.burn.clone(),
+        inputs: run.inputs.clone(),
+        parameters: None,
+        peaks: Peaks { warm, cold: warm },
+        differs: differs.iter().map(ToString::to_string).collect(),
+    });
+    let budgets = Budgets::parse(file.as_bytes(), "budgets.yaml", &["l4"]).unwrap();
+    let mut verdicts = judge(&[run], &budgets, "budgets.yaml");
+    verdicts.retain(|verdict| verdict.rule == Rule::Growth);
+    verdicts
+}
+
+fn live(before: u64) -> Vec<String> {
+    lines(grown(FILE, "a", [before, 1, 1], &[]))
+}
+
+#[test]
+fn both_the_percentage_and_the_bytes_must_be_passed() {
+    let now = 800 * MIB;
+    // 2 % of 784 MiB are less than what is ignored, so that 16 MiB are let be, to the byte.
+    assert_eq!(
+        live(now - 16 * MIB),
+        ["3:37 Growth Pass a: warm live grew by 2.04 % (16 MiB), from 784 MiB to 800 MiB: within what is let be"]
+    );
+    assert_eq!(
+        live(now - 16 * MIB - 1),
+        ["3:37 Growth Warn a: warm live grew by 2.04 % (16 MiB), from 784 MiB to 800 MiB; 2% and 16 MiB are let be"]
+    );
+    assert_eq!(
+        live(700 * MIB),
+        ["3:37 Growth Fail a: warm live grew by 14.29 % (100 MiB), from 700 MiB to 800 MiB; 5% and 16 MiB are let be"]
+    );
+    assert_eq!(live(now), ["3:37 Growth Pass a: warm live 800 MiB is as it was"]);
+    assert_eq!(live(0).len(), 1);
+}
+
+#[test]
+fn an_improvement_is_told_and_never_fails() {
+    let verdicts = grown(FILE, "a", [1000 * MIB, 1, 1], &[]);
+    assert!(verdicts[0].is_improvement());
+    assert_eq!(
+        lines(verdicts),
+        ["3:37 Growth Pass a: warm live shrank by 20 % (200 MiB), from 1000 MiB to 800 MiB"]
+    );
+    let little = grown(FILE, "a", [810 * MIB, 1, 1], &[]);
+    assert!(!little[0].is_improvement());
+    assert!(!grown(FILE, "a", [700 * MIB, 1, 1], &[])[0].is_improvement());
+}
+
+#[test]
+fn a_model_says_which_figures_are_judged_and_how() {
+    assert_eq!(
+        lines(grown(
+            FILE,
+            "b",
+            [1, 1000 * MIB, 1490 * MIB],
+            &["batch_size 16 → 32", "burn 0.20.0 → 0.21.0"]
+        )),
+        [
+            "6:53 Growth Fail b: warm reserved grew by 2.40 % (24 MiB), from 1000 MiB to 1 GiB; 0.5% is let be; likely because of batch_size 16 → 32, burn 0.20.0 → 0.21.0",
+            "6:78 Growth Pass b: warm process grew by 0.67 % (10 MiB), from 1.46 GiB to 1.46 GiB: within what is let be; likely because of batch_size 16 → 32, burn 0.20.0 → 0.21.0",
+        ]
+    );
+}
+
+#[test]
+fn live_is_judged_where_the_file_says_nothing() {
+    let verdicts = grown(SILENT, "a", [700 * MIB, 1, 1], &[]);
+    assert_eq!(verdicts[0].limit, Some(Bytes(735 * MIB)));
+    assert_eq!(verdicts[0].line, None);
+    assert_eq!(
+        lines(verdicts),
+        ["Growth Fail a: warm live grew by 14.29 % (100 MiB), from 700 MiB to 800 MiB; 5% and 16 MiB are let be"]
+    );
+}

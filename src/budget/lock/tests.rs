@@ -1,0 +1,242 @@
+use super::{Accepted, Entry, Key, Lock};
+use crate::bytes::Bytes;
+use crate::report::{BaselineFrom, Mode, Peak, Peaks, Report, Run, RunError, Status, sample};
+
+const PRINT: &str = "0123456789abcdef";
+
+fn report(runs: Vec<Run>) -> Report {
+    let mut report = sample::report(runs);
+    report.tool.fingerprint = PRINT.to_owned();
+    report
+}
+
+fn run(model: &str, live: u64) -> Run {
+    let mut run = sample::run(model, "l4");
+    run.inputs = [("batch_size".to_owned(), 32)].into();
+    run.peaks.warm.live = Some(Bytes(live));
+    run
+}
+
+fn accepted(runs: Vec<Run>) -> Lock {
+    let mut lock = Lock::default();
+    lock.accept(&report(runs), false);
+    lock
+}
+
+fn parse(text: &str) -> Result<Lock, String> {
+    Lock::parse(text.as_bytes(), "budgets.lock").map_err(|error| {
+        let problems: Vec<_> = error.problems().iter().map(ToString::to_string).collect();
+        problems.join("\n")
+    })
+}
+
+#[test]
+fn what_is_written_is_read_again_and_sorted() {
+    let mut measured = run("vgg16", 7);
+    measured.mode = Mode::Measure;
+    measured.gpu.driver = "580.95".to_owned();
+    let mut odd = run("res\"net\n18", 9);
+    odd.budget = Some("[[baseline]]".to_owned());
+    odd.inputs = [("seq len".to_owned(), u64::from(u32::MAX)), ("a.b".to_owned(), 1)].into();
+    let lock = accepted(vec![run("vgg16", 7), measured, odd, run("resnet18", 1_809_238_264)]);
+    let text = lock.to_string();
+    assert_eq!(parse(&text), Ok(lock.clone()));
+    insta::assert_snapshot!(text);
+    // In whatever order they were accepted.
+    assert_eq!(
+        accepted(vec![run("b", 1), run("a", 2)]),
+        accepted(vec![run("a", 2), run("b", 1)])
+    );
+}
+
+/// As git does it: each side's changes, where they touch no line that the other changed, nor the next one.
+#[test]
+fn two_branches_that_accept_figures_of_different_models_change_no_line_in_common() {
+    let base = accepted(vec![run("a", 1), run("b", 1)]).to_string();
+    let one = accepted(vec![run("a", 2), run("b", 1)]).to_string();
+    let other = accepted(vec![run("a", 1), run("b", 3)]).to_string();
+    let changed = |text: &str| -> Vec<usize> {
+        let lines = base.lines().zip(text.lines()).enumerate();
+        lines
+            .filter(|(_, (before, after))| before != after)
+            .map(|(at, _)| at)
+            .collect()
+    };
+    let (one, other) = (changed(&one), changed(&other));
+    assert_eq!((one.len(), other.len()), (1, 1));
+    assert!(one[0].abs_diff(other[0]) > 3, "{one:?} {other:?}");
+}
+
+#[test]
+fn mistakes_are_told_with_their_line() {
+    let whole = accepted(vec![run("resnet18", 5)]).to_string();
+    let wrong = |from: &str, to: &str| parse(&whole.replace(from, to)).unwrap_err();
+    insta::assert_snapshot!(
+        [
+            wrong("[[baseline]]", "<<<<<<< HEAD\n[[baseline]]"),
+            wrong("version = 1", "version = 2"),
+            wrong("version = 1", ""),
+            wrong("live = 5", "live = 5 MiB"),
+            wrong("live = 5", "live = -5"),
+            wrong("live = 5", "life = 5"),
+            wrong("mode = \"estimate\"", "mode = \"guess\""),
+            wrong("mode = \"estimate\"", "mode = \"measure\""),
+            wrong("gpu = \"l4\"\n", ""),
+            parse(&format!("{whole}{}", &whole[whole.find("[[").unwrap()..])).unwrap_err(),
+            parse(&format!("{whole}x = {}", "[".repeat(100_000)))
+                .unwrap_err()
+                .chars()
+                .take(200)
+                .collect(),
+        ]
+        .join("\n\n")
+    );
+    assert!(parse("version = 1\n").unwrap().is_empty());
+}
+
+#[test]
+fn a_run_is_compared_with_what_was_accepted_of_it_and_nothing_else() {
+    let lock = accepted(vec![run("resnet18", 5)]);
+    let compared = |change: &dyn Fn(&mut Report)| {
+        let mut report = report(vec![run("resnet18", 6)]);
+        change(&mut report);
+        lock.compare(&mut report, BaselineFrom::Lock);
+        let baseline = report.runs[0].baseline.clone();
+        let skipped = report.skipped.first().map(|skipped| skipped.why.clone());
+        (
+            baseline.map(|baseline| (baseline.peaks.warm.live, baseline.differs)),
+            skipped,
+        )
+    };
+    assert_eq!(compared(&|_| ()), (Some((Some(Bytes(5)), Vec::new())), None));
+    // Inputs, Burn and parameters are named as the likely cause.
+    let other = compared(&|report| {
+        report.runs[0].inputs = [("batch_size".to_owned(), 64), ("seq".to_owned(), 1)].into();
+        report.runs[0].burn = "0.22.0".to_owned();
+    });
+    let differs = ["batch_size 32 → 64", "seq none → 1", "burn 0.21.0 → 0.22.0"];
+    assert_eq!(other.0.unwrap().1, differs);
+    // Another card, another mode, and another estimator are no base for a comparison.
+    let card = compared(&|report| report.runs[0].gpu.id = "h200".to_owned());
+    assert_eq!(card, (None, Some("its baseline is an estimate for l4".to_owned())));
+    let mode = compared(&|report| report.runs[0].mode = Mode::Measure);
+    assert_eq!(mode, (None, Some("its baseline is an estimate for l4".to_owned())));
+    let estimator = compared(&|report| report.tool.fingerprint = "another".to_owned());
+    assert_eq!(
+        estimator,
+        (
+            None,
+            Some("the estimator changed since it was accepted: `cargo vram bless` again".to_owned())
+        )
+    );
+    assert_eq!(
+        compared(&|report| report.runs[0].model = "new".to_owned()),
+        (None, None)
+    );
+}
+
+#[test]
+fn what_has_no_baseline_and_what_is_out_of_date_can_be_made_to_fail() {
+    let lock = accepted(vec![run("same", 5), run("changed", 5)]);
+    let mut died = run("died", 1);
+    died.error = Some(RunError {
+        code: "timed-out".to_owned(),
+        message: String::new(),
+        help: None,
+    });
+    let mut report = report(vec![run("same", 5), run("changed", 6), run("new", 7), died]);
+    lock.compare(&mut report, BaselineFrom::Lock);
+    let told = |verdicts: Vec<crate::report::Verdict>| -> Vec<String> {
+        assert!(verdicts.iter().all(|verdict| verdict.status == Status::Fail));
+        verdicts
+            .into_iter()
+            .map(|verdict| format!("{}: {}", verdict.model, verdict.message))
+            .collect()
+    };
+    assert_eq!(
+        told(lock.missing(&report, "budgets.lock")),
+        [
+            "new: no baseline to compare with: there is none in budgets.lock; `cargo vram bless -m p/new` accepts what it needs now"
+        ]
+    );
+    assert_eq!(
+        told(lock.inexact(&report, "budgets.lock")),
+        [
+            "changed: budgets.lock is out of date; `cargo vram bless -m p/changed` accepts what it needs now",
+            "new: budgets.lock is out of date; `cargo vram bless -m p/new` accepts what it needs now",
+        ]
+    );
+}
+
+#[test]
+fn only_what_became_less_is_accepted_where_that_is_asked_for() {
+    let base = accepted(vec![run("less", 5), run("more", 5), run("mixed", 5), run("same", 5)]);
+    let mut mixed = run("mixed", 4);
+    mixed.peaks.warm.reserved = Some(Bytes(u64::MAX));
+    let runs = vec![run("less", 4), run("more", 6), mixed, run("same", 5), run("new", 1)];
+    let mut lock = base.clone();
+    let told: Vec<_> = lock
+        .accept(&report(runs), true)
+        .into_iter()
+        .map(|accepted| match accepted {
+            Accepted::Written { key, before } => (key.model, before.is_some()),
+            Accepted::Same(key) => (format!("{} is the same", key.model), true),
+            Accepted::Refused { key, why, is_wrong } => (format!("{}: {why}", key.model), is_wrong),
+            Accepted::Removed(key) => (key.model, false),
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("less".to_owned(), true),
+            ("more: it is no improvement".to_owned(), false),
+            ("mixed: it is no improvement".to_owned(), false),
+            ("same is the same".to_owned(), true),
+            ("new: it is new, and no improvement".to_owned(), false),
+        ]
+    );
+    let live = |lock: &Lock, model: &str| lock.get(&Key::of(&run(model, 0))).map(|entry| entry.peaks.warm.live);
+    assert_eq!(live(&lock, "less"), Some(Some(Bytes(4))));
+    assert_eq!(live(&lock, "more"), Some(Some(Bytes(5))));
+    assert_eq!(live(&lock, "new"), None);
+}
+
+#[test]
+fn what_is_gone_is_removed_on_every_card() {
+    let mut elsewhere = run("gone", 1);
+    elsewhere.gpu.id = "h200".to_owned();
+    let mut lock = accepted(vec![run("gone", 1), elsewhere, run("stays", 1)]);
+    let gone = lock.remove_gone(|key| key.model == "stays");
+    assert_eq!(gone.len(), 2);
+    assert_eq!(lock.entries().count(), 1);
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_is_accepted_is_read_again(
+        names in proptest::collection::vec(("\\PC{0,12}", "\\PC{0,12}", "[a-z0-9-]{1,6}"), 0..6),
+        inputs in proptest::collection::btree_map("\\PC{0,8}", 0..=i64::MAX as u64, 0..3),
+        figure in 0..=i64::MAX as u64,
+    ) {
+        let mut lock = Lock::default();
+        for (package, model, gpu) in names {
+            let key = Key { package, model, gpu, mode: Mode::Estimate };
+            let peak = Peak { live: Some(Bytes(figure)), reserved: None, process: Some(Bytes(0)) };
+            let entry = Entry {
+                burn: "0.21.0".to_owned(),
+                rests_on: PRINT.to_owned(),
+                inputs: inputs.clone(),
+                parameters: Some(figure),
+                peaks: Peaks { warm: peak, cold: Peak::default() },
+            };
+            lock.insert(key, entry);
+        }
+        proptest::prop_assert_eq!(parse(&lock.to_string()), Ok(lock));
+    }
+
+    #[test]
+    fn no_file_makes_the_reader_panic(text in "(\\PC|\n){0,200}") {
+        let _ = parse(&text);
+        let _ = parse(&format!("version = 1\n{text}"));
+    }
+}
