@@ -75,6 +75,7 @@ def evaluate(expression, contexts):
     known = {
         "look_up": look_up,
         "contains": contains,
+        "format": str.format,
         "always": lambda: True,
         "cancelled": lambda: False,
         "failure": lambda: failed,

@@ -45,12 +45,19 @@ def cargo():
             print(json.dumps({"packages": [package], "target_directory": f"{here}/target", "workspace_root": here},
                              separators=(",", ":")))
         case "install":
-            assert os.path.isfile(after("--path") + "/Cargo.toml"), "nothing to install there"
+            assert after("--git") or os.path.isfile(after("--path") + "/Cargo.toml"), "nothing to install there"
             me(after("--root") + "/bin/cargo-vram")
         case "build":
             me("target/release/cargo-vram")
         case _:
             sys.exit(f"cargo {arguments[0]} is not stood in for")
+
+
+def verdict(status, line):
+    """As far as somebody reads it."""
+    names = {"package": "zoo", "model": "vgg16", "mode": "estimate", "gpu": "l4", "pass": "warm", "metric": "live"}
+    place = {"file": "budgets.yaml", "line": line, "column": 5}
+    return {**names, "rule": "budget", "status": status, "message": f"line {line}: it is so", **place}
 
 
 def vram():
@@ -61,10 +68,11 @@ def vram():
             code = int(os.environ.get("STAND_IN_CODE", "0")) if arguments[1] == "check" else 0
             if output and code != 2:
                 with open(output, "w") as report:
-                    report.write('{"version": 1}\n')
+                    verdicts = [verdict("pass", 3), verdict("warn", 4), verdict("fail", None)]
+                    json.dump({"version": 1, "verdicts": verdicts}, report)
             if after("--record"):
                 os.makedirs(after("--record"))
-            if after("--message-format") in ("markdown", "github"):
+            if after("--message-format") in ("markdown", "github", "junit"):
                 print(f"{after('--message-format')} of {arguments[2]}")
             sys.exit(code)
         case "--version" | "doctor":
@@ -106,7 +114,7 @@ match program:
         curl()
     case "rustc":
         print("rustc 1.92.0 (of a test)")
-    case "strip" | "run":
+    case "strip" | "run" | "apt-get":
         pass
     case _:
         sys.exit(f"{program} has no place in a workflow")
