@@ -1,0 +1,405 @@
+"""Executes every `run:` of every workflow and of the action, in the events that matter, and asks the real cargo-vram
+whether it takes the arguments it is called with: `execute.py CARGO-VRAM SHELLCHECK`.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import yaml
+from runner import ROOT, STOOD_IN, SYSTEM, Failed, Run, check_out, load, stand_in
+from snippets import snippets
+
+VRAM, SHELLCHECK = (str(Path(one).resolve()) for one in sys.argv[1:3])
+ACTION = ".github/actions/vram/action.yml"
+WORKFLOWS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / ".github/workflows").glob("*.yml"))
+
+# Commands, and options with a value, that are still to come: the real program is not asked about them. Whoever adds one
+# takes it off here.
+PENDING = ["comment", "merge"]
+PENDING_OPTIONS = ["check --base"]
+
+GPU = {"VRAM_GPU_RUNNER": "gpu"}
+executed, asked, tests = {}, set(), []
+
+
+def test(function):
+    tests.append(function)
+    return function
+
+
+def run(path, github, folder, **more):
+    """All jobs for one event. What was executed is remembered."""
+    one = Run(tempfile.mkdtemp(dir=folder), f".github/workflows/{path}", github, **more)
+    one.all()
+    for file, script, code in one.ran:
+        executed.setdefault((file, script), []).append(code)
+    asked.update(tuple(arguments) for arguments in one.calls("cargo-vram"))
+    return one
+
+
+def expect(what, message):
+    if not what:
+        raise Failed(message)
+
+
+def pull_request(fork=False, labels=()):
+    event = {"pull_request": {"head": {"repo": {"fork": fork}}, "labels": [{"name": one} for one in labels]}}
+    event["pull_request"]["base"] = {"sha": "0123abc"}
+    return {"event_name": "pull_request", "ref": "refs/pull/7/merge", "event": event}
+
+
+PUSH = {"event_name": "push", "event": {}}
+
+
+def after(event="pull_request", name="GPU memory", repository="owner/project", conclusion="success"):
+    """The event that another workflow's end makes."""
+    run = {
+        "event": event,
+        "name": name,
+        "id": 5,
+        "workflow_id": 3,
+        "conclusion": conclusion,
+        "head_repository": {"full_name": repository},
+        "head_branch": "$(touch injected)",
+    }
+    event = {"workflow_run": run, "repository": {"default_branch": "main"}}
+    return {"event_name": "workflow_run", "event": event}
+
+
+def artifact(folder, name, *files):
+    there = Path(tempfile.mkdtemp(dir=folder)) / name
+    there.mkdir()
+    for file in files:
+        (there / file).write_text("{}\n")
+    return {name: there}
+
+
+def action(folder, inputs, **environment):
+    """The action alone, as a step of a workflow."""
+    one = Run(tempfile.mkdtemp(dir=folder), ".github/workflows/vram.yml", PUSH, environment=environment)
+    steps = one.workflow["jobs"]["estimate"]["steps"]
+    steps[-1]["with"] = inputs
+    one.all()
+    for file, script, code in one.ran:
+        executed.setdefault((file, script), []).append(code)
+    return one
+
+
+@test
+def scripts_take_nothing_but_variables(folder):
+    for path in [*WORKFLOWS, ACTION]:
+        workflow = load(path)
+        jobs = workflow.get("jobs", {"action": workflow.get("runs")}).values()
+        for script in (step["run"] for job in jobs for step in job["steps"] if "run" in step):
+            expect("${{" not in script, f"{path}: an expression within a script:\n{script}")
+            lint = subprocess.run([SHELLCHECK, "--shell=bash", "--enable=check-set-e-suppressed", "-"],
+                                  input=script, capture_output=True, text=True)
+            expect(lint.returncode == 0, f"{path}:\n{script}\n{lint.stdout}")
+
+
+@test
+def a_pull_request_is_estimated_without_a_token(folder):
+    one = run("vram.yml", pull_request(fork=True), folder)
+    expect(one.results == {"estimate": "success"}, one.results)
+    expect("vram-report" in one.own, "no report was kept")
+    expect("markdown of" in one.summary and "github of" in one.log, "nothing was shown")
+    check = next(call for call in one.calls("cargo-vram") if call[1] == "check")
+    expect(check[2:6] == ["--estimate", "--locked", "--base", "0123abc"], check)
+    one = run("vram.yml", PUSH, folder)
+    [check] = [call for call in one.calls("cargo-vram") if call[1] == "check"]
+    expect("--base" not in check and "" not in check, check)
+
+
+@test
+def what_fails_the_check_fails_the_job_and_keeps_its_report(folder):
+    for code, word in (("100", "over budget"), ("101", "could not complete"), ("2", "ended with 2")):
+        one = run("vram.yml", pull_request(), folder, environment={"STAND_IN_CODE": code})
+        expect(one.results == {"estimate": "failure"}, (code, one.results))
+        expect(word in one.log, one.log)
+        expect(("vram-report" in one.own) == (code != "2"), f"{code}: {one.own}")
+
+
+@test
+def the_first_build_is_kept_however_the_check_ends(folder):
+    one = run("vram.yml", PUSH, folder, environment={"STAND_IN_CODE": "100"})
+    keys = re.findall(r"\[cache/(\w+) ([\w.-]+)\]", one.log)
+    expect([kind for kind, _ in keys] == ["restore", "save", "restore", "save"], keys)
+    expect(keys[0][1] == keys[1][1] and keys[2][1] == keys[3][1] and keys[0][1] != keys[2][1], keys)
+
+
+@test
+def a_release_is_fetched_and_its_checksum_verified(folder):
+    one = action(folder, {"version": "0.1.0", "args": "--estimate"})
+    expect(one.results == {"estimate": "success"}, one.log)
+    expect(not any(call[0] == "install" for call in one.calls("cargo")), "it was built all the same")
+    [archive, checksum] = [call[-1] for call in one.calls("curl")]
+    expect(archive == "https://github.invalid/owner/project/releases/download/v0.1.0/"
+           "cargo-vram-x86_64-unknown-linux-gnu.tar.gz", archive)
+    expect(checksum == archive + ".sha256", checksum)
+
+
+@test
+def what_the_release_workflow_packs_is_what_the_action_and_binstall_fetch(folder):
+    one = run("release.yml", {"event_name": "push", "ref": "refs/tags/v0.1.0", "event": {}}, folder)
+    expect(set(one.results.values()) == {"success"}, one.log)
+    names = {file.name for kept in one.own.values() for file in kept.iterdir()}
+    targets = {"x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"}
+    archives = {f"cargo-vram-{target}.tar.gz" for target in targets}
+    expect(names == archives | {f"{one}.sha256" for one in archives}, names)
+    [publish] = one.calls("gh")
+    expect(publish[:3] == ["release", "create", "v0.1.0"] and len(publish) == 11, publish)
+    url = re.search(r'pkg-url = "(.*)"', (ROOT / "Cargo.toml").read_text())[1]
+    for target in targets:
+        expect(url.replace("{ target }", target).endswith(f"/download/v{{ version }}/cargo-vram-{target}.tar.gz"), url)
+
+
+@test
+def a_tag_that_is_not_the_version_is_no_release(folder):
+    one = run("release.yml", {"event_name": "push", "ref": "refs/tags/v9.9.9", "event": {}}, folder)
+    expect(one.results == {"build": "failure", "publish": "skipped"}, one.results)
+    expect(not one.calls("gh"), "it was published")
+
+
+@test
+def a_damaged_or_another_archive_is_refused(folder):
+    for inputs, environment in (
+        ({"version": "0.1.0"}, {"STAND_IN_DAMAGE": "1"}),
+        ({"version": "0.1.0", "sha256": "0" * 64}, {}),
+        ({"version": "0.1.0", "sha256": "$(touch injected)"}, {}),
+    ):
+        one = action(folder, inputs, **environment)
+        expect(one.results == {"estimate": "failure"}, one.log)
+        expect("not what its checksum says" in one.log and not one.calls("cargo-vram"), one.log)
+
+
+@test
+def inputs_are_data(folder):
+    for inputs in (
+        {"version": "0.1.0/../../other"},
+        {"version": "$(touch injected)"},
+        {"command": "check; touch injected"},
+        {"command": "comment"},
+    ):
+        one = action(folder, inputs)
+        expect(one.results == {"estimate": "failure"}, (inputs, one.log))
+    one = action(folder, {"args": "--estimate; touch injected\n-m *\n-m `touch injected` $(touch injected)"})
+    [check] = [call for call in one.calls("cargo-vram") if call[1] == "check"]
+    given = ["--estimate;", "touch", "injected", "-m", "*", "-m", "`touch", "injected`", "$(touch", "injected)"]
+    expect(check[2:12] == given, check)
+
+
+@test
+def a_tool_that_is_there_is_taken(folder):
+    one = Run(tempfile.mkdtemp(dir=folder), ".github/workflows/vram.yml", PUSH)
+    steps = one.workflow["jobs"]["estimate"]["steps"]
+    steps[-1]["with"] = {"binary": "Cargo.toml.d/cargo-vram", "cache": "false"}
+    steps.insert(1, {"run": 'mkdir Cargo.toml.d && cp "$RUNNER_TEMP/../bin/cargo-vram" Cargo.toml.d/ && chmod 644 Cargo.toml.d/*'})
+    one.all()
+    expect(one.results == {"estimate": "success"}, one.log)
+    expect(not one.calls("curl") and not any(call[0] == "install" for call in one.calls("cargo")), "another was installed")
+    expect("[cache/" not in one.log, "a cache was used")
+
+
+@test
+def the_comment_is_posted_by_what_is_on_the_main_branch(folder):
+    report = artifact(folder, "vram-report", "report.json")
+    one = run("vram-comment.yml", after(), folder, artifacts=report)
+    expect(one.results == {"comment": "success"}, one.log)
+    [comment] = [call for call in one.calls("cargo-vram") if call[1] == "comment"]
+    expect(comment[-3:] == ["--label", "estimated", "--on-change-only"], comment)
+    expect("[cache/" not in one.log, "a job that can write took something from a cache")
+    one = run("vram-comment.yml", after(name="GPU memory, measured"), folder, artifacts=report)
+    [comment] = [call for call in one.calls("cargo-vram") if call[1] == "comment"]
+    expect("measured" in comment, comment)
+
+
+@test
+def a_push_and_a_run_without_a_report_get_no_comment(folder):
+    one = run("vram-comment.yml", after(event="push"), folder)
+    expect(one.results == {"comment": "skipped"}, one.results)
+    one = run("vram-comment.yml", after(), folder)
+    expect(one.results == {"comment": "success"} and not one.ran, one.log)
+
+
+@test
+def only_those_who_may_push_are_measured_at_once(folder):
+    for event, variables, results in (
+        (PUSH, GPU, ["success", "success"]),
+        (pull_request(), GPU, ["success", "success"]),
+        (pull_request(), {}, ["skipped", "skipped"]),
+        (pull_request(fork=True), GPU, ["skipped", "skipped"]),
+        (pull_request(fork=True, labels=["measure"]), GPU, ["success", "skipped"]),
+        (pull_request(fork=True, labels=["measure"]), {}, ["success", "skipped"]),
+    ):
+        one = run("vram-measure.yml", event, folder, variables=variables)
+        expect(list(one.results.values()) == results, (event, variables, one.results, one.log))
+    one = run("vram-measure.yml", PUSH, folder, variables=GPU)
+    [check] = [call for call in one.calls("cargo-vram") if call[1] == "check"]
+    expect({"--measure", "--require-baseline", "--deny-warnings"} < set(check), check)
+    one = run("vram-measure.yml", PUSH, folder, variables=GPU, environment={"STAND_IN_CODE": "100"})
+    expect(one.results["measure"] == "failure" and "vram-report" in one.own, "no report of what failed")
+
+
+@test
+def a_fork_is_measured_where_somebody_is_asked(folder):
+    models = artifact(folder, "vram-models", "models.tar.zst", "cargo-vram")
+    fork = after(name="GPU memory, measured", repository="stranger/project")
+    one = run("vram-measure-forks.yml", fork, folder, variables=GPU, artifacts=models)
+    expect(set(one.results.values()) == {"success"}, (one.results, one.log))
+    workflow = load(".github/workflows/vram-measure-forks.yml")
+    for name, job in workflow["jobs"].items():
+        takes = any("vram-models" in str(step.get("with")) for step in job["steps"])
+        expect(not takes or job.get("environment") == "gpu-forks", f"{name} runs a fork's programs unasked")
+        expect(not takes or job["permissions"] == {"actions": "read"}, f"{name} may do too much")
+    for reviewers in ("0", ""):
+        one = run("vram-measure-forks.yml", fork, folder, variables=GPU, artifacts=models,
+                  environment={"STAND_IN_REVIEWERS": reviewers})
+        others = {name: result for name, result in one.results.items() if name != "guarded"}
+        expect(one.results["guarded"] == "failure" and set(others.values()) == {"skipped"}, one.results)
+    for event in (after(name="GPU memory, measured"), after(event="push", repository="stranger/project")):
+        one = run("vram-measure-forks.yml", event, folder, variables=GPU)
+        expect(set(one.results.values()) == {"skipped"}, one.results)
+
+
+@test
+def what_can_write_runs_nothing_that_another_job_made(folder):
+    for path in WORKFLOWS:
+        for name, job in load(path)["jobs"].items():
+            permissions = job.get("permissions", load(path).get("permissions"))
+            if "write" not in permissions.values() or path.endswith("release.yml"):
+                continue
+            for step in job["steps"]:
+                action, given = step.get("uses", ""), step.get("with", {})
+                expect("cache" not in action, f"{path}: {name} restores a cache")
+                expect("actions/vram" not in action or given.get("cache") == "false", f"{path}: {name} uses a cache")
+                expect("binary" not in given, f"{path}: {name} runs a binary from elsewhere")
+                if "download-artifact" in action:
+                    expect(given["name"] == "vram-report", f"{path}: {name} takes more than the report")
+
+
+@test
+def the_parts_are_joined(folder):
+    one = run("vram-matrix.yml", {"event_name": "workflow_dispatch", "event": {}}, folder)
+    expect(set(one.results.values()) == {"success"}, (one.results, one.log))
+    parts = [call[call.index("--partition") + 1] for call in one.calls("cargo-vram") if "--partition" in call]
+    expect(parts == [f"hash:{part}/4" for part in range(1, 5)], parts)
+    merge = next(call for call in one.calls("cargo-vram") if call[1] == "merge")
+    expect([Path(part).name for part in merge[2:6]] == [f"report-{part}.json" for part in range(1, 5)], merge)
+    for code in ("100", "101"):
+        one = run("vram-matrix.yml", {"event_name": "workflow_dispatch", "event": {}}, folder,
+                  environment={"STAND_IN_CODE": code})
+        expect(one.results == {"build": "success", "part": "failure", "merge": "success"}, (code, one.results))
+        expect("vram-report" in one.own, "what there was was not joined")
+
+
+@test
+def once_a_week_what_drifted_fails(folder):
+    event = {"event_name": "schedule", "event": {}}
+    expect(set(run("vram-weekly.yml", event, folder).results.values()) == {"skipped"}, "it ran without a GPU")
+    one = run("vram-weekly.yml", event, folder, variables=GPU)
+    expect(set(one.results.values()) == {"success"}, one.log)
+    one = run("vram-weekly.yml", event, folder, variables=GPU, environment={"STAND_IN_CODE": "100"})
+    expect(one.results["measure"] == "failure" and "vram-weekly" in one.own, one.results)
+
+
+@test
+def every_test_of_the_project_is_run(folder):
+    one = run("ci.yml", PUSH, folder)
+    expect(one.results == {"test": "success"} and one.calls("run") == [[]], one.log)
+
+
+@test
+def the_readme_shows_what_runs(folder):
+    shown = yaml.safe_load(snippets()[".github/workflows/vram.yml"])
+    steps = load(".github/workflows/vram.yml")["jobs"]["estimate"]["steps"]
+    [checkout, gate] = shown["jobs"]["estimate"]["steps"]
+    expect(checkout["uses"] == steps[0]["uses"], "not the checkout that runs here")
+    expect(gate["uses"].startswith("OWNER/cargo-vram/.github/actions/vram@"), gate)
+    expect(gate["with"]["args"].startswith("--estimate --locked --base "), "not the arguments that run here")
+    expect(steps[-1]["with"]["args"].startswith("--estimate --locked "), "not the arguments of the README")
+
+
+@test
+def gitlab_gets_tests_and_code_quality(folder):
+    home = Path(tempfile.mkdtemp(dir=folder))
+    (home / "project").mkdir()
+    check_out(home / "project")
+    for program in STOOD_IN:
+        stand_in(home / "bin" / program)
+    [job] = yaml.safe_load(snippets()[".gitlab-ci.yml"]).values()
+    variables = {name: value.replace("$CI_PROJECT_DIR", str(home / "project")) for name, value in job["variables"].items()}
+    for lines in (job["before_script"] + job["script"], job["after_script"]):
+        result = subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", "\n".join(lines)], cwd=home / "project", capture_output=True, text=True,
+            env={"PATH": f"{home / 'bin'}:{SYSTEM}", "HOME": str(home), "STAND_IN_RECORD": str(home / "record"),
+                 "CI_MERGE_REQUEST_DIFF_BASE_SHA": "0123abc", **variables})
+        expect(result.returncode == 0, result.stderr)
+    calls = [json.loads(line) for line in (home / "record").read_text().splitlines()]
+    asked.update(tuple(call["arguments"]) for call in calls if call["program"] == "cargo-vram")
+    reports = job["artifacts"]["reports"]
+    expect((home / "project" / reports["junit"]).read_text() == "junit of report.json\n", "no tests")
+    found = json.loads((home / "project" / reports["codequality"]).read_text())
+    expect([(one["severity"], one["location"]["lines"]["begin"]) for one in found] == [("minor", 4), ("major", 1)], found)
+    expect(all(set(one) == {"description", "check_name", "severity", "fingerprint", "location"} for one in found), found)
+
+
+@test
+def nothing_was_injected_anywhere(folder):
+    found = [str(path) for path in Path(folder).rglob("injected*")]
+    expect(not found, found)
+
+
+@test
+def every_script_was_executed_to_a_good_end(folder):
+    for path in [*WORKFLOWS, ACTION]:
+        workflow = load(path)
+        for job in workflow.get("jobs", {"action": workflow.get("runs")}).values():
+            for step in job["steps"]:
+                if "run" in step:
+                    expect(0 in executed.get((path, step["run"]), []), f"{path}: never ended well:\n{step['run']}")
+    print(f"   {len(executed)} scripts, {sum(map(len, executed.values()))} times")
+
+
+@test
+def the_real_program_takes_what_it_is_called_with(folder):
+    """In an empty folder and without Cargo it gets no further than its arguments."""
+
+    def refused(arguments):
+        result = subprocess.run([VRAM, *arguments], cwd=tempfile.mkdtemp(dir=folder), capture_output=True, text=True,
+                                env={"PATH": "/nonexistent", "GITHUB_TOKEN": "not-a-token"}, timeout=60)
+        return result.returncode == 2 and "--help" in result.stderr and result.stderr
+
+    expect(refused(["vram", "check", "--no-such-option"]), "a wrong option is not told from a right one")
+    for pending in PENDING:
+        expect(refused(["vram", pending]) and "unrecognized subcommand" in refused(["vram", pending]),
+               f"cargo vram {pending} exists now: take it off PENDING in {__file__}")
+    for pending in PENDING_OPTIONS:
+        expect("unexpected argument" in (refused(["vram", *pending.split(), "value"]) or ""),
+               f"cargo vram {pending} exists now: take it off PENDING_OPTIONS in {__file__}")
+
+    def known(call):
+        """Without the options that are to come."""
+        left_out = {at + step for at, one in enumerate(call) if f"{call[1]} {one}" in PENDING_OPTIONS for step in (0, 1)}
+        return tuple(one for at, one in enumerate(call) if at not in left_out)
+
+    calls = sorted({known(call) for call in asked if call[1] not in PENDING})
+    for call in calls:
+        expect(not refused(call), f"cargo {' '.join(call)}\n{refused(call)}")
+    print(f"   {len(calls)} calls; of {', '.join(PENDING + PENDING_OPTIONS) or 'nothing'} not yet")
+
+
+failed = 0
+with tempfile.TemporaryDirectory() as scratch:
+    for one in tests:
+        try:
+            one(scratch)
+            print(f"ok   {one.__name__}")
+        except Failed as error:
+            failed += 1
+            print(f"FAIL {one.__name__}\n{error}")
+sys.exit(1 if failed else 0)

@@ -1,0 +1,340 @@
+"""Runs a workflow's jobs as GitHub does, as far as this project's use it: every `run:` by bash with GitHub's own flags and
+variables, conditions and expressions evaluated, artifacts handed from job to job. Programs that need a network, a
+card or minutes are stood in for by `stand_in.py`, which writes down how it was called.
+"""
+
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+STOOD_IN = "cargo cargo-vram rustc rustup gh curl wget git strip npm pip docker sudo apt-get ssh nvidia-smi".split()
+SYSTEM = "/usr/bin:/bin"
+
+
+class Failed(Exception):
+    """What GitHub would refuse, or what is not as the test has it."""
+
+
+def load(path):
+    """A workflow or an action. YAML 1.1 takes the key `on` for a truth value."""
+    text = yaml.safe_load((ROOT / path).read_text())
+    if True in text:
+        text["on"] = text.pop(True)
+    return text
+
+
+TOKEN = re.compile(r"\s*(?:('(?:[^']|'')*')|(-?\d+(?:\.\d+)?)\b|([A-Za-z_][\w-]*(?:\.(?:[\w-]+|\*))*)|(&&|\|\||==|!=|[!(),<>]))")
+FUNCTIONS = {"contains", "always", "success", "failure", "cancelled", "format"}
+
+
+def evaluate(expression, contexts):
+    """GitHub's expressions, of which Python's are a near relative."""
+
+    def look_up(path):
+        here, many = contexts, False
+        if path.split(".")[0] not in contexts:
+            raise Failed(f"`{path}` is in no context, in `{expression}`")
+        for name in path.split("."):
+            if name == "*":
+                many, here = True, here or []
+            elif many:
+                here = [one.get(name) for one in here]
+            else:
+                here = here.get(name) if isinstance(here, dict) else None
+        return "" if here is None else here
+
+    def contains(where, what):
+        return what in where
+
+    python, at = [], 0
+    while expression[at:].strip():
+        token = TOKEN.match(expression, at)
+        if token is None:
+            raise Failed(f"cannot read `{expression[at:]}`")
+        text, number, name, sign = token.groups()
+        at = token.end()
+        if text is not None:
+            python.append(repr(text[1:-1].replace("''", "'")))
+        elif number is not None:
+            python.append(number)
+        elif name in FUNCTIONS:
+            python.append(name)
+        elif name is not None:
+            python.append({"true": "True", "false": "False"}.get(name, f"look_up({name!r})"))
+        else:
+            python.append({"&&": " and ", "||": " or ", "!": " not "}.get(sign, sign))
+    failed = contexts["job"].get("failed", False)
+    known = {
+        "look_up": look_up,
+        "contains": contains,
+        "format": str.format,
+        "always": lambda: True,
+        "cancelled": lambda: False,
+        "failure": lambda: failed,
+        "success": lambda: not failed,
+    }
+    return eval("".join(python), {"__builtins__": {}}, known)  # noqa: S307, of this repository's own files
+
+
+def filled_in(value, contexts):
+    """A value with its `${{ … }}` replaced, always as text."""
+
+    def text(value):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    return re.sub(r"\$\{\{(.*?)\}\}", lambda found: text(evaluate(found.group(1), contexts)), text(value), flags=re.DOTALL)
+
+
+def holds(condition, contexts):
+    """A condition; one that asks for no status asks for success."""
+    if condition is None:
+        return not contexts["job"].get("failed", False)
+    condition = str(condition).strip()
+    if condition.startswith("${{"):
+        condition = condition[3:-2]
+    asks = re.search(r"\b(always|success|failure|cancelled)\(\)", condition)
+    value = evaluate(condition, contexts)
+    return bool(value) and (bool(asks) or not contexts["job"].get("failed", False))
+
+
+class Run:
+    """One run of a workflow for one event."""
+
+    def __init__(self, folder, path, github, *, variables=None, artifacts=None, environment=None):
+        self.folder = Path(folder)
+        self.path = path
+        self.workflow = load(path)
+        self.github = {"repository": "owner/project", "token": "not-a-token", "workflow": self.workflow["name"], **github}
+        self.github.setdefault("ref", "refs/heads/main")
+        self.variables = variables or {}
+        # Those of another run, which `run-id` asks for, and this run's own.
+        self.theirs, self.own = artifacts or {}, {}
+        self.environment = environment or {}
+        self.record = self.folder / "record.jsonl"
+        self.record.touch()
+        self.results, self.outputs, self.ran = {}, {}, []
+        self.summary, self.log = "", ""
+
+    def all(self):
+        """Every job in its order; their results."""
+        waiting = dict(self.workflow["jobs"])
+        while waiting:
+            for name, job in list(waiting.items()):
+                needs = job.get("needs", [])
+                needs = [needs] if isinstance(needs, str) else needs
+                if all(one in self.results for one in needs):
+                    del waiting[name]
+                    self.results[name] = self.job(name, job, needs)
+        return self.results
+
+    def job(self, name, job, needs):
+        if "permissions" not in job and "permissions" not in self.workflow:
+            raise Failed(f"{self.path}: {name} has all permissions that there are")
+        if "timeout-minutes" not in job:
+            raise Failed(f"{self.path}: {name} may run for six hours")
+        needed = {one: {"result": self.results[one], "outputs": self.outputs.get(one, {})} for one in needs}
+        before = {"failed": any(one["result"] != "success" for one in needed.values())}
+        contexts = {"github": self.github, "vars": self.variables, "needs": needed, "job": before}
+        if not holds(job.get("if"), contexts):
+            return "skipped"
+        matrix = job.get("strategy", {}).get("matrix", {})
+        rows = matrix.get("include") or [{key: one} for key, values in matrix.items() for one in values] or [{}]
+        results = [self.row(f"{name}-{number}", name, job, needed, row) for number, row in enumerate(rows)]
+        return "failure" if "failure" in results else "success"
+
+    def row(self, folder, name, job, needed, matrix):
+        home = self.folder / folder
+        for part in ("workspace", "temp", "home", "bin"):
+            (home / part).mkdir(parents=True)
+        for program in STOOD_IN:
+            stand_in(home / "bin" / program)
+        contexts = {
+            "github": self.github,
+            "vars": self.variables,
+            "needs": needed,
+            "matrix": matrix,
+            "runner": {"temp": str(home / "temp"), "os": "Linux", "arch": "X64"},
+            "steps": {},
+            "job": {"failed": False},
+            "env": {},
+        }
+        where = filled_in(job["runs-on"], contexts)
+        if not where:
+            raise Failed(f"{self.path}: {name} runs on nothing")
+        job_environment = {key: filled_in(value, contexts) for key, value in
+                           {**self.workflow.get("env", {}), **job.get("env", {})}.items()}
+        for step in job["steps"]:
+            self.step(home, step, contexts, job_environment, self.path)
+        self.outputs[name] = {key: filled_in(value, contexts) for key, value in job.get("outputs", {}).items()}
+        return "failure" if contexts["job"]["failed"] else "success"
+
+    def step(self, home, step, contexts, environment, file):
+        """One step; what it leaves is in the contexts."""
+        if not holds(step.get("if"), contexts):
+            if "id" in step:
+                contexts["steps"][step["id"]] = {"outcome": "skipped", "outputs": {}}
+            return
+        outputs, failed = {}, False
+        try:
+            if "run" in step:
+                failed, outputs = self.script(home, step, contexts, environment, file)
+            else:
+                outputs = self.uses(home, step, contexts, environment)
+        except FileNotFoundError:
+            failed = True
+        if "id" in step:
+            contexts["steps"][step["id"]] = {"outcome": "failure" if failed else "success", "outputs": outputs}
+        if failed and not step.get("continue-on-error"):
+            contexts["job"]["failed"] = True
+
+    def script(self, home, step, contexts, environment, file):
+        workspace = home / "workspace"
+        shell = step.get("shell") or self.workflow.get("defaults", {}).get("run", {}).get("shell")
+        if shell != "bash":
+            raise Failed(f"{file}: without `shell: bash` there is no pipefail:\n{step['run']}")
+        files = {name: home / "temp" / f"_{name}" for name in ("output", "summary", "env", "path")}
+        for one in files.values():
+            one.write_text("")
+        script = home / "temp" / "_script.sh"
+        script.write_text(step["run"])
+        own = {key: filled_in(value, contexts) for key, value in step.get("env", {}).items()}
+        (home / "temp" / "_event.json").write_text(json.dumps(self.github.get("event", {})))
+        result = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
+            cwd=workspace / filled_in(step.get("working-directory", "."), contexts),
+            env={
+                "PATH": f"{home / 'bin'}:{SYSTEM}",
+                "HOME": str(home / "home"),
+                "CI": "true",
+                "ImageOS": "ubuntu24",
+                "GITHUB_ACTIONS": "true",
+                "GITHUB_WORKSPACE": str(workspace),
+                "GITHUB_REPOSITORY": self.github["repository"],
+                "GITHUB_SERVER_URL": "https://github.invalid",
+                "GITHUB_REF_NAME": self.github["ref"].rsplit("/", 1)[-1],
+                "GITHUB_EVENT_NAME": self.github["event_name"],
+                "GITHUB_EVENT_PATH": str(home / "temp" / "_event.json"),
+                "GITHUB_ACTION_PATH": str(ROOT / ".github/actions/vram"),
+                "GITHUB_OUTPUT": str(files["output"]),
+                "GITHUB_STEP_SUMMARY": str(files["summary"]),
+                "GITHUB_ENV": str(files["env"]),
+                "GITHUB_PATH": str(files["path"]),
+                "RUNNER_TEMP": str(home / "temp"),
+                "RUNNER_OS": "Linux",
+                "STAND_IN_RECORD": str(self.record),
+                **self.environment,
+                **environment,
+                **own,
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        self.ran.append((file, step["run"], result.returncode))
+        self.log += result.stdout + result.stderr
+        self.summary += files["summary"].read_text()
+        outputs = dict(line.split("=", 1) for line in files["output"].read_text().splitlines())
+        return result.returncode != 0, outputs
+
+    def uses(self, home, step, contexts, environment):
+        """What the actions do, which are not ours; ours is run."""
+        workspace, action = home / "workspace", step["uses"]
+        given = {key: filled_in(value, contexts) for key, value in step.get("with", {}).items()}
+        if action == "./.github/actions/vram":
+            if not (workspace / ".github/actions/vram/action.yml").is_file():
+                raise Failed(f"{self.path}: the action is used before it is checked out")
+            return self.composite(home, given, contexts, environment)
+        if not re.fullmatch(r"actions/[\w/-]+@[0-9a-f]{40}", action):
+            raise Failed(f"{self.path}: {action} is not pinned by commit")
+        kind = action.split("@")[0].removeprefix("actions/")
+        if kind == "checkout":
+            if given.get("persist-credentials") != "false":
+                raise Failed(f"{self.path}: a checkout leaves its token behind")
+            check_out(workspace)
+            self.checked_out(given)
+        elif kind == "upload-artifact":
+            return self.upload(workspace, given)
+        elif kind == "download-artifact":
+            self.download(workspace, given)
+        elif not kind.startswith("cache/"):
+            raise Failed(f"{self.path}: this runner does not know {action}")
+        elif not all(given.get(key) for key in ("path", "key")):
+            raise Failed(f"{self.path}: {kind} of nothing")
+        else:
+            self.log += f"[{kind} {given['key']}]\n"
+        return {}
+
+    def checked_out(self, given):
+        """What comes after a pull request never takes its code: GitHub's own `ref` is the main branch, and so is what is given."""
+        if self.github["event_name"] == "workflow_run" and given.get("ref") != "main":
+            raise Failed(f"{self.path}: a checkout of {given.get('ref')}")
+
+    def composite(self, home, given, contexts, environment):
+        path = ".github/actions/vram/action.yml"
+        action = load(path)
+        unknown = set(given) - set(action["inputs"])
+        if unknown:
+            raise Failed(f"{self.path}: the action has no inputs {sorted(unknown)}")
+        inputs = {name: given.get(name, one["default"]) for name, one in action["inputs"].items()}
+        inner = {**contexts, "inputs": inputs, "steps": {}, "job": {"failed": False}}
+        for step in action["runs"]["steps"]:
+            self.step(home, step, inner, environment, path)
+        contexts["job"]["failed"] |= inner["job"]["failed"]
+        return {name: filled_in(one["value"], inner) for name, one in action["outputs"].items()}
+
+    def upload(self, workspace, given):
+        patterns = [str(workspace / line.strip()) for line in given["path"].splitlines() if line.strip()]
+        files = [Path(one) for pattern in patterns for one in glob.glob(pattern)]
+        if not files and given.get("if-no-files-found") == "error":
+            raise Failed(f"{self.path}: nothing to upload at {given['path']}")
+        if files:
+            kept = self.folder / "artifacts" / given["name"]
+            kept.mkdir(parents=True)
+            for one in files:
+                (shutil.copytree if one.is_dir() else shutil.copy)(one, kept / one.name)
+                # As the real one: an artifact has no permissions.
+                if one.is_file():
+                    (kept / one.name).chmod(0o644)
+            self.own[given["name"]] = kept
+        return {}
+
+    def download(self, workspace, given):
+        there = self.theirs if "run-id" in given else self.own
+        if "run-id" in given and not given.get("github-token"):
+            raise Failed(f"{self.path}: another run's artifacts need a token")
+        wanted = given.get("name")
+        pattern = given.get("pattern", "*").replace("*", ".*")
+        names = [wanted] if wanted else [name for name in there if re.fullmatch(pattern, name)]
+        target = workspace / given.get("path", ".")
+        for name in names:
+            if name not in there:
+                raise FileNotFoundError(name)
+            shutil.copytree(there[name], target, dirs_exist_ok=True)
+
+    def calls(self, program):
+        """The arguments of every call of a program that is stood in for."""
+        lines = [json.loads(line) for line in self.record.read_text().splitlines()]
+        return [line["arguments"] for line in lines if line["program"] == program]
+
+
+def stand_in(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{sys.executable}\n" + (Path(__file__).parent / "stand_in.py").read_text())
+    path.chmod(0o755)
+
+
+def check_out(workspace):
+    """As much of the project as the workflows touch. What `run:` calls in it is there, and only written down."""
+    for name in ("Cargo.toml", "Cargo.lock", "README.md", "LICENSE-MIT", "LICENSE-APACHE"):
+        shutil.copy(ROOT / name, workspace / name)
+    shutil.copytree(ROOT / ".github", workspace / ".github", dirs_exist_ok=True)
+    if os.access(ROOT / "tests/run", os.X_OK):
+        stand_in(workspace / "tests/run")

@@ -1,0 +1,120 @@
+# Stands in for a program that needs the network, a card or minutes: writes down how it was called, and leaves what the
+# real one would leave.
+import hashlib
+import io
+import json
+import os
+import shutil
+import sys
+import tarfile
+
+program, arguments = os.path.basename(sys.argv[0]), sys.argv[1:]
+with open(os.environ["STAND_IN_RECORD"], "a") as record:
+    record.write(json.dumps({"program": program, "arguments": arguments}) + "\n")
+
+
+def after(*names):
+    """The value of an option."""
+    return next((arguments[at + 1] for at, one in enumerate(arguments) if one in names), None)
+
+
+def me(path):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    shutil.copy(sys.argv[0], path)
+
+
+def release():
+    """What a release would have: this very program, packed."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz", format=tarfile.GNU_FORMAT) as archive:
+        entry = archive.gettarinfo(sys.argv[0], "cargo-vram")
+        entry.mtime = 0
+        with open(sys.argv[0], "rb") as binary:
+            archive.addfile(entry, binary)
+    data = bytearray(file.getvalue())
+    data[4:8] = bytes(4)  # gzip has a time of its own
+    return bytes(data)
+
+
+def cargo():
+    here = os.getcwd()
+    match arguments[0]:
+        case "metadata":
+            version = os.environ.get("STAND_IN_VERSION", "0.1.0")
+            package = {"name": "cargo-vram", "version": version}
+            print(json.dumps({"packages": [package], "target_directory": f"{here}/target", "workspace_root": here},
+                             separators=(",", ":")))
+        case "install":
+            assert after("--git") or os.path.isfile(after("--path") + "/Cargo.toml"), "nothing to install there"
+            me(after("--root") + "/bin/cargo-vram")
+        case "build":
+            me("target/release/cargo-vram")
+        case _:
+            sys.exit(f"cargo {arguments[0]} is not stood in for")
+
+
+def verdict(status, line):
+    """As far as somebody reads it."""
+    names = {"package": "zoo", "model": "vgg16", "mode": "estimate", "gpu": "l4", "pass": "warm", "metric": "live"}
+    place = {"file": "budgets.yaml", "line": line, "column": 5}
+    return {**names, "rule": "budget", "status": status, "message": f"line {line}: it is so", **place}
+
+
+def vram():
+    assert arguments[0] == "vram"
+    output = after("--output", "-o")
+    match arguments[1]:
+        case "check" | "estimate" | "measure" | "archive" | "merge":
+            code = int(os.environ.get("STAND_IN_CODE", "0")) if arguments[1] == "check" else 0
+            if output and code != 2:
+                with open(output, "w") as report:
+                    verdicts = [verdict("pass", 3), verdict("warn", 4), verdict("fail", None)]
+                    json.dump({"version": 1, "verdicts": verdicts}, report)
+            if after("--record"):
+                os.makedirs(after("--record"))
+            if after("--message-format") in ("markdown", "github", "junit"):
+                print(f"{after('--message-format')} of {arguments[2]}")
+            sys.exit(code)
+        case "--version" | "doctor":
+            pass
+        case "comment":
+            assert os.path.isfile(after("--report")), "no report to post"
+            assert os.environ["GITHUB_TOKEN"], "no token to post with"
+        case _:
+            sys.exit(f"cargo vram {arguments[1]} is not stood in for")
+
+
+def gh():
+    if arguments[0] == "api":
+        assert os.environ["GH_TOKEN"]
+        print(os.environ.get("STAND_IN_REVIEWERS", "1") if "/environments/" in arguments[1] else "1")
+    else:
+        missing = [one for one in arguments if one.endswith((".gz", ".sha256")) and not os.path.isfile(one)]
+        assert not missing, missing
+
+
+def curl():
+    data = release()
+    if arguments[-1].endswith(".sha256"):
+        data = f"{hashlib.sha256(data).hexdigest()}  cargo-vram.tar.gz\n".encode()
+    elif os.environ.get("STAND_IN_DAMAGE"):
+        data = data[:-1]
+    with open(after("--output"), "wb") as file:
+        file.write(data)
+
+
+match program:
+    case "cargo":
+        cargo()
+    case "cargo-vram":
+        vram()
+    case "gh":
+        gh()
+    case "curl":
+        curl()
+    case "rustc":
+        print("rustc 1.92.0 (of a test)")
+    case "strip" | "run" | "apt-get":
+        pass
+    case _:
+        sys.exit(f"{program} has no place in a workflow")
