@@ -236,8 +236,34 @@ pub(crate) struct Output {
 pub(crate) enum Format {
     /// A table.
     Human,
-    /// The report, as `cargo vram schema` describes it.
+    /// A JSON document.
     Json,
+}
+
+/// What a report looks like, and where it goes.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReportOutput {
+    /// What the output looks like
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "human")]
+    pub(crate) message_format: ReportFormat,
+    /// Write the output to a file; people are then shown the table all the same
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<Utf8PathBuf>,
+}
+
+/// What a report looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// A table
+    Human,
+    /// The report, as `cargo vram schema` describes it
+    Json,
+    /// Markdown, for a comment on a pull request or the summary of a step
+    Markdown,
+    /// Annotations of GitHub's workflows
+    Github,
+    /// JUnit XML
+    Junit,
 }
 
 /// Inputs that are set on the command line.

@@ -1,11 +1,15 @@
 //! The versioned report: one JSON document that every output is drawn from.
 
+pub(crate) mod change;
 #[cfg(unix)]
 pub mod explain;
+pub mod github;
 mod growth;
 #[cfg(unix)]
 pub mod html;
 pub mod human;
+pub mod junit;
+pub mod markdown;
 #[cfg(unix)]
 pub(crate) mod palette;
 #[cfg(unix)]
