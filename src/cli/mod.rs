@@ -14,6 +14,7 @@ mod gpus;
 mod init;
 mod list;
 mod measure;
+mod merge;
 mod options;
 mod pipeline;
 mod report;
@@ -74,6 +75,7 @@ enum Command {
     Bless(bless::Bless),
     Explain(Box<explain::Explain>),
     Report(Box<report::Report>),
+    Merge(merge::Merge),
     Archive(archive::Archive),
     Doctor(doctor::Doctor),
     Gpus(gpus::Gpus),
@@ -117,6 +119,9 @@ fn exit_of(stopped: &Stopped) -> Exit {
         || stopped
             .downcast_ref::<crate::report::ReadError>()
             .is_some_and(crate::report::ReadError::is_by_the_machine)
+        || stopped
+            .downcast_ref::<crate::report::merge::MergeError>()
+            .is_some_and(crate::report::merge::MergeError::is_by_a_job)
         || matches!(
             stopped.downcast_ref(),
             Some(crate::recording::RecordingError::Io { .. })
@@ -163,6 +168,7 @@ pub fn main() -> ExitCode {
         Command::Bless(bless) => bless.run(loudness),
         Command::Explain(explain) => explain.run(loudness),
         Command::Report(report) => report.run(loudness),
+        Command::Merge(merge) => merge.run(loudness),
         Command::Archive(archive) => archive.run(loudness),
         Command::Doctor(doctor) => doctor.run(loudness),
         Command::Gpus(gpus) => gpus.run(),

@@ -10,8 +10,10 @@ pub mod html;
 pub mod human;
 pub mod junit;
 pub mod markdown;
+pub mod merge;
 #[cfg(unix)]
 pub(crate) mod palette;
+mod partition;
 #[cfg(unix)]
 pub mod perfetto;
 #[cfg(unix)]
@@ -27,6 +29,7 @@ mod types;
 pub(crate) mod words;
 
 pub use growth::{ENOUGH_STEPS, Growing, Trend};
+pub use partition::Partition;
 #[cfg(unix)]
 pub use picture::{Limit, Shown};
 pub use read::{MOST_BYTES, ReadError};
