@@ -5,6 +5,7 @@ mod bless;
 mod card;
 mod cases;
 mod check;
+mod diff;
 mod doctor;
 mod estimate;
 mod exit;
@@ -75,6 +76,7 @@ enum Command {
     Bless(bless::Bless),
     Explain(Box<explain::Explain>),
     Report(Box<report::Report>),
+    Diff(diff::Diff),
     Merge(merge::Merge),
     Archive(archive::Archive),
     Doctor(doctor::Doctor),
@@ -168,6 +170,7 @@ pub fn main() -> ExitCode {
         Command::Bless(bless) => bless.run(loudness),
         Command::Explain(explain) => explain.run(loudness),
         Command::Report(report) => report.run(loudness),
+        Command::Diff(diff) => diff.run(loudness),
         Command::Merge(merge) => merge.run(loudness),
         Command::Archive(archive) => archive.run(loudness),
         Command::Doctor(doctor) => doctor.run(loudness),

@@ -3,9 +3,9 @@
 //! Everything in a report may be written by a stranger. What is not a number goes through `escape.rs`.
 
 mod accept;
-mod escape;
+pub(in crate::report) mod escape;
 mod headline;
-mod page;
+pub(in crate::report) mod page;
 mod tables;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,7 @@
 //! The versioned report: one JSON document that every output is drawn from.
 
 pub(crate) mod change;
+pub mod diff;
 #[cfg(unix)]
 pub mod explain;
 pub mod github;

@@ -19,22 +19,22 @@ const WORDS: usize = 400;
 const ACCENTS: usize = 2;
 
 /// A name, as text.
-pub(super) fn name(text: &str) -> String {
+pub(in crate::report) fn name(text: &str) -> String {
     escape(text, NAME)
 }
 
 /// A sentence, as text.
-pub(super) fn words(text: &str) -> String {
+pub(in crate::report) fn words(text: &str) -> String {
     escape(text, WORDS)
 }
 
 /// A name, as code. Markdown's own backticks cannot hold everything.
-pub(super) fn code(text: &str) -> String {
+pub(in crate::report) fn code(text: &str) -> String {
     format!("<code>{}</code>", name(text))
 }
 
 /// A commit, short; whatever else stands there is a name like others.
-pub(super) fn commit(text: &str) -> String {
+pub(in crate::report) fn commit(text: &str) -> String {
     match text.get(..12) {
         Some(short) if text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
             format!("<code>{short}</code>")

@@ -4,21 +4,21 @@ use std::fmt::Write;
 
 /// A part of a page: lines that come together, of which the last may be left out.
 #[derive(Debug, Default)]
-pub(super) struct Section {
+pub(in crate::report) struct Section {
     /// Before the items, with a heading.
-    pub(super) head: String,
+    pub(in crate::report) head: String,
     /// A line each, with its end.
-    pub(super) items: Vec<String>,
+    pub(in crate::report) items: Vec<String>,
     /// After them.
-    pub(super) tail: String,
+    pub(in crate::report) tail: String,
     /// What an item is: `change`.
-    pub(super) noun: &'static str,
+    pub(in crate::report) noun: &'static str,
     /// The larger, the sooner its items are left out.
-    pub(super) rank: u8,
+    pub(in crate::report) rank: u8,
 }
 
 impl Section {
-    pub(super) fn text(text: String) -> Self {
+    pub(in crate::report) fn text(text: String) -> Self {
         Self {
             head: text,
             ..Self::default()
@@ -32,7 +32,7 @@ impl Section {
 }
 
 /// Puts the sections one below the other, in at most so many bytes. What is left out is counted where it stood.
-pub(super) fn fit(mut sections: Vec<Section>, most: usize) -> String {
+pub(in crate::report) fn fit(mut sections: Vec<Section>, most: usize) -> String {
     let items = |section: &Section| section.items.iter().map(String::len).sum::<usize>();
     let mut length: usize = sections.iter().map(|section| section.bare() + items(section)).sum();
     let mut order: Vec<usize> = (0..sections.len()).collect();
