@@ -24,7 +24,7 @@ macro_rules! exit_codes {
         "\
 Exit codes:
   0    within budget (warnings allowed)
-  100  over budget, regressed, leaking or out of memory (`check`, `merge`, `diff --fail`, `bless --check` alone)
+  100  over budget, regressed, leaking or out of memory (never `estimate` and `measure`)
   101  could not complete: a build failed, a model died or timed out, a GPU is unusable
   2    command line, configuration or versions unusable"
     };

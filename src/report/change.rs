@@ -76,11 +76,13 @@ impl<'a> Judged<'a> {
                 verdict.metric == Some(metric) && verdict.pass == Some(pass) && verdict.rule != Rule::Drift
             });
             let verdict = said.max_by_key(|verdict| (verdict.status, verdict.is_improvement()));
+            // A report may have the verdict alone.
+            let judged = verdict.filter(|verdict| verdict.rule == Rule::Growth);
             let change = Change {
                 run,
                 pass,
                 metric,
-                before,
+                before: before.or_else(|| judged.and_then(|verdict| verdict.baseline)),
                 after,
                 verdict,
             };

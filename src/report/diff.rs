@@ -367,7 +367,8 @@ fn shown(model: &ModelDiff) -> impl Iterator<Item = &FigureDiff> {
     let whole = matches!(model.state, State::New | State::Removed);
     model.figures.iter().filter(move |figure| match whole {
         true => (figure.pass, figure.metric) == (Pass::Warm, Metric::Live),
-        false => figure.before != figure.after,
+        // Live is hardly ever another when cold.
+        false => figure.before != figure.after && (figure.pass, figure.metric) != (Pass::Cold, Metric::Live),
     })
 }
 

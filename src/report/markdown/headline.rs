@@ -110,7 +110,8 @@ fn sentence(change: &Change<'_>) -> String {
         );
     }
     let (Some(before), Some(after)) = (change.before, change.after) else {
-        return on(change.run);
+        let place = card(&change.run.gpu.id);
+        return format!("{} needs another look at {figure} on {place}", name(bare(change.run)));
     };
     let moved = if after > before { "grew" } else { "shrank" };
     let by = signed_percent(before, after).map_or_else(String::new, |percent| {
