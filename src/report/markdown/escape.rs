@@ -56,8 +56,12 @@ fn escape(text: &str, most: usize) -> String {
         if accents > ACCENTS {
             continue;
         }
+        let c = if c == '\n' { ' ' } else { c };
         match c {
-            '\n' => escaped.push(' '),
+            // Where a line begins with it, this may make a list, a code block or a heading.
+            c if at == 0 && c.is_ascii() && c != '$' && (!c.is_ascii_alphanumeric() || is_numbered(&shown)) => {
+                let _ = write!(escaped, "&#{};", u32::from(c));
+            }
             // A formula begins and ends with one, and nothing else keeps it from being one.
             '$' => escaped.push('\u{ff04}'),
             ' ' | ',' | '.' | '/' | '%' | '(' | ')' | '+' | '=' | '?' | '!' | '-' | ';' | '\'' => escaped.push(c),
@@ -71,6 +75,12 @@ fn escape(text: &str, most: usize) -> String {
         }
     }
     escaped
+}
+
+/// Whether it begins as an item of a numbered list does.
+fn is_numbered(text: &[char]) -> bool {
+    let digits = text.iter().take_while(|c| c.is_ascii_digit()).count();
+    digits > 0 && matches!(text.get(digits), Some('.' | ')')) && text.get(digits + 1).is_none_or(|c| c.is_whitespace())
 }
 
 /// Whether something that GitHub looks for would go on here.
@@ -114,6 +124,10 @@ mod tests {
             ("a|b`c<!--d", "a&#124;b&#96;c&#60;!--d"),
             ("a\r\nb\u{202e}c", "a\u{fffd} b\u{fffd}c"),
             ("a: b", "a&#58; b"),
+            ("- a", "&#45; a"),
+            ("1. a", "&#49;. a"),
+            ("1.2", "1.2"),
+            ("    a", "&#32;   a"),
         ] {
             assert_eq!(escape(text, 100), shown, "{text}");
         }

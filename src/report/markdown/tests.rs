@@ -1,7 +1,7 @@
 //! What reviewers see, and that nobody's names change what else there is.
 
 use proptest::prelude::*;
-use pulldown_cmark::{Event, Options, Parser};
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use super::*;
 use crate::budget::{Budgets, judge};
@@ -172,12 +172,15 @@ fn structure(text: &str) -> Vec<String> {
     parts
 }
 
-/// What GitHub would find in the text as it is shown.
+/// Where GitHub looks for mentions and references: not in blocks of code.
 fn shown(text: &str) -> String {
     let mut words = String::new();
+    let mut in_code = false;
     for event in Parser::new_ext(text, Options::ENABLE_TABLES) {
         match event {
-            Event::Text(text) | Event::Code(text) => words.push_str(&text),
+            Event::Start(Tag::CodeBlock(_)) => in_code = true,
+            Event::End(TagEnd::CodeBlock) => in_code = false,
+            Event::Text(text) | Event::Code(text) if !in_code => words.push_str(&text),
             _ => words.push(' '),
         }
     }
@@ -208,6 +211,11 @@ fn name() -> impl Strategy<Value = String> {
             "\\|",
             "\n| a |\n| - |\n",
             "\n</sub>\n",
+            "- ",
+            "1. ",
+            "    ",
+            "+ ",
+            "===",
         ])
         .prop_map(str::to_owned),
     ];
@@ -234,6 +242,39 @@ proptest! {
             prop_assert!(!words.contains(found), "{} in {}", found, words);
         }
         prop_assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+    }
+
+    /// A stranger's figures may be anything; nothing that reads them may overflow.
+    #[test]
+    fn no_figure_is_too_large(figures in prop::collection::vec(prop_oneof![Just(0), Just(u64::MAX), any::<u64>()], 12), seconds in any::<f64>()) {
+        let mut figures = figures.into_iter().map(Bytes).cycle();
+        let mut next = || figures.next().unwrap();
+        let mut report = everything(&["x".to_owned()]);
+        for run in &mut report.runs {
+            run.seconds = seconds;
+            run.gpu.total_bytes = next();
+            run.gpu.available_bytes = next();
+            run.peaks.warm.live = Some(next());
+            run.peaks.cold.reserved = Some(next());
+            if let Some(baseline) = &mut run.baseline {
+                baseline.peaks.warm.live = Some(next());
+            }
+            if let Some(oom) = &mut run.oom {
+                (oom.requested, oom.reserved, oom.available) = (Some(next()), next(), next());
+            }
+        }
+        for verdict in &mut report.verdicts {
+            (verdict.limit, verdict.actual, verdict.baseline) = (Some(next()), Some(next()), Some(next()));
+        }
+        prop_assert!(seen(&report).len() <= COMMENT);
+        prop_assert!(crate::report::github::render(&report).starts_with("::error "));
+        prop_assert!(crate::report::junit::render(&report).is_ok());
+        let older = everything(&["x".to_owned()]);
+        for (base, head) in [(&older, &report), (&report, &older)] {
+            let diff = crate::report::diff::diff(base, head);
+            prop_assert!(crate::report::diff::human(&diff, false).contains("compared"));
+            prop_assert!(crate::report::diff::markdown(&diff, COMMENT).len() <= COMMENT);
+        }
     }
 
     #[test]
