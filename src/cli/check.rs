@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::card::{self, Measuring};
 use super::exit::{Exit, exit_codes};
-use super::options::{Archive, Loudness, Output, Packages, Running};
+use super::options::{Archive, Loudness, Packages, ReportOutput, Running};
 use super::{Stopped, cases, pipeline, terminal};
 use crate::budget::{self, DeclaredModel, Lock};
 use crate::gpu::{self, Profile};
@@ -37,7 +37,7 @@ pub(super) struct Check {
     #[command(flatten)]
     running: Running,
     #[command(flatten)]
-    output: Output,
+    output: ReportOutput,
     /// Treat warnings as failures: a model without a budget, a card without limits
     #[arg(long)]
     deny_warnings: bool,

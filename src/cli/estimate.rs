@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::exit::Exit;
-use super::options::{Archive, Inputs, Loudness, Output, Packages, Running};
+use super::options::{Archive, Inputs, Loudness, Packages, ReportOutput, Running};
 use super::{Stopped, pipeline};
 
 /// Estimate what models need, on a virtual GPU
@@ -22,7 +22,7 @@ pub(super) struct Estimate {
     #[command(flatten)]
     inputs: Inputs,
     #[command(flatten)]
-    output: Output,
+    output: ReportOutput,
     #[command(flatten)]
     archive: Archive,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use crate::run::code;
 pub(crate) enum Exit {
     /// Within budget (warnings allowed), or nothing to judge.
     Success,
-    /// Over budget, regressed, leaking or out of memory; `check` alone.
+    /// Over budget, regressed, leaking or out of memory; `check`, `merge`, `diff --fail` and `bless --check` alone.
     OverBudget,
     /// Could not complete: a build failed, a model died or timed out, a GPU is unusable.
     Incomplete,
@@ -24,7 +24,7 @@ macro_rules! exit_codes {
         "\
 Exit codes:
   0    within budget (warnings allowed)
-  100  over budget, regressed, leaking or out of memory (`check` alone)
+  100  over budget, regressed, leaking or out of memory (never `estimate` and `measure`)
   101  could not complete: a build failed, a model died or timed out, a GPU is unusable
   2    command line, configuration or versions unusable"
     };

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::card::{self, Measuring};
 use super::exit::Exit;
-use super::options::{Archive, Inputs, Loudness, Output, Packages, Running};
+use super::options::{Archive, Inputs, Loudness, Packages, ReportOutput, Running};
 use super::{Stopped, cases, pipeline, terminal};
 use crate::bytes::Bytes;
 use crate::protocol::WhatIf;
@@ -50,7 +50,7 @@ pub(super) struct Measure {
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["limit", "recordings", "plan", "fault"], help_heading = "Measuring")]
     record: Option<Utf8PathBuf>,
     #[command(flatten)]
-    output: Output,
+    output: ReportOutput,
     #[command(flatten)]
     archive: Archive,
     #[command(flatten)]

@@ -5,6 +5,7 @@ mod bless;
 mod card;
 mod cases;
 mod check;
+mod diff;
 mod doctor;
 mod estimate;
 mod exit;
@@ -14,6 +15,7 @@ mod gpus;
 mod init;
 mod list;
 mod measure;
+mod merge;
 mod options;
 mod pipeline;
 mod report;
@@ -74,6 +76,8 @@ enum Command {
     Bless(bless::Bless),
     Explain(Box<explain::Explain>),
     Report(Box<report::Report>),
+    Diff(diff::Diff),
+    Merge(merge::Merge),
     Archive(archive::Archive),
     Doctor(doctor::Doctor),
     Gpus(gpus::Gpus),
@@ -117,6 +121,9 @@ fn exit_of(stopped: &Stopped) -> Exit {
         || stopped
             .downcast_ref::<crate::report::ReadError>()
             .is_some_and(crate::report::ReadError::is_by_the_machine)
+        || stopped
+            .downcast_ref::<crate::report::merge::MergeError>()
+            .is_some_and(crate::report::merge::MergeError::is_by_a_job)
         || matches!(
             stopped.downcast_ref(),
             Some(crate::recording::RecordingError::Io { .. })
@@ -163,6 +170,8 @@ pub fn main() -> ExitCode {
         Command::Bless(bless) => bless.run(loudness),
         Command::Explain(explain) => explain.run(loudness),
         Command::Report(report) => report.run(loudness),
+        Command::Diff(diff) => diff.run(loudness),
+        Command::Merge(merge) => merge.run(loudness),
         Command::Archive(archive) => archive.run(loudness),
         Command::Doctor(doctor) => doctor.run(loudness),
         Command::Gpus(gpus) => gpus.run(),

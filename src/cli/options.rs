@@ -6,7 +6,7 @@ use std::time::Duration;
 use camino::Utf8PathBuf;
 use clap::{Args, ValueEnum};
 
-use crate::report::Pass;
+use crate::report::{Partition, Pass};
 use crate::run::Fault;
 use crate::workspace::{BuildOptions, Selection};
 
@@ -194,32 +194,6 @@ pub(crate) struct Running {
     pub(crate) keep: Option<Utf8PathBuf>,
 }
 
-/// One part of all models.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Partition {
-    part: u64,
-    parts: u64,
-}
-
-impl Partition {
-    /// Whether a model, as `package/model`, is in this part.
-    pub(crate) fn holds(self, identity: &str) -> bool {
-        use sha2::{Digest, Sha256};
-        let digest = Sha256::digest(identity);
-        let number = digest
-            .iter()
-            .take(8)
-            .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-        number % self.parts == self.part - 1
-    }
-}
-
-impl std::fmt::Display for Partition {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "hash:{}/{}", self.part, self.parts)
-    }
-}
-
 /// What the output looks like, and where it goes.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Output {
@@ -236,8 +210,34 @@ pub(crate) struct Output {
 pub(crate) enum Format {
     /// A table.
     Human,
-    /// The report, as `cargo vram schema` describes it.
+    /// A JSON document.
     Json,
+}
+
+/// What a report looks like, and where it goes.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReportOutput {
+    /// What the output looks like
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "human")]
+    pub(crate) message_format: ReportFormat,
+    /// Write the output to a file; people are then shown the table all the same
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<Utf8PathBuf>,
+}
+
+/// What a report looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// A table
+    Human,
+    /// The report, as `cargo vram schema` describes it
+    Json,
+    /// Markdown, for a comment on a pull request or the summary of a step
+    Markdown,
+    /// Annotations of GitHub's workflows
+    Github,
+    /// JUnit XML
+    Junit,
 }
 
 /// Inputs that are set on the command line.
@@ -291,32 +291,12 @@ fn fault(text: &str) -> Result<Fault, String> {
 }
 
 fn partition(text: &str) -> Result<Partition, String> {
-    let wrong = || "expected hash:K/N with K from 1 to N, such as hash:1/4".to_owned();
-    let (part, parts) = text
-        .strip_prefix("hash:")
-        .and_then(|rest| rest.split_once('/'))
-        .ok_or_else(wrong)?;
-    let (part, parts) = (part.parse().map_err(|_| wrong())?, parts.parse().map_err(|_| wrong())?);
-    if part < 1 || part > parts {
-        return Err(wrong());
-    }
-    Ok(Partition { part, parts })
+    Partition::parse(text).ok_or_else(|| "expected hash:K/N with K from 1 to N, such as hash:1/4".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_parts_hold_every_model_once() {
-        for model in ["zoo/vgg16", "zoo/resnet18", "a/b", "ä/ö"] {
-            let holding = (1..=4).filter(|part| partition(&format!("hash:{part}/4")).unwrap().holds(model));
-            assert_eq!(holding.count(), 1, "{model}");
-        }
-        assert!(partition("hash:0/4").is_err());
-        assert!(partition("hash:5/4").is_err());
-        assert!(partition("1/4").is_err());
-    }
 
     #[test]
     fn an_input_is_a_name_and_a_whole_number() {

@@ -7,7 +7,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use miette::{Diagnostic, IntoDiagnostic};
 use thiserror::Error;
 
-use super::options::{Format, Loudness, Output, Packages, Running};
+use super::options::{Loudness, Packages, ReportFormat, ReportOutput, Running};
 use super::source::Source;
 use super::terminal::{self, Progress};
 use super::{Stopped, cases};
@@ -16,7 +16,8 @@ use crate::driver::{self, DriverLibrary};
 use crate::gpu::{Overrides, Profiles};
 use crate::protocol::WhatIf;
 use crate::recording::Recordings;
-use crate::report::{Problem, REPORT_VERSION, Report, Run, Status, Tool, human};
+use crate::report::markdown::{self, Markdown};
+use crate::report::{Problem, REPORT_VERSION, Report, Run, Status, Tool, github, human, junit};
 use crate::run::{self, Case, Hardware, Listed, Settings};
 
 /// What is wrong with what was asked for.
@@ -338,7 +339,7 @@ fn fingerprint() -> String {
 /// Settles the report's status and writes it as it was asked for.
 pub(super) fn write(
     report: &mut Report,
-    output: &Output,
+    output: &ReportOutput,
     loudness: Loudness,
     headline: &str,
     judged: bool,
@@ -351,6 +352,17 @@ pub(super) fn write(
         .max()
         .unwrap_or(Status::Pass);
     report.status = if errors > 0 { Status::Error } else { worst };
+    show(report, output, loudness, headline, judged)
+}
+
+/// Writes a report as it was asked for.
+pub(super) fn show(
+    report: &Report,
+    output: &ReportOutput,
+    loudness: Loudness,
+    headline: &str,
+    judged: bool,
+) -> Result<(), Stopped> {
     let table = human::render(
         report,
         &human::Style {
@@ -362,8 +374,11 @@ pub(super) fn write(
         },
     );
     let rendered = match output.message_format {
-        Format::Human => table.clone(),
-        Format::Json => json(report)?,
+        ReportFormat::Human => table.clone(),
+        ReportFormat::Json => json(report)?,
+        ReportFormat::Markdown => markdown::render(report, &Markdown::default()),
+        ReportFormat::Github => github::render(report),
+        ReportFormat::Junit => junit::render(report).into_diagnostic()?,
     };
     if output.output.is_some() {
         terminal::show(&table);

@@ -4,7 +4,7 @@ mod cells;
 mod measurement;
 pub(in crate::report) mod problems;
 mod state;
-mod table;
+pub(in crate::report) mod table;
 pub(in crate::report) mod text;
 
 use super::{Report, Run, Skipped};

@@ -1,13 +1,20 @@
 //! The versioned report: one JSON document that every output is drawn from.
 
+pub(crate) mod change;
+pub mod diff;
 #[cfg(unix)]
 pub mod explain;
+pub mod github;
 mod growth;
 #[cfg(unix)]
 pub mod html;
 pub mod human;
+pub mod junit;
+pub mod markdown;
+pub mod merge;
 #[cfg(unix)]
 pub(crate) mod palette;
+mod partition;
 #[cfg(unix)]
 pub mod perfetto;
 #[cfg(unix)]
@@ -23,6 +30,7 @@ mod types;
 pub(crate) mod words;
 
 pub use growth::{ENOUGH_STEPS, Growing, Trend};
+pub use partition::Partition;
 #[cfg(unix)]
 pub use picture::{Limit, Shown};
 pub use read::{MOST_BYTES, ReadError};

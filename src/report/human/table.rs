@@ -267,7 +267,7 @@ fn groups(runs: &[Run]) -> Vec<Vec<&Run>> {
 }
 
 /// The lines, without the blanks that fill the last column.
-fn lines(table: &Table) -> Vec<String> {
+pub(in crate::report) fn lines(table: &Table) -> Vec<String> {
     let trimmed = |line: String| {
         let line = line.trim_end();
         // A colour ends after those blanks.

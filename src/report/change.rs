@@ -1,0 +1,161 @@
+//! What became of each figure: before, after, and what the rules say of it.
+
+use std::collections::HashMap;
+
+use super::words::percent;
+use super::{Metric, Mode, Pass, Peaks, Report, Rule, Run, Status, Verdict};
+use crate::bytes::Bytes;
+
+/// One figure of one run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Change<'a> {
+    pub(crate) run: &'a Run,
+    pub(crate) pass: Pass,
+    pub(crate) metric: Metric,
+    pub(crate) before: Option<Bytes>,
+    pub(crate) after: Option<Bytes>,
+    /// The worst of what is said of it.
+    pub(crate) verdict: Option<&'a Verdict>,
+}
+
+impl Change<'_> {
+    pub(crate) fn status(&self) -> Status {
+        self.verdict.map_or(Status::Pass, |verdict| verdict.status)
+    }
+
+    pub(crate) fn is_improvement(&self) -> bool {
+        self.verdict.is_some_and(Verdict::is_improvement)
+    }
+
+    /// By how many bytes, whichever way.
+    pub(crate) fn distance(&self) -> u64 {
+        match (self.before, self.after) {
+            (Some(before), Some(after)) => before.0.abs_diff(after.0),
+            _ => 0,
+        }
+    }
+}
+
+/// What there is to know of the figures of a report, by run.
+pub(crate) struct Judged<'a> {
+    verdicts: HashMap<(&'a str, &'a str, Mode, &'a str), Vec<&'a Verdict>>,
+}
+
+impl<'a> Judged<'a> {
+    pub(crate) fn new(report: &'a Report) -> Self {
+        let mut verdicts: HashMap<_, Vec<_>> = HashMap::new();
+        for verdict in &report.verdicts {
+            let key = (
+                verdict.package.as_str(),
+                verdict.model.as_str(),
+                verdict.mode,
+                verdict.gpu.as_str(),
+            );
+            verdicts.entry(key).or_default().push(verdict);
+        }
+        Self { verdicts }
+    }
+
+    pub(crate) fn of(&self, run: &'a Run) -> &[&'a Verdict] {
+        let key = (run.package.as_str(), bare(run), run.mode, run.gpu.id.as_str());
+        self.verdicts.get(&key).map_or(&[], Vec::as_slice)
+    }
+
+    /// The figures of a run that are not what they were, and those that something is wrong with.
+    pub(crate) fn changes(&self, run: &'a Run) -> Vec<Change<'a>> {
+        let verdicts = self.of(run);
+        let mut changes = Vec::new();
+        for (pass, metric) in FIGURES {
+            let before = run
+                .baseline
+                .as_ref()
+                .and_then(|baseline| figure(&baseline.peaks, pass, metric));
+            let after = figure(&run.peaks, pass, metric);
+            // Drift compares with something else, and is told in its own words.
+            let said = verdicts.iter().copied().filter(|verdict| {
+                verdict.metric == Some(metric) && verdict.pass == Some(pass) && verdict.rule != Rule::Drift
+            });
+            let verdict = said.max_by_key(|verdict| (verdict.status, verdict.is_improvement()));
+            // A report may have the verdict alone.
+            let judged = verdict.filter(|verdict| verdict.rule == Rule::Growth);
+            let change = Change {
+                run,
+                pass,
+                metric,
+                before: before.or_else(|| judged.and_then(|verdict| verdict.baseline)),
+                after,
+                verdict,
+            };
+            let wrong = verdict.is_some_and(|verdict| verdict.status >= Status::Warn);
+            if change.distance() > 0 || wrong {
+                changes.push(change);
+            }
+        }
+        changes
+    }
+}
+
+/// The figures that are compared. What a first launch costs depends on who wins autotune, and is never judged for growth.
+const FIGURES: [(Pass, Metric); 5] = [
+    (Pass::Warm, Metric::Live),
+    (Pass::Warm, Metric::Reserved),
+    (Pass::Warm, Metric::Process),
+    (Pass::Cold, Metric::Reserved),
+    (Pass::Cold, Metric::Process),
+];
+
+pub(crate) const fn figure(peaks: &Peaks, pass: Pass, metric: Metric) -> Option<Bytes> {
+    let peak = match pass {
+        Pass::Cold => peaks.cold,
+        Pass::Warm | Pass::Traced => peaks.warm,
+    };
+    match metric {
+        Metric::Live => peak.live,
+        Metric::Reserved => peak.reserved,
+        Metric::Process => peak.process,
+    }
+}
+
+/// The name of a run's budget, which is mostly its model's.
+pub(crate) fn bare(run: &Run) -> &str {
+    run.budget.as_ref().unwrap_or(&run.model)
+}
+
+/// A figure's name: `live`, `cold reserved`.
+pub(crate) const fn metric_name(pass: Pass, metric: Metric) -> &'static str {
+    match (pass, metric) {
+        (Pass::Cold, Metric::Live) => "cold live",
+        (Pass::Cold, Metric::Reserved) => "cold reserved",
+        (Pass::Cold, Metric::Process) => "cold process",
+        (_, Metric::Live) => "live",
+        (_, Metric::Reserved) => "reserved",
+        (_, Metric::Process) => "process",
+    }
+}
+
+pub(crate) const fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Estimate => "estimated",
+        Mode::Measure => "measured",
+    }
+}
+
+/// A difference in bytes with its sign: `+223 MiB`.
+pub(crate) fn signed(before: Bytes, after: Bytes) -> String {
+    let sign = match after.cmp(&before) {
+        std::cmp::Ordering::Less => "−",
+        std::cmp::Ordering::Equal => return "0 B".to_owned(),
+        std::cmp::Ordering::Greater => "+",
+    };
+    format!("{sign}{}", Bytes(before.0.abs_diff(after.0)))
+}
+
+/// A difference in percent with its sign; nothing where there was nothing.
+pub(crate) fn signed_percent(before: Bytes, after: Bytes) -> Option<String> {
+    let sign = match after.cmp(&before) {
+        std::cmp::Ordering::Less => "−",
+        std::cmp::Ordering::Equal => "",
+        std::cmp::Ordering::Greater => "+",
+    };
+    percent(Bytes(before.0.abs_diff(after.0)), before).map(|percent| format!("{sign}{percent}"))
+}

@@ -1,0 +1,136 @@
+//! What is told of two reports.
+
+use super::*;
+use crate::report::{Autotune, Parameters, PhasePeaks, Step, Verdict, sample};
+
+const MIB: u64 = 1 << 20;
+
+fn with_live(model: &str, live: u64) -> Run {
+    let mut run = sample::run(model, "l4");
+    run.peaks.warm.live = Some(Bytes(live * MIB));
+    run.peaks.cold.live = None;
+    run
+}
+
+fn phase(phase: Phase, live: u64) -> PhasePeaks {
+    PhasePeaks {
+        phase,
+        live_peak: Bytes(live * MIB),
+        live_end: Bytes(0),
+        reserved_peak: Bytes(0),
+        reserved_end: Bytes(0),
+    }
+}
+
+/// A model whose batch was doubled, with everything that comes of it.
+fn larger(batch: u64) -> Run {
+    let mut run = with_live("grown", 500 + 10 * batch);
+    run.inputs = [("batch_size".to_owned(), batch)].into();
+    run.parameters = Some(Parameters {
+        count: 1000 + batch,
+        learnable: 1000,
+        bytes: Bytes(4 * MIB),
+    });
+    run.autotune = Autotune {
+        recorded: 3,
+        nearest: u32::try_from(batch).unwrap(),
+        assumed: 0,
+    };
+    run.burn = format!("0.{batch}.0");
+    run.steps = vec![Step {
+        step: 0,
+        pass: Pass::Traced,
+        phases: vec![
+            phase(Phase::Forward, 400 + 8 * batch),
+            phase(Phase::Backward, 500 + 10 * batch),
+            phase(Phase::Optimizer, 400),
+        ],
+    }];
+    run
+}
+
+fn both() -> Diff {
+    let base = sample::report(vec![
+        larger(16),
+        with_live("same", 800),
+        with_live("gone", 800),
+        with_live("less", 900),
+    ]);
+    let head = sample::report(vec![
+        larger(32),
+        with_live("same", 800),
+        with_live("new", 800),
+        with_live("less", 600),
+    ]);
+    diff(&base, &head)
+}
+
+#[test]
+fn what_grew_is_above_what_is_new_gone_or_less() {
+    let text = anstream::adapter::strip_str(&human(&both(), false)).to_string();
+    insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(text) });
+}
+
+#[test]
+fn the_same_as_markdown() {
+    insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(markdown(&both(), 10_000)) });
+}
+
+#[test]
+fn its_json_is_what_its_schema_says() {
+    let schema = serde_json::to_value(schemars::schema_for!(Diff)).unwrap();
+    let document = serde_json::to_value(both()).unwrap();
+    jsonschema::validate(&schema, &document).unwrap();
+    assert_eq!(document["models"][0]["figures"][0]["change"], 160 * MIB);
+}
+
+#[test]
+fn without_a_rule_in_the_report_live_may_grow_by_5_percent_and_16_mib() {
+    let status = |before, after| {
+        diff(
+            &sample::report(vec![with_live("a", before)]),
+            &sample::report(vec![with_live("a", after)]),
+        )
+        .status
+    };
+    assert_eq!(status(1000, 1050), Status::Warn);
+    assert_eq!(status(1000, 1051), Status::Fail);
+    assert_eq!(status(1000, 1020), Status::Pass);
+    // More than 5 %, and no more than 16 MiB.
+    assert_eq!(status(100, 116), Status::Pass);
+}
+
+#[test]
+fn a_verdict_of_the_newer_report_holds_for_the_figures_that_it_is_on() {
+    let verdict = |baseline| Verdict {
+        package: "p".to_owned(),
+        model: "a".to_owned(),
+        mode: Mode::Estimate,
+        gpu: "l4".to_owned(),
+        pass: Some(Pass::Warm),
+        metric: Some(Metric::Live),
+        rule: Rule::Growth,
+        limit: Some(Bytes(2000 * MIB)),
+        actual: Some(Bytes(1500 * MIB)),
+        baseline: Some(Bytes(baseline * MIB)),
+        status: Status::Pass,
+        message: String::new(),
+        file: None,
+        line: None,
+        column: None,
+    };
+    let status = |baseline| {
+        let head = Report {
+            verdicts: vec![verdict(baseline)],
+            ..sample::report(vec![with_live("a", 1500)])
+        };
+        diff(&sample::report(vec![with_live("a", 1000)]), &head).status
+    };
+    assert_eq!((status(1000), status(1200)), (Status::Pass, Status::Fail));
+}
+
+#[test]
+fn two_equal_reports_differ_in_nothing() {
+    let report = sample::report(vec![larger(16)]);
+    assert_eq!(human(&diff(&report, &report), false), "1 compared · 1 the same\n");
+}

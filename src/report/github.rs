@@ -1,0 +1,211 @@
+//! Annotations of GitHub's workflows: a line each, which the runner reads off standard output.
+
+use std::fmt::Write;
+
+use super::change::{bare, mode_name};
+use super::human::problems::refusal;
+use super::human::text::clean;
+use super::{Mode, Report, Rule, Status, Verdict};
+
+/// So many of each kind are shown of one step; further ones are dropped without a word.
+const SHOWN: usize = 10;
+/// Characters of a message that are written.
+const MESSAGE: usize = 2000;
+
+/// The kinds of annotation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Error,
+    Warning,
+    Notice,
+}
+
+impl Kind {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Notice => "notice",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Annotation<'a> {
+    kind: Kind,
+    at: Option<&'a Verdict>,
+    title: String,
+    message: String,
+}
+
+/// Draws what is wrong, and what became better, as annotations: at most ten of each kind, the last of which counts the rest.
+#[must_use]
+pub fn render(report: &Report) -> String {
+    let all = annotations(report);
+    let mut text = String::new();
+    for kind in [Kind::Error, Kind::Warning, Kind::Notice] {
+        let of_kind: Vec<_> = all.iter().filter(|annotation| annotation.kind == kind).collect();
+        let shown = if of_kind.len() > SHOWN {
+            SHOWN - 1
+        } else {
+            of_kind.len()
+        };
+        for annotation in &of_kind[..shown] {
+            text.push_str(&line(annotation));
+        }
+        if of_kind.len() > shown {
+            let rest = Annotation {
+                kind,
+                at: None,
+                title: "cargo vram".to_owned(),
+                message: format!("and {} more, which the report has", of_kind.len() - shown),
+            };
+            text.push_str(&line(&rest));
+        }
+    }
+    text
+}
+
+fn annotations(report: &Report) -> Vec<Annotation<'_>> {
+    let plain = |title: String, message: String| Annotation {
+        kind: Kind::Error,
+        at: None,
+        title,
+        message,
+    };
+    let mut all = Vec::new();
+    for problem in &report.problems {
+        all.push(plain(
+            format!("{}: {}", problem.package, problem.code),
+            problem.message.clone(),
+        ));
+    }
+    for run in &report.runs {
+        let title = |what: &str| titled(&run.package, bare(run), &run.gpu.id, run.mode, what);
+        if let Some(error) = &run.error {
+            all.push(plain(title(&error.code), error.message.clone()));
+        }
+        if let Some(oom) = &run.oom {
+            all.push(plain(title("out of memory"), refusal(run, oom).join("; ")));
+        }
+    }
+    for verdict in &report.verdicts {
+        let (kind, what) = match (verdict.status, verdict.rule) {
+            // Both are told above.
+            (_, Rule::Oom) | (Status::Error, _) => continue,
+            (Status::Pass, _) if verdict.is_improvement() => (Kind::Notice, "improved"),
+            (Status::Pass, _) => continue,
+            (Status::Warn, _) => (Kind::Warning, "warning"),
+            (Status::Fail, Rule::Budget) => (Kind::Error, "over budget"),
+            (Status::Fail, Rule::Growth) => (Kind::Error, "regressed"),
+            (Status::Fail, Rule::Drift) => (Kind::Error, "drift"),
+            (Status::Fail, Rule::Leak) => (Kind::Error, "leaking"),
+        };
+        all.push(Annotation {
+            kind,
+            at: Some(verdict),
+            title: titled(&verdict.package, &verdict.model, &verdict.gpu, verdict.mode, what),
+            message: verdict.message.clone(),
+        });
+    }
+    all
+}
+
+fn titled(package: &str, model: &str, gpu: &str, mode: Mode, what: &str) -> String {
+    format!("{package}/{model} on {gpu}, {}: {what}", mode_name(mode))
+}
+
+fn line(annotation: &Annotation<'_>) -> String {
+    let mut text = format!("::{} ", annotation.kind.word());
+    if let Some((verdict, file)) = annotation
+        .at
+        .and_then(|verdict| Some((verdict, verdict.file.as_ref()?)))
+    {
+        let _ = write!(text, "file={},", property(file));
+        if let Some(line) = verdict.line {
+            let _ = write!(text, "line={line},");
+            if let Some(column) = verdict.column {
+                let _ = write!(text, "col={column},");
+            }
+        }
+    }
+    let message: String = annotation.message.chars().take(MESSAGE).collect();
+    let _ = writeln!(text, "title={}::{}", property(&annotation.title), data(&message));
+    text
+}
+
+/// As the runner's own toolkit escapes what stands behind `::`.
+fn data(text: &str) -> String {
+    clean(text)
+        .replace('%', "%25")
+        .replace('\r', "%0D")
+        .replace('\n', "%0A")
+}
+
+/// As the runner's own toolkit escapes a property.
+fn property(text: &str) -> String {
+    let short: String = text.chars().take(200).collect();
+    data(&short).replace(':', "%3A").replace(',', "%2C")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::report::sample;
+
+    fn failing(message: &str) -> Verdict {
+        Verdict {
+            package: "p".to_owned(),
+            model: "resnet18".to_owned(),
+            mode: Mode::Estimate,
+            gpu: "l4".to_owned(),
+            pass: None,
+            metric: None,
+            rule: Rule::Budget,
+            limit: None,
+            actual: None,
+            baseline: None,
+            status: Status::Fail,
+            message: message.to_owned(),
+            file: Some("budgets.yaml".to_owned()),
+            line: Some(12),
+            column: Some(5),
+        }
+    }
+
+    fn drawn(verdicts: Vec<Verdict>) -> String {
+        render(&Report {
+            verdicts,
+            ..sample::report(Vec::new())
+        })
+    }
+
+    #[test]
+    fn a_verdict_points_at_its_limit() {
+        assert_eq!(
+            drawn(vec![failing("100 % of it,\nand: more")]),
+            "::error file=budgets.yaml,line=12,col=5,title=p/resnet18 on l4%2C estimated%3A over budget::100 %25 of it,%0Aand: more\n"
+        );
+    }
+
+    #[test]
+    fn there_are_ten_of_a_kind_and_the_last_counts_the_rest() {
+        assert_eq!(drawn(vec![failing("x"); 10]).lines().count(), 10);
+        let text = drawn(vec![failing("x"); 13]);
+        assert_eq!(text.lines().count(), 10);
+        assert!(text.ends_with("::and 4 more, which the report has\n"), "{text}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_gives_one_line_whatever_it_holds(message in "\\PC*|(::error|::set-env name=a::|\r|\n|%0A|.){0,20}", model in ".*") {
+            let text = drawn(vec![Verdict { model, ..failing(&message) }]);
+            prop_assert_eq!(text.lines().count(), 1);
+            prop_assert!(text.starts_with("::error file=budgets.yaml,line=12,col=5,title="));
+            let title = text.trim_start_matches("::error ").split("::").next().unwrap_or_default();
+            prop_assert_eq!(title.matches(',').count(), 3);
+        }
+    }
+}

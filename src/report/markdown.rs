@@ -1,0 +1,273 @@
+//! The report as Markdown: a comment on a pull request, or the summary of a step.
+//!
+//! Everything in a report may be written by a stranger. What is not a number goes through `escape.rs`.
+
+mod accept;
+pub(in crate::report) mod escape;
+mod headline;
+pub(in crate::report) mod page;
+mod tables;
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::change::{Change, Judged, bare, mode_name};
+use super::{Mode, Report, Rule, Run, Status, Verdict};
+use escape::{code, commit, name, words};
+use page::{Section, fit};
+
+/// The longest comment that GitHub takes, in characters, less room for a hidden marker.
+pub const COMMENT: usize = 65_536 - 512;
+/// The longest summary of a step that GitHub takes, in bytes.
+pub const SUMMARY: usize = 1 << 20;
+
+/// How Markdown is written.
+#[derive(Debug, Clone)]
+pub struct Markdown<'a> {
+    /// The most bytes that it may have.
+    pub most: usize,
+    /// Where the whole report can be had: a URL that the caller knows to be its own.
+    pub artifact: Option<&'a str>,
+}
+
+impl Default for Markdown<'_> {
+    fn default() -> Self {
+        Self {
+            most: COMMENT,
+            artifact: None,
+        }
+    }
+}
+
+/// What became of the models, in the order in which it is told.
+struct Told<'a> {
+    report: &'a Report,
+    /// The worst first, then the largest.
+    changed: Vec<Change<'a>>,
+    /// Runs that are compared with nothing, where others are.
+    new: Vec<&'a Run>,
+    /// Runs of which no figure moved, and nothing is wrong with.
+    unchanged: Vec<&'a Run>,
+}
+
+impl<'a> Told<'a> {
+    fn new(report: &'a Report) -> Self {
+        let judged = Judged::new(report);
+        let compared = report.base.is_some() || report.runs.iter().any(|run| run.baseline.is_some());
+        let mut told = Self {
+            report,
+            changed: Vec::new(),
+            new: Vec::new(),
+            unchanged: Vec::new(),
+        };
+        for run in &report.runs {
+            let changes = judged.changes(run);
+            match () {
+                () if !changes.is_empty() => told.changed.extend(changes),
+                () if run.error.is_some() || run.oom.is_some() => {}
+                () if compared && run.baseline.is_none() => told.new.push(run),
+                () => told.unchanged.push(run),
+            }
+        }
+        told.changed
+            .sort_by_key(|change| std::cmp::Reverse((change.status(), change.is_improvement(), change.distance())));
+        told
+    }
+}
+
+/// Draws a report as GitHub's Markdown.
+#[must_use]
+pub fn render(report: &Report, markdown: &Markdown<'_>) -> String {
+    let told = Told::new(report);
+    let sections = vec![
+        Section::text(format!("### {}\n\n", headline::headline(&told))),
+        edited(report),
+        wrong(report),
+        tables::changed(&told),
+        improved(report),
+        tables::new(&told),
+        accept::accept(&told),
+        tables::unchanged(&told),
+        skipped(report),
+        obtained(report, markdown),
+    ];
+    fit(sections, markdown.most)
+}
+
+/// A heading above items; nothing where there are none.
+fn list(heading: &str, noun: &'static str, rank: u8, items: Vec<String>) -> Section {
+    if items.is_empty() {
+        return Section::default();
+    }
+    Section {
+        head: format!("**{heading}**\n\n"),
+        items,
+        tail: "\n".to_owned(),
+        noun,
+        rank,
+    }
+}
+
+/// Limits that the change itself edits, which a reader must not overlook.
+fn edited(report: &Report) -> Section {
+    let Some(base) = &report.base else {
+        return Section::default();
+    };
+    let value = |value: &Option<String>| value.as_ref().map_or_else(|| "none".to_owned(), |value| code(value));
+    let items = base.edited.iter().map(|edited| {
+        let whose = edited
+            .model
+            .as_ref()
+            .map_or_else(|| "defaults".to_owned(), |model| code(model));
+        let place = match edited.line {
+            Some(line) => format!("{}:{line}", edited.file),
+            None => edited.file.clone(),
+        };
+        format!(
+            "- {whose} {}: {} → {} ({})\n",
+            code(&edited.limit),
+            value(&edited.before),
+            value(&edited.after),
+            code(&place)
+        )
+    });
+    list("✏️ This change edits limits", "limit", 1, items.collect())
+}
+
+/// What failed, in its own words.
+fn wrong(report: &Report) -> Section {
+    let mut items = Vec::new();
+    for problem in &report.problems {
+        let whose = match &problem.target {
+            Some(target) => format!("{}/{target}", problem.package),
+            None => problem.package.clone(),
+        };
+        items.push(item("❌", &whose, None, &problem.message, problem.help.as_deref()));
+    }
+    for run in &report.runs {
+        let on = Some((run.gpu.id.as_str(), run.mode));
+        if let Some(error) = &run.error {
+            items.push(item("❌", &whole(run), on, &error.message, error.help.as_deref()));
+        }
+        if let Some(oom) = &run.oom {
+            let facts = super::human::problems::refusal(run, oom).join("; ");
+            items.push(item("💥", &whole(run), on, &format!("out of memory: {facts}"), None));
+        }
+    }
+    let dead: BTreeSet<_> = report
+        .runs
+        .iter()
+        .filter(|run| run.error.is_some())
+        .map(whole)
+        .collect();
+    let told = |verdict: &&Verdict| {
+        let by_error = verdict.status == Status::Error && dead.contains(&identity(verdict));
+        verdict.status >= Status::Warn && verdict.rule != Rule::Oom && !by_error
+    };
+    let mut verdicts: Vec<_> = report.verdicts.iter().filter(told).collect();
+    verdicts.sort_by_key(|verdict| std::cmp::Reverse(verdict.status));
+    for verdict in verdicts {
+        let mark = if verdict.status == Status::Warn {
+            "⚠️"
+        } else {
+            "❌"
+        };
+        let on = Some((verdict.gpu.as_str(), verdict.mode));
+        items.push(item(mark, &identity(verdict), on, &verdict.message, None));
+    }
+    list("What is wrong", "finding", 2, items)
+}
+
+fn item(mark: &str, whose: &str, on: Option<(&str, Mode)>, message: &str, help: Option<&str>) -> String {
+    let on = on.map_or_else(String::new, |(gpu, mode)| {
+        format!(" ({}, {})", name(gpu), mode_name(mode))
+    });
+    let help = help.map_or_else(String::new, |help| format!(" – {}", words(help)));
+    format!("- {mark} {}{on}: {}{help}\n", code(whose), words(message))
+}
+
+fn improved(report: &Report) -> Section {
+    let improved = report.verdicts.iter().filter(|verdict| verdict.is_improvement());
+    let items = improved.map(|verdict| {
+        let on = Some((verdict.gpu.as_str(), verdict.mode));
+        item("🎉", &identity(verdict), on, &verdict.message, None)
+    });
+    list("Improved", "improvement", 4, items.collect())
+}
+
+fn skipped(report: &Report) -> Section {
+    let items = report
+        .skipped
+        .iter()
+        .map(|skipped| format!("- {}: {}\n", words(&skipped.what), words(&skipped.why)));
+    list("Not judged", "line", 7, items.collect())
+}
+
+/// Where the figures are from: a line a card and mode, the versions, the commit.
+fn obtained(report: &Report, markdown: &Markdown<'_>) -> Section {
+    let mut lines = BTreeSet::new();
+    for run in &report.runs {
+        let how = match run.mode {
+            Mode::Estimate => format!(
+                "Estimated on a virtual {} ({})",
+                words(&run.gpu.name),
+                run.gpu.total_bytes
+            ),
+            Mode::Measure => format!("Measured on {}, driver {}", words(&run.gpu.name), name(&run.gpu.driver)),
+        };
+        lines.insert(format!("- {how}, Burn {}\n", name(&run.burn)));
+    }
+    let mut head = "<sub>\n\n".to_owned();
+    let mut tail = format!("- {} {}", name(&report.tool.name), name(&report.tool.version));
+    if let Some(id) = &report.commit {
+        let dirty = if report.dirty == Some(true) {
+            " with changes on top"
+        } else {
+            ""
+        };
+        let _ = write!(tail, ", commit {}{dirty}", commit(id));
+    }
+    if let Some(base) = &report.base {
+        let _ = write!(
+            tail,
+            ", compared with {} ({})",
+            code(&base.revision),
+            commit(&base.commit)
+        );
+    }
+    if let Some(partition) = &report.partition {
+        let _ = write!(tail, ", partition {}", code(partition));
+    }
+    tail.push('\n');
+    if let Some(url) = markdown.artifact.filter(|url| is_plain_url(url)) {
+        let _ = writeln!(tail, "- [The whole report]({url})");
+    }
+    tail.push_str("\n</sub>\n");
+    if lines.is_empty() {
+        head.push_str("- No model was run\n");
+    }
+    Section {
+        head,
+        items: lines.into_iter().collect(),
+        tail,
+        noun: "card",
+        rank: 6,
+    }
+}
+
+/// Whether a link can hold it as it is.
+fn is_plain_url(url: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/?&=%#+".contains(c);
+    url.starts_with("https://") && url.chars().all(plain)
+}
+
+fn identity(verdict: &Verdict) -> String {
+    format!("{}/{}", verdict.package, verdict.model)
+}
+
+fn whole(run: &Run) -> String {
+    format!("{}/{}", run.package, bare(run))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! How to accept what changed: a command to copy, so nothing stands in it that a shell would not take for a name.
+
+use std::collections::BTreeSet;
+
+use super::page::Section;
+use super::{Told, whole};
+use crate::report::{Mode, Rule, Run, Status};
+
+/// Models that are named one by one; more are accepted together.
+const NAMED: usize = 8;
+/// A longer name is no model's.
+const LONGEST: usize = 100;
+
+pub(super) fn accept(told: &Told<'_>) -> Section {
+    let moved = told
+        .changed
+        .iter()
+        .filter(|change| change.distance() > 0)
+        .map(|change| change.run);
+    let runs: Vec<&Run> = moved
+        .chain(told.new.iter().copied())
+        .filter(|run| run.error.is_none() && run.oom.is_none())
+        .collect();
+    let of = |mode| -> BTreeSet<String> {
+        runs.iter()
+            .filter(|run| run.mode == mode)
+            .map(|run| whole(run))
+            .collect()
+    };
+    let (estimated, measured) = (of(Mode::Estimate), of(Mode::Measure));
+    let mut commands = String::new();
+    if !estimated.is_empty() {
+        commands.push_str(&command(&estimated, ""));
+    }
+    if !measured.is_empty() {
+        commands.push_str(&command(&measured, " --report report.json"));
+    }
+    let mut verdicts = told.report.verdicts.iter();
+    let over = match verdicts.any(|verdict| verdict.rule == Rule::Budget && verdict.status == Status::Fail) {
+        true => "A budget is a person's word: what is over it is accepted by another limit in `budgets.yaml`.\n\n",
+        false => "",
+    };
+    if commands.is_empty() {
+        return Section::text(over.to_owned());
+    }
+    let report = match measured.is_empty() {
+        true => "",
+        false => " (`report.json` is what this run wrote with `--message-format json`)",
+    };
+    Section::text(format!(
+        "To accept it, run this and commit `budgets.lock`{report}:\n\n```sh\n{commands}```\n\n{over}"
+    ))
+}
+
+fn command(models: &BTreeSet<String>, rest: &str) -> String {
+    let named = models.len() <= NAMED && models.iter().all(|model| is_plain(model));
+    let selection: String = match named {
+        true => models.iter().map(|model| format!(" -m {model}")).collect(),
+        false => String::new(),
+    };
+    format!("cargo vram bless{selection}{rest}\n")
+}
+
+/// Whether a shell takes it for one word, and `-m` for a name rather than a glob.
+fn is_plain(model: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    model.len() <= LONGEST && model.starts_with(|c: char| c.is_ascii_alphanumeric()) && model.chars().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_plain;
+
+    #[test]
+    fn a_name_that_a_shell_would_run_is_in_no_command() {
+        assert!(is_plain("zoo/resnet18-b128"));
+        for model in ["a/b; rm -rf ~", "a/$(b)", "a/`b`", "-m/b", "a/*", "a/b\nc", "a/'b'", ""] {
+            assert!(!is_plain(model), "{model}");
+        }
+    }
+}

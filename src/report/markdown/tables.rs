@@ -1,0 +1,122 @@
+//! The tables: what changed, what is new, and, folded, what did not change.
+
+use super::escape::{code, name};
+use super::page::Section;
+use super::{Change, Told};
+use crate::bytes::Bytes;
+use crate::report::change::{bare, metric_name, mode_name, signed, signed_percent};
+use crate::report::{Rule, Run, Status};
+
+pub(super) fn changed(told: &Told<'_>) -> Section {
+    if told.changed.is_empty() {
+        return Section::default();
+    }
+    Section {
+        head: "| model | card | mode | metric | before → after | change | limit | |\n\
+               | --- | --- | --- | --- | --- | ---: | ---: | --- |\n"
+            .to_owned(),
+        items: told.changed.iter().map(row).collect(),
+        tail: "\n".to_owned(),
+        noun: "change",
+        rank: 3,
+    }
+}
+
+fn row(change: &Change<'_>) -> String {
+    let by = match (change.before, change.after) {
+        (Some(before), Some(after)) if before == after => "unchanged".to_owned(),
+        (Some(before), Some(after)) => {
+            let percent = signed_percent(before, after).map_or_else(String::new, |percent| format!(" ({percent})"));
+            signed(before, after) + &percent
+        }
+        _ => "–".to_owned(),
+    };
+    let figures = match change.before {
+        Some(before) if change.distance() > 0 => format!("{before} → {}", shown(change.after)),
+        _ => shown(change.after),
+    };
+    format!(
+        "| {} | {} | {} | {} | {figures} | {by} | {} | {} |\n",
+        model(change.run),
+        name(&change.run.gpu.id),
+        mode_name(change.run.mode),
+        metric_name(change.pass, change.metric),
+        shown(change.verdict.and_then(|verdict| verdict.limit)),
+        word(change)
+    )
+}
+
+fn word(change: &Change<'_>) -> &'static str {
+    let Some(verdict) = change.verdict else { return "" };
+    match (verdict.status, verdict.rule) {
+        (Status::Pass, _) if verdict.is_improvement() => "🎉 improved",
+        (Status::Pass, _) => "✅ ok",
+        (Status::Warn, _) => "⚠️ warning",
+        (Status::Error, _) => "❌ not judged",
+        (Status::Fail, Rule::Growth) => "❌ regressed",
+        (Status::Fail, Rule::Oom) => "❌ out of memory",
+        (Status::Fail, Rule::Leak) => "❌ leaking",
+        (Status::Fail, Rule::Budget | Rule::Drift) => "❌ over budget",
+    }
+}
+
+pub(super) fn new(told: &Told<'_>) -> Section {
+    if told.new.is_empty() {
+        return Section::default();
+    }
+    Section {
+        head: format!("**Without a baseline to compare with**\n\n{HEADER}"),
+        items: told.new.iter().map(|run| figures(run)).collect(),
+        tail: "\n".to_owned(),
+        noun: "model",
+        rank: 5,
+    }
+}
+
+pub(super) fn unchanged(told: &Told<'_>) -> Section {
+    if told.unchanged.is_empty() {
+        return Section::default();
+    }
+    let count = told.unchanged.len();
+    let plural = if count == 1 { "" } else { "s" };
+    let compared = told.report.runs.iter().any(|run| run.baseline.is_some());
+    let word = if compared { "unchanged" } else { "within budget" };
+    let word = if told.report.verdicts.is_empty() && !compared {
+        "not judged"
+    } else {
+        word
+    };
+    Section {
+        head: format!("<details><summary>{count} run{plural} {word}</summary>\n\n{HEADER}"),
+        items: told.unchanged.iter().map(|run| figures(run)).collect(),
+        tail: "\n</details>\n\n".to_owned(),
+        noun: "run",
+        rank: 8,
+    }
+}
+
+const HEADER: &str = "\
+| model | card | mode | live | reserved | process |
+| --- | --- | --- | ---: | ---: | ---: |
+";
+
+fn figures(run: &Run) -> String {
+    let peak = run.peaks.warm;
+    format!(
+        "| {} | {} | {} | {} | {} | {} |\n",
+        model(run),
+        name(&run.gpu.id),
+        mode_name(run.mode),
+        shown(peak.live),
+        shown(peak.reserved),
+        shown(peak.process)
+    )
+}
+
+fn model(run: &Run) -> String {
+    code(&format!("{}/{}", run.package, bare(run)))
+}
+
+fn shown(bytes: Option<Bytes>) -> String {
+    bytes.map_or_else(|| "–".to_owned(), |bytes| bytes.to_string())
+}

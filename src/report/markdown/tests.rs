@@ -1,0 +1,333 @@
+//! What reviewers see, and that nobody's names change what else there is.
+
+use proptest::prelude::*;
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+
+use super::*;
+use crate::budget::{Budgets, judge};
+use crate::bytes::Bytes;
+use crate::report::{
+    Base, Baseline, BaselineFrom, EditedLimit, Oom, Pass, Peaks, Phase, Problem, RunError, Skipped, sample,
+};
+
+const MIB: u64 = 1 << 20;
+const BUDGETS: &str = "version: 1\ngpu: l4\nmodels:\n  grown: { reserved: 2 GiB }\n  a: { reserved: 900 MiB }\n";
+
+/// A run whose warm live was so many MiB.
+fn compared(mut run: Run, live: u64) -> Run {
+    let mut peaks = run.peaks;
+    peaks.warm.live = Some(Bytes(live * MIB));
+    run.baseline = Some(Baseline {
+        from: BaselineFrom::Lock,
+        burn: run.burn.clone(),
+        inputs: run.inputs.clone(),
+        parameters: None,
+        peaks,
+        differs: Vec::new(),
+    });
+    run
+}
+
+/// A report of these runs, judged.
+fn judged(runs: Vec<Run>) -> Report {
+    let budgets = Budgets::parse(BUDGETS.as_bytes(), "budgets.yaml", &["l4"]).unwrap();
+    let mut verdicts = judge(&runs, &budgets, "budgets.yaml");
+    verdicts.retain(|verdict| verdict.rule != Rule::Budget || verdict.limit.is_some());
+    let status = verdicts.iter().map(|verdict| verdict.status).max();
+    Report {
+        verdicts,
+        status: status.unwrap_or(Status::Pass),
+        commit: Some("0123456789abcdef0123456789abcdef01234567".to_owned()),
+        ..sample::report(runs)
+    }
+}
+
+/// A report in which there is one of everything, named by these.
+fn everything(names: &[String]) -> Report {
+    let mut names = names.iter().cycle();
+    let mut next = || names.next().cloned().unwrap_or_default();
+    let mut run = |model: &str, live| {
+        let mut run = compared(sample::run(model, "l4"), live);
+        run.package = next();
+        run.model = next();
+        run.budget = Some(next());
+        run.gpu.id = next();
+        run.gpu.name = next();
+        run.gpu.driver = next();
+        run.burn = next();
+        run
+    };
+    let mut died = run("died", 800);
+    let mut full = run("full", 800);
+    let (grown, same) = (run("grown", 400), run("same", 800));
+    let measured = sample::measured(run("measured", 900));
+    let mut new = run("new", 1);
+    new.baseline = None;
+    died.error = Some(RunError {
+        code: next(),
+        message: next(),
+        help: Some(next()),
+    });
+    full.oom = Some(Oom {
+        pass: Pass::Warm,
+        step: Some(1),
+        phase: Some(Phase::Optimizer),
+        kernel: Some(next()),
+        requested: Some(Bytes(1 << 30)),
+        function: Some(next()),
+        reserved: Bytes(22 << 30),
+        available: Bytes(1 << 20),
+    });
+    let mut report = judged(vec![died, full, grown, same, measured, new]);
+    for verdict in &mut report.verdicts {
+        verdict.message = next();
+    }
+    report.tool.name = next();
+    report.tool.version = next();
+    report.commit = Some(next());
+    report.partition = Some(next());
+    report.base = Some(Base {
+        revision: next(),
+        commit: next(),
+        edited: vec![EditedLimit {
+            model: Some(next()),
+            limit: next(),
+            before: Some(next()),
+            after: Some(next()),
+            file: next(),
+            line: Some(3),
+        }],
+    });
+    report.skipped = vec![Skipped {
+        what: next(),
+        why: next(),
+    }];
+    report.problems = vec![Problem {
+        package: next(),
+        target: Some(next()),
+        code: next(),
+        message: next(),
+        help: Some(next()),
+    }];
+    report
+}
+
+fn seen(report: &Report) -> String {
+    render(report, &Markdown::default())
+}
+
+#[test]
+fn a_model_that_grew_above_what_did_not() {
+    let report = judged(vec![
+        compared(sample::run("grown", "l4"), 600),
+        compared(sample::run("a", "l4"), 799),
+        compared(sample::run("same", "l4"), 800),
+        compared(sample::run("less", "l4"), 1600),
+    ]);
+    insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(seen(&report)) });
+}
+
+#[test]
+fn nothing_changed_takes_a_line() {
+    let report = judged(vec![compared(sample::run("same", "l4"), 800)]);
+    insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(seen(&report)) });
+}
+
+#[test]
+fn one_of_everything_with_names_that_would_be_more() {
+    let hostile = [
+        "a|b\n| - | - |",
+        "@octocat",
+        "</details><script>alert(1)</script>",
+        "[x](https://evil.example)",
+        "`; rm -rf ~",
+        "<!-- cargo-vram:mine -->",
+        "#1 GH-2 o/r#3",
+        "![x](//e.example)",
+        "\u{202e}\u{1b}[2J",
+        "**x** _y_ ~~z~~ $q$",
+    ];
+    let report = everything(&hostile.map(str::to_owned));
+    insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(seen(&report)) });
+}
+
+/// What the document is made of, without its words.
+fn structure(text: &str) -> Vec<String> {
+    let options = Options::ENABLE_TABLES
+        | Options::ENABLE_STRIKETHROUGH
+        | Options::ENABLE_TASKLISTS
+        | Options::ENABLE_FOOTNOTES
+        | Options::ENABLE_MATH;
+    let mut parts: Vec<String> = Vec::new();
+    for event in Parser::new_ext(text, options) {
+        let part = match event {
+            Event::Text(_) => continue,
+            // Below, cards that are written alike share a line.
+            Event::Html(html) | Event::InlineHtml(html) if html.trim() == "<sub>" => return parts,
+            Event::Html(html) | Event::InlineHtml(html) => format!("html {}", html.trim()),
+            other => format!("{other:?}"),
+        };
+        parts.push(part);
+    }
+    parts
+}
+
+/// Where GitHub looks for mentions and references: not in blocks of code.
+fn shown(text: &str) -> String {
+    let mut words = String::new();
+    let mut in_code = false;
+    for event in Parser::new_ext(text, Options::ENABLE_TABLES) {
+        match event {
+            Event::Start(Tag::CodeBlock(_)) => in_code = true,
+            Event::End(TagEnd::CodeBlock) => in_code = false,
+            Event::Text(text) | Event::Code(text) if !in_code => words.push_str(&text),
+            _ => words.push(' '),
+        }
+    }
+    words
+}
+
+fn name() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        any::<String>(),
+        "[a-z|`*_<>\\[\\]()!#@:/&;~$\\\\\n\r\t -]{0,12}",
+        prop::sample::select(vec![
+            "@octocat",
+            "#123",
+            "GH-1",
+            "https://e.example",
+            "www.e.example",
+            "a@b.example",
+            "|",
+            "\n\n# x\n",
+            "\n```\n",
+            "<!--",
+            "-->",
+            "</details>",
+            "<img src=x>",
+            "[a](b)",
+            "&lt;",
+            "&#124;",
+            "\\|",
+            "\n| a |\n| - |\n",
+            "\n</sub>\n",
+            "- ",
+            "1. ",
+            "    ",
+            "+ ",
+            "===",
+        ])
+        .prop_map(str::to_owned),
+    ];
+    prop::collection::vec(piece, 1..4).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn no_name_leaves_its_place_or_names_anybody(names in prop::collection::vec(name(), 1..40)) {
+        let text = seen(&everything(&names));
+        let mut known: Vec<&String> = Vec::new();
+        let plain: Vec<String> = names.iter().map(|name| {
+            let at = known.iter().position(|other| *other == name).unwrap_or_else(|| {
+                known.push(name);
+                known.len() - 1
+            });
+            format!("x{at}")
+        }).collect();
+        let plain = seen(&everything(&plain));
+        prop_assert_eq!(structure(&text), structure(&plain), "{}", text);
+        prop_assert!(!text.contains("<!--"));
+        let words = shown(&text);
+        for found in ["@octocat", "#123", "GH-1", "://", "www.", "a@b"] {
+            prop_assert!(!words.contains(found), "{} in {}", found, words);
+        }
+        prop_assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+    }
+
+    /// A stranger's figures may be anything; nothing that reads them may overflow.
+    #[test]
+    fn no_figure_is_too_large(figures in prop::collection::vec(prop_oneof![Just(0), Just(u64::MAX), any::<u64>()], 12), seconds in any::<f64>()) {
+        let mut figures = figures.into_iter().map(Bytes).cycle();
+        let mut next = || figures.next().unwrap();
+        let mut report = everything(&["x".to_owned()]);
+        for run in &mut report.runs {
+            run.seconds = seconds;
+            run.gpu.total_bytes = next();
+            run.gpu.available_bytes = next();
+            run.peaks.warm.live = Some(next());
+            run.peaks.cold.reserved = Some(next());
+            if let Some(baseline) = &mut run.baseline {
+                baseline.peaks.warm.live = Some(next());
+            }
+            if let Some(oom) = &mut run.oom {
+                (oom.requested, oom.reserved, oom.available) = (Some(next()), next(), next());
+            }
+        }
+        for verdict in &mut report.verdicts {
+            (verdict.limit, verdict.actual, verdict.baseline) = (Some(next()), Some(next()), Some(next()));
+        }
+        prop_assert!(seen(&report).len() <= COMMENT);
+        prop_assert!(crate::report::github::render(&report).starts_with("::error "));
+        prop_assert!(crate::report::junit::render(&report).is_ok());
+        let older = everything(&["x".to_owned()]);
+        for (base, head) in [(&older, &report), (&report, &older)] {
+            let diff = crate::report::diff::diff(base, head);
+            prop_assert!(crate::report::diff::human(&diff, false).contains("compared"));
+            prop_assert!(crate::report::diff::markdown(&diff, COMMENT).len() <= COMMENT);
+        }
+    }
+
+    #[test]
+    fn it_is_never_longer_than_it_may_be(runs in 0_usize..400, most in 20_000_usize..COMMENT) {
+        let runs: Vec<_> = (0..runs).map(|at| {
+            let name = format!("{at}{}", "_".repeat(100));
+            compared(sample::run(&name, "l4"), 400 + (at as u64 % 3) * 400)
+        }).collect();
+        let text = render(&judged(runs), &Markdown { most, artifact: None });
+        prop_assert!(text.len() <= most, "{} of {}", text.len(), most);
+    }
+}
+
+#[test]
+fn a_comment_that_would_be_too_long_keeps_what_matters() {
+    let runs = (0..3000).map(|at| compared(sample::run(&format!("m{at}"), "l4"), if at == 7 { 400 } else { 800 }));
+    let report = judged(runs.collect());
+    let text = seen(&report);
+    assert!(text.len() <= COMMENT);
+    assert!(text.starts_with("### ❌ m7 grew 100 %"), "{}", &text[..200]);
+    assert!(text.contains("more runs, left out for length"));
+    let summary = render(
+        &report,
+        &Markdown {
+            most: SUMMARY,
+            ..Markdown::default()
+        },
+    );
+    assert!(!summary.contains("left out"));
+}
+
+#[test]
+fn figures_out_of_range_are_shown_like_others() {
+    let mut run = compared(sample::run("a", "l4"), 0);
+    run.peaks = Peaks::default();
+    run.peaks.warm.live = Some(Bytes(u64::MAX));
+    let text = seen(&sample::report(vec![run]));
+    assert!(text.contains("GiB"), "{text}");
+}
+
+#[test]
+fn a_link_to_the_whole_report_is_a_plain_one_or_none() {
+    let with = |artifact| {
+        let markdown = Markdown {
+            artifact: Some(artifact),
+            ..Markdown::default()
+        };
+        render(&sample::report(Vec::new()), &markdown)
+    };
+    assert!(
+        with("https://github.com/o/r/actions/runs/1/artifacts/2")
+            .contains("](https://github.com/o/r/actions/runs/1/artifacts/2)")
+    );
+    assert!(!with("https://e.example/a) [b](c").contains("]("));
+    assert!(!with("javascript:alert(1)").contains("]("));
+}
