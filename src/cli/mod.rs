@@ -5,6 +5,7 @@ mod bless;
 mod card;
 mod cases;
 mod check;
+mod comment;
 mod doctor;
 mod estimate;
 mod exit;
@@ -74,6 +75,7 @@ enum Command {
     Bless(bless::Bless),
     Explain(Box<explain::Explain>),
     Report(Box<report::Report>),
+    Comment(comment::Comment),
     Archive(archive::Archive),
     Doctor(doctor::Doctor),
     Gpus(gpus::Gpus),
@@ -117,6 +119,9 @@ fn exit_of(stopped: &Stopped) -> Exit {
         || stopped
             .downcast_ref::<crate::report::ReadError>()
             .is_some_and(crate::report::ReadError::is_by_the_machine)
+        || stopped
+            .downcast_ref::<crate::github::GithubError>()
+            .is_some_and(|error| !error.is_by_the_user())
         || matches!(
             stopped.downcast_ref(),
             Some(crate::recording::RecordingError::Io { .. })
@@ -163,6 +168,7 @@ pub fn main() -> ExitCode {
         Command::Bless(bless) => bless.run(loudness),
         Command::Explain(explain) => explain.run(loudness),
         Command::Report(report) => report.run(loudness),
+        Command::Comment(comment) => comment.run(loudness),
         Command::Archive(archive) => archive.run(loudness),
         Command::Doctor(doctor) => doctor.run(loudness),
         Command::Gpus(gpus) => gpus.run(),
