@@ -19,7 +19,7 @@ use crate::report::{Report, Status};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  cargo vram comment --report report.json                   in a workflow, with the token in GITHUB_TOKEN
+  cargo vram comment --report report.json                   by the token in GITHUB_TOKEN
   cargo vram comment --report report.json --on-change-only  no comment where nothing changed
   cargo vram comment --report l4.json --label l4            one comment a card
   cargo vram comment --report report.json --dry-run         show it, and post nothing
@@ -27,7 +27,7 @@ Examples:
 
 Exit codes:
   0    the comment is there, or there is nothing to say
-  101  could not complete: GitHub cannot be reached, refuses the token, or the conversation is locked
+  101  could not complete: GitHub is out of reach or refuses, or the conversation is locked
   2    command line, environment or report unusable; nothing was posted")]
 pub(super) struct Comment {
     /// What `cargo vram check --message-format json -o FILE` wrote
