@@ -12,6 +12,8 @@ pub mod driver;
 #[cfg(all(feature = "cli", unix))]
 pub mod explain;
 #[cfg(feature = "cli")]
+pub mod github;
+#[cfg(feature = "cli")]
 pub mod gpu;
 #[cfg(feature = "cli")]
 mod names;

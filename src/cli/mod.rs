@@ -5,6 +5,7 @@ mod bless;
 mod card;
 mod cases;
 mod check;
+mod comment;
 mod diff;
 mod doctor;
 mod estimate;
@@ -78,6 +79,7 @@ enum Command {
     Report(Box<report::Report>),
     Diff(diff::Diff),
     Merge(merge::Merge),
+    Comment(comment::Comment),
     Archive(archive::Archive),
     Doctor(doctor::Doctor),
     Gpus(gpus::Gpus),
@@ -124,6 +126,9 @@ fn exit_of(stopped: &Stopped) -> Exit {
         || stopped
             .downcast_ref::<crate::report::merge::MergeError>()
             .is_some_and(crate::report::merge::MergeError::is_by_a_job)
+        || stopped
+            .downcast_ref::<crate::github::GithubError>()
+            .is_some_and(|error| !error.is_by_the_user())
         || matches!(
             stopped.downcast_ref(),
             Some(crate::recording::RecordingError::Io { .. })
@@ -172,6 +177,7 @@ pub fn main() -> ExitCode {
         Command::Report(report) => report.run(loudness),
         Command::Diff(diff) => diff.run(loudness),
         Command::Merge(merge) => merge.run(loudness),
+        Command::Comment(comment) => comment.run(loudness),
         Command::Archive(archive) => archive.run(loudness),
         Command::Doctor(doctor) => doctor.run(loudness),
         Command::Gpus(gpus) => gpus.run(),

@@ -265,7 +265,7 @@ fn input(text: &str) -> Result<(String, u64), String> {
     Ok((name.trim().to_owned(), value))
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     crate::budget::parse_duration(text)
         .ok_or_else(|| "expected a time with its unit, such as 90s, 10min or 1h".to_owned())
 }

@@ -20,8 +20,8 @@ WORKFLOWS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / ".github/work
 
 # Commands, and options with a value, that are still to come: the real program is not asked about them. Whoever adds one
 # takes it off here.
-PENDING = ["comment", "merge"]
-PENDING_OPTIONS = ["check --base"]
+PENDING = []
+PENDING_OPTIONS = []
 
 GPU = {"VRAM_GPU_RUNNER": "gpu"}
 executed, asked, tests = {}, set(), []
@@ -109,10 +109,7 @@ def a_pull_request_is_estimated_without_a_token(folder):
     expect("vram-report" in one.own, "no report was kept")
     expect("markdown of" in one.summary and "github of" in one.log, "nothing was shown")
     check = next(call for call in one.calls("cargo-vram") if call[1] == "check")
-    expect(check[2:6] == ["--estimate", "--locked", "--base", "0123abc"], check)
-    one = run("vram.yml", PUSH, folder)
-    [check] = [call for call in one.calls("cargo-vram") if call[1] == "check"]
-    expect("--base" not in check and "" not in check, check)
+    expect(check[2:4] == ["--estimate", "--locked"] and "" not in check, check)
 
 
 @test
@@ -320,8 +317,8 @@ def the_readme_shows_what_runs(folder):
     [checkout, gate] = shown["jobs"]["estimate"]["steps"]
     expect(checkout["uses"] == steps[0]["uses"], "not the checkout that runs here")
     expect(gate["uses"].startswith("OWNER/cargo-vram/.github/actions/vram@"), gate)
-    expect(gate["with"]["args"].startswith("--estimate --locked --base "), "not the arguments that run here")
-    expect(steps[-1]["with"]["args"].startswith("--estimate --locked "), "not the arguments of the README")
+    expect(gate["with"]["args"].startswith("--estimate --locked"), "not the arguments that run here")
+    expect(steps[-1]["with"]["args"].startswith("--estimate --locked"), "not the arguments of the README")
 
 
 @test
