@@ -4,6 +4,7 @@
 //! One parse is the authority: no mistake is found by another reader, and none hides the others.
 //! [`Budgets::check_models`] compares the budgets with the models that a workspace declares, and [`judge()`] with runs.
 
+mod edited;
 mod fields;
 mod gpu_profile;
 mod judge;

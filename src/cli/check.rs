@@ -6,6 +6,7 @@ use clap::Args;
 use miette::Diagnostic;
 use thiserror::Error;
 
+use super::base::Against;
 use super::card::{self, Measuring};
 use super::exit::{Exit, exit_codes};
 use super::options::{Archive, Loudness, Packages, ReportOutput, Running};
@@ -29,6 +30,7 @@ Examples:
   cargo vram check --partition hash:1/4    a quarter of the models, for a matrix of jobs
   cargo vram check --message-format json -o report.json
   cargo vram check --measure               on a GPU, or not at all
+  cargo vram check --base origin/main      tell what a branch changes, and which limits it edits
   cargo vram check --require-baseline      where every model must have figures in budgets.lock (`cargo vram bless`)
   cargo vram check --archive-file zoo-vram.tar.zst   without Rust and without the source
 
@@ -41,6 +43,9 @@ pub(super) struct Check {
     /// Treat warnings as failures: a model without a budget, a card without limits
     #[arg(long)]
     deny_warnings: bool,
+    /// Tell what changed since this revision, and every limit that was edited since: origin/main
+    #[arg(long, value_name = "REV")]
+    base: Option<String>,
     /// Fail where a model has no baseline that it can be compared with
     #[arg(long)]
     require_baseline: bool,
@@ -90,6 +95,7 @@ impl Check {
         let (lock_path, lock_name) = prepared.lock();
         // Read before anything is run, so that what is wrong with it is told at once.
         let lock = Lock::load(&lock_path, &lock_name)?.unwrap_or_default();
+        let against = self.base.as_deref().map(|revision| Against::read(revision, &prepared)).transpose()?;
         let taken = measures
             .then(|| card::take(&self.measuring, None, &driver, &prepared.profiles, loudness))
             .transpose()
@@ -150,6 +156,9 @@ impl Check {
             report.verdicts.extend(lock.inexact(&report, &lock_name));
         }
         report.skipped.extend(budget::unjudged(&report.runs));
+        if let Some(against) = against {
+            against.tell(&mut report, budgets, &prepared.budgets_name);
+        }
         // An estimate that was made only to be compared with a measurement has its limits judged there.
         report.verdicts.retain(|verdict| {
             verdict.mode == Mode::Measure || verdict.gpu == declared_card.id || verdict.rule == Rule::Oom

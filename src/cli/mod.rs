@@ -1,6 +1,7 @@
 //! The command line: one file a command, each of which parses, calls, renders, and tells how it ended.
 
 mod archive;
+mod base;
 mod bless;
 mod card;
 mod cases;

@@ -316,7 +316,8 @@ fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> Asked + use<> {
     move |source| Asked::File { path, source }
 }
 
-fn git(folder: &Utf8Path, arguments: &[&str]) -> Option<String> {
+/// What git says; nothing where it fails, or is not there.
+pub(super) fn git(folder: &Utf8Path, arguments: &[&str]) -> Option<String> {
     let output = std::process::Command::new("git")
         .args(arguments)
         .current_dir(folder)

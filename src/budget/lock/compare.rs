@@ -6,6 +6,10 @@ use crate::report::{Baseline, BaselineFrom, Mode, Report, Rule, Run, Skipped, St
 impl Lock {
     /// Gives every run its baseline, and tells which are not compared, and why.
     pub fn compare(&self, report: &mut Report, from: BaselineFrom) {
+        let judged = match from {
+            BaselineFrom::Lock => "growth",
+            BaselineFrom::Base | BaselineFrom::Rebuilt => "the change since the base",
+        };
         for run in &mut report.runs {
             match self.of(run, &report.tool.fingerprint) {
                 Ok(entry) => {
@@ -19,7 +23,7 @@ impl Lock {
                     });
                 }
                 Err(why) => report.skipped.push(Skipped {
-                    what: format!("growth of {}", name(run)),
+                    what: format!("{judged} of {}", name(run)),
                     why,
                 }),
             }

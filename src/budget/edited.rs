@@ -1,0 +1,171 @@
+//! Which limits differ between two files of budgets.
+
+use std::collections::BTreeMap;
+
+use super::source::Span;
+use super::types::{Budgets, CardLimits, Defaults, Limit, Limits, ModelBudget};
+use crate::report::{EditedLimit, Metric};
+
+const METRICS: [(&str, Metric); 3] = [
+    ("live", Metric::Live),
+    ("reserved", Metric::Reserved),
+    ("process", Metric::Process),
+];
+
+/// A budget's name, or none for what stands at the file's top; and the path of keys to a limit.
+type Place = (Option<String>, String);
+
+impl Budgets {
+    /// Every limit, input and card that differs from those of another revision of this file, in the order of their names. A
+    /// model that is new has none: nothing of it was edited.
+    #[must_use]
+    pub fn edited(&self, before: &Self, file: &str) -> Vec<EditedLimit> {
+        let (old, new) = (before.limits(), self.limits());
+        let is_new = |model: &Option<String>| {
+            let is_there = |budget: &ModelBudget| Some(&budget.name.value) == model.as_ref();
+            model.is_some() && !before.models.iter().any(is_there)
+        };
+        let places = old.keys().chain(new.keys().filter(|place| !old.contains_key(place)));
+        let mut edited: Vec<EditedLimit> = places
+            .filter(|(model, _)| !is_new(model))
+            .filter_map(|place| {
+                let written = |of: &Self, span: &Span| of.source.slice(*span).trim().to_owned();
+                let was = old.get(place).map(|span| written(before, span));
+                let is = new.get(place).map(|span| written(self, span));
+                let line = new.get(place).map(|span| self.position(*span).line);
+                let (model, limit) = place.clone();
+                (was != is).then(|| EditedLimit {
+                    model,
+                    limit,
+                    before: was,
+                    after: is,
+                    file: file.to_owned(),
+                    line,
+                })
+            })
+            .collect();
+        edited.sort_by(|one, other| (&one.model, &one.limit).cmp(&(&other.model, &other.limit)));
+        edited
+    }
+
+    /// Everything that a verdict can rest on, and where it is written.
+    fn limits(&self) -> BTreeMap<Place, Span> {
+        let mut all = BTreeMap::new();
+        if let Some(gpu) = &self.gpu {
+            all.insert((None, "gpu".to_owned()), gpu.span);
+        }
+        settings(&mut all, None, &self.defaults, &Defaults::default());
+        for budget in &self.models {
+            let name = &budget.name.value;
+            for (input, value) in &budget.inputs {
+                all.insert((Some(name.clone()), format!("inputs.{input}")), value.span);
+            }
+            card(&mut all, name, "", &budget.limits);
+            for (gpu, limits) in &budget.gpus {
+                card(&mut all, name, &format!("gpus.{gpu}."), limits);
+            }
+            settings(&mut all, Some(name), &budget.settings, &self.defaults);
+        }
+        all
+    }
+}
+
+fn card(all: &mut BTreeMap<Place, Span>, model: &str, prefix: &str, limits: &CardLimits) {
+    let mut pass = |prefix: &str, limits: &Limits| {
+        for (name, metric) in METRICS {
+            if let Some(limit) = limits.get(metric) {
+                both(all, Some(model), &format!("{prefix}{name}"), limit);
+            }
+        }
+    };
+    pass(prefix, &limits.warm);
+    pass(&format!("{prefix}cold."), &limits.cold);
+}
+
+/// Growth and drift; what a model has from the defaults is told there.
+fn settings(all: &mut BTreeMap<Place, Span>, model: Option<&str>, of: &Defaults, defaults: &Defaults) {
+    if of.growth != defaults.growth {
+        for (name, metric) in METRICS {
+            let Some(growth) = of.growth.as_ref().and_then(|growth| growth.get(metric)) else {
+                continue;
+            };
+            both(all, model, &format!("growth.{name}"), &growth.limit);
+            if let Some(ignore) = &growth.ignore {
+                all.insert((model.map(str::to_owned), format!("growth.{name}.ignore")), ignore.span);
+            }
+        }
+    }
+    if of.drift != defaults.drift
+        && let Some(drift) = &of.drift
+    {
+        both(all, model, "drift", drift);
+    }
+}
+
+fn both<T>(all: &mut BTreeMap<Place, Span>, model: Option<&str>, path: &str, limit: &Limit<T>) {
+    for (name, value) in [("fail", &limit.fail), ("warn", &limit.warn)] {
+        if let Some(value) = value {
+            all.insert((model.map(str::to_owned), format!("{path}.{name}")), value.span);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: &str = "\
+version: 1
+gpu: l4
+defaults: { growth: { live: { fail: 5%, ignore: 16 MiB } }, drift: { fail: 5% } }
+models:
+  a: { live: 900 MiB, reserved: { fail: 2 GiB, warn: 1.5 GiB }, gpus: { h200: { cold: { reserved: 6 GiB } } } }
+  b: { inputs: { batch_size: 32 }, reserved: 2 GiB, growth: { reserved: { warn: 1% } } }
+  gone: { reserved: 1 GiB }
+";
+
+    fn told(after: &str) -> Vec<String> {
+        let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200", "t4"]).unwrap();
+        let edited = parse(after).edited(&parse(BEFORE), "budgets.yaml");
+        let shown = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
+        let told = |edited: EditedLimit| {
+            let model = edited.model.unwrap_or_else(|| "defaults".to_owned());
+            let line = edited.line.map_or_else(|| "-".to_owned(), |line| line.to_string());
+            format!("{line} {model} {}: {} → {}", edited.limit, shown(edited.before), shown(edited.after))
+        };
+        edited.into_iter().map(told).collect()
+    }
+
+    #[test]
+    fn nothing_is_edited_in_the_same_file_written_otherwise() {
+        assert_eq!(told(BEFORE), [""; 0]);
+        let otherwise = BEFORE.replace("live: 900 MiB", "live: { fail: 900 MiB }");
+        assert_eq!(told(&format!("# A comment.\n{otherwise}")), [""; 0]);
+    }
+
+    #[test]
+    fn each_limit_that_differs_is_told_as_the_files_have_it() {
+        let after = BEFORE
+            .replace("gpu: l4", "gpu: t4")
+            .replace("fail: 5%, ignore: 16 MiB", "fail: 50%, ignore: 16 MiB")
+            .replace("900 MiB", "0.9 GiB")
+            .replace(", warn: 1.5 GiB", "")
+            .replace("6 GiB", "8 GiB")
+            .replace("batch_size: 32", "batch_size: 64")
+            .replace("warn: 1%", "warn: 2%")
+            .replace("  gone: { reserved: 1 GiB }\n", "  new: { reserved: 1 GiB }\n");
+        assert_eq!(
+            told(&after),
+            [
+                "2 defaults gpu: l4 → t4",
+                "3 defaults growth.live.fail: 5% → 50%",
+                "5 a gpus.h200.cold.reserved.fail: 6 GiB → 8 GiB",
+                "5 a live.fail: 900 MiB → 0.9 GiB",
+                "- a reserved.warn: 1.5 GiB → none",
+                "6 b growth.reserved.warn: 1% → 2%",
+                "6 b inputs.batch_size: 32 → 64",
+                "- gone reserved.fail: 1 GiB → none",
+            ]
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! What a change is compared with: the budgets and the baseline of another revision.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::Stopped;
+use super::pipeline::Prepared;
+use super::source::Source;
+use crate::budget::{Budgets, Lock};
+use crate::report::{Base, BaselineFrom, Report};
+
+/// Why there is no base.
+#[derive(Debug, Error, Diagnostic)]
+pub(super) enum BaseError {
+    /// Nothing is known of revisions here.
+    #[error("--base needs a git checkout: {0} is none")]
+    #[diagnostic(code(base::no_git), help("an archive has no revisions: use --base where it is built"))]
+    NoGit(Utf8PathBuf),
+    /// It looks like an option.
+    #[error("`{0}` is no revision")]
+    #[diagnostic(code(base::no_revision), help("name a branch, a tag or a commit: --base origin/main"))]
+    NoRevision(String),
+    /// There is no such revision.
+    #[error("there is no revision `{revision}` here")]
+    #[diagnostic(code(base::no_revision))]
+    Unknown {
+        revision: String,
+        #[help]
+        help: String,
+    },
+    /// The two have no commit in common.
+    #[error("`{revision}` and what is checked out have no commit in common")]
+    #[diagnostic(code(base::no_merge_base))]
+    Unrelated {
+        revision: String,
+        #[help]
+        help: String,
+    },
+}
+
+/// Another revision, as far as a check needs it.
+pub(super) struct Against {
+    revision: String,
+    commit: String,
+    lock: Lock,
+    budgets: Option<Budgets>,
+}
+
+impl Against {
+    /// Reads budgets and baseline of the commit that this one and the revision have in common.
+    pub(super) fn read(revision: &str, prepared: &Prepared) -> Result<Self, Stopped> {
+        let root = prepared.source.root();
+        if !matches!(prepared.source, Source::Workspace(_)) {
+            return Err(BaseError::NoGit(root.to_owned()).into());
+        }
+        // It comes from the command line, and never must be taken for an option of git's.
+        if revision.is_empty() || revision.starts_with('-') {
+            return Err(BaseError::NoRevision(revision.to_owned()).into());
+        }
+        let git = |arguments: &[&str]| super::source::git(root, arguments).map(|text| text.trim().to_owned());
+        let Some(prefix) = git(&["rev-parse", "--show-prefix"]) else {
+            return Err(BaseError::NoGit(root.to_owned()).into());
+        };
+        let is_shallow = git(&["rev-parse", "--is-shallow-repository"]).as_deref() == Some("true");
+        let help = |otherwise: &str| match is_shallow {
+            true => "this is a shallow clone: fetch its history (`fetch-depth: 0` of actions/checkout, or `git fetch --unshallow`)".to_owned(),
+            false => otherwise.to_owned(),
+        };
+        let named = format!("{revision}^{{commit}}");
+        if git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &named]).is_none() {
+            return Err(BaseError::Unknown {
+                revision: revision.to_owned(),
+                help: help("`git fetch` it first; branches of a remote are named with it: origin/main"),
+            }
+            .into());
+        }
+        let Some(commit) = git(&["merge-base", "--", revision, "HEAD"]) else {
+            return Err(BaseError::Unrelated {
+                revision: revision.to_owned(),
+                help: help("name a branch that this one parted from"),
+            }
+            .into());
+        };
+        // A file outside of the workspace has no revisions that anybody asked for.
+        let then = |path: &Utf8Path| {
+            let within = path.strip_prefix(root).ok()?;
+            let object = format!("{commit}:{prefix}{within}");
+            super::source::git(root, &["cat-file", "blob", &object])
+        };
+        let (lock_path, lock_name) = prepared.lock();
+        let shown = |name: &str| format!("{name} at {revision}");
+        let lock = then(&lock_path)
+            .map(|text| Lock::parse(text.as_bytes(), &shown(&lock_name)))
+            .transpose()?;
+        // One that cannot be read was nobody's budget.
+        let known: Vec<_> = prepared.profiles.ids().collect();
+        let budgets = then(&prepared.budgets_path)
+            .and_then(|text| Budgets::parse(text.as_bytes(), &shown(&prepared.budgets_name), &known).ok());
+        Ok(Self {
+            revision: revision.to_owned(),
+            commit,
+            lock: lock.unwrap_or_default(),
+            budgets,
+        })
+    }
+
+    /// Puts into a report, once it is judged, what its runs were at the base, and every limit that was edited since.
+    pub(super) fn tell(self, report: &mut Report, budgets: &Budgets, file: &str) {
+        let edited = self.budgets.map(|before| budgets.edited(&before, file));
+        report.base = Some(Base {
+            revision: self.revision,
+            commit: self.commit,
+            edited: edited.unwrap_or_default(),
+        });
+        self.lock.compare(report, BaselineFrom::Base);
+    }
+}
