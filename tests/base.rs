@@ -47,7 +47,14 @@ impl Repository {
 
     fn git_in(folder: &Path, arguments: &[&str]) {
         let output = Command::new("git")
-            .args(["-c", "user.name=a", "-c", "user.email=a@localhost", "-c", "protocol.file.allow=always"])
+            .args([
+                "-c",
+                "user.name=a",
+                "-c",
+                "user.email=a@localhost",
+                "-c",
+                "protocol.file.allow=always",
+            ])
             .args(arguments)
             .current_dir(folder)
             .output()
@@ -69,12 +76,22 @@ impl Repository {
         let file = folder.join("report.json");
         let _ = std::fs::remove_file(&file);
         let base = format!("--base={base}");
-        let output = common::vram(&["check", "--estimate", &base, "--message-format", "json", "-o", "report.json"])
-            .current_dir(folder)
-            .output()
-            .unwrap();
+        let output = common::vram(&[
+            "check",
+            "--estimate",
+            &base,
+            "--message-format",
+            "json",
+            "-o",
+            "report.json",
+        ])
+        .current_dir(folder)
+        .output()
+        .unwrap();
         let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-        let report = std::fs::read(&file).ok().map(|json| serde_json::from_slice(&json).unwrap());
+        let report = std::fs::read(&file)
+            .ok()
+            .map(|json| serde_json::from_slice(&json).unwrap());
         (report, output.status.code().unwrap(), said)
     }
 }
@@ -112,14 +129,25 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     let edited: Vec<_> = base
         .edited
         .iter()
-        .map(|edited| (edited.limit.as_str(), edited.before.as_deref(), edited.after.as_deref(), edited.line))
+        .map(|edited| {
+            (
+                edited.limit.as_str(),
+                edited.before.as_deref(),
+                edited.after.as_deref(),
+                edited.line,
+            )
+        })
         .collect();
     assert_eq!(edited, [("reserved.fail", Some("4 GiB"), Some("8 GiB"), Some(4))]);
     // Judged by the branch's own lock, and shown beside what the base's says.
     let baseline = report.runs[0].baseline.as_ref().unwrap();
     assert_eq!(baseline.from, BaselineFrom::Base);
     assert_eq!(baseline.peaks.warm.live, report.runs[0].peaks.warm.live);
-    let growth = report.verdicts.iter().find(|verdict| verdict.baseline.is_some()).unwrap();
+    let growth = report
+        .verdicts
+        .iter()
+        .find(|verdict| verdict.baseline.is_some())
+        .unwrap();
     assert_eq!(growth.baseline.unwrap().0, baseline.peaks.warm.live.unwrap().0 + 512);
 
     // Where there was no gate yet, everything is new, and nothing is an error.
@@ -144,11 +172,22 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     let url = format!("file://{}", repository.folder.path().display());
     Repository::git_in(
         repository.folder.path(),
-        &["clone", "--quiet", "--depth", "1", "--no-single-branch", &url, clone.to_str().unwrap()],
+        &[
+            "clone",
+            "--quiet",
+            "--depth",
+            "1",
+            "--no-single-branch",
+            &url,
+            clone.to_str().unwrap(),
+        ],
     );
     let (_, exit, said) = Repository::check(&clone.join("model"), "origin/main");
     assert_eq!(exit, 2, "{said}");
-    assert!(said.contains("no commit in common") && said.contains("fetch-depth: 0"), "{said}");
+    assert!(
+        said.contains("no commit in common") && said.contains("fetch-depth: 0"),
+        "{said}"
+    );
 
     // Where there is no git there is no base.
     std::fs::remove_dir_all(repository.path("clone/.git")).unwrap();

@@ -15,6 +15,23 @@ const METRICS: [(&str, Metric); 3] = [
 /// A budget's name, or none for what stands at the file's top; and the path of keys to a limit.
 type Place = (Option<String>, String);
 
+/// What is written there.
+#[derive(Clone, Copy)]
+enum Written {
+    /// The text itself.
+    At(Span),
+    /// A number that belongs to what stands there.
+    Number(u64, Span),
+}
+
+impl Written {
+    const fn span(self) -> Span {
+        match self {
+            Self::At(span) | Self::Number(_, span) => span,
+        }
+    }
+}
+
 impl Budgets {
     /// Every limit, input and card that differs from those of another revision of this file, in the order of their names. A
     /// model that is new has none: nothing of it was edited.
@@ -29,10 +46,14 @@ impl Budgets {
         let mut edited: Vec<EditedLimit> = places
             .filter(|(model, _)| !is_new(model))
             .filter_map(|place| {
-                let written = |of: &Self, span: &Span| of.source.slice(*span).trim().to_owned();
-                let was = old.get(place).map(|span| written(before, span));
-                let is = new.get(place).map(|span| written(self, span));
-                let line = new.get(place).map(|span| self.position(*span).line);
+                // An input's place is that of its name.
+                let written = |of: &Self, limit: &Written| match limit {
+                    Written::At(span) => of.source.slice(*span).trim().to_owned(),
+                    Written::Number(number, _) => number.to_string(),
+                };
+                let was = old.get(place).map(|limit| written(before, limit));
+                let is = new.get(place).map(|limit| written(self, limit));
+                let line = new.get(place).map(|limit| self.position(limit.span()).line);
                 let (model, limit) = place.clone();
                 (was != is).then(|| EditedLimit {
                     model,
@@ -49,16 +70,17 @@ impl Budgets {
     }
 
     /// Everything that a verdict can rest on, and where it is written.
-    fn limits(&self) -> BTreeMap<Place, Span> {
+    fn limits(&self) -> BTreeMap<Place, Written> {
         let mut all = BTreeMap::new();
         if let Some(gpu) = &self.gpu {
-            all.insert((None, "gpu".to_owned()), gpu.span);
+            all.insert((None, "gpu".to_owned()), Written::At(gpu.span));
         }
         settings(&mut all, None, &self.defaults, &Defaults::default());
         for budget in &self.models {
             let name = &budget.name.value;
             for (input, value) in &budget.inputs {
-                all.insert((Some(name.clone()), format!("inputs.{input}")), value.span);
+                let place = (Some(name.clone()), format!("inputs.{input}"));
+                all.insert(place, Written::Number(value.value, value.span));
             }
             card(&mut all, name, "", &budget.limits);
             for (gpu, limits) in &budget.gpus {
@@ -70,7 +92,7 @@ impl Budgets {
     }
 }
 
-fn card(all: &mut BTreeMap<Place, Span>, model: &str, prefix: &str, limits: &CardLimits) {
+fn card(all: &mut BTreeMap<Place, Written>, model: &str, prefix: &str, limits: &CardLimits) {
     let mut pass = |prefix: &str, limits: &Limits| {
         for (name, metric) in METRICS {
             if let Some(limit) = limits.get(metric) {
@@ -83,7 +105,7 @@ fn card(all: &mut BTreeMap<Place, Span>, model: &str, prefix: &str, limits: &Car
 }
 
 /// Growth and drift; what a model has from the defaults is told there.
-fn settings(all: &mut BTreeMap<Place, Span>, model: Option<&str>, of: &Defaults, defaults: &Defaults) {
+fn settings(all: &mut BTreeMap<Place, Written>, model: Option<&str>, of: &Defaults, defaults: &Defaults) {
     if of.growth != defaults.growth {
         for (name, metric) in METRICS {
             let Some(growth) = of.growth.as_ref().and_then(|growth| growth.get(metric)) else {
@@ -91,7 +113,10 @@ fn settings(all: &mut BTreeMap<Place, Span>, model: Option<&str>, of: &Defaults,
             };
             both(all, model, &format!("growth.{name}"), &growth.limit);
             if let Some(ignore) = &growth.ignore {
-                all.insert((model.map(str::to_owned), format!("growth.{name}.ignore")), ignore.span);
+                all.insert(
+                    (model.map(str::to_owned), format!("growth.{name}.ignore")),
+                    Written::At(ignore.span),
+                );
             }
         }
     }
@@ -102,10 +127,13 @@ fn settings(all: &mut BTreeMap<Place, Span>, model: Option<&str>, of: &Defaults,
     }
 }
 
-fn both<T>(all: &mut BTreeMap<Place, Span>, model: Option<&str>, path: &str, limit: &Limit<T>) {
+fn both<T>(all: &mut BTreeMap<Place, Written>, model: Option<&str>, path: &str, limit: &Limit<T>) {
     for (name, value) in [("fail", &limit.fail), ("warn", &limit.warn)] {
         if let Some(value) = value {
-            all.insert((model.map(str::to_owned), format!("{path}.{name}")), value.span);
+            all.insert(
+                (model.map(str::to_owned), format!("{path}.{name}")),
+                Written::At(value.span),
+            );
         }
     }
 }
@@ -131,7 +159,12 @@ models:
         let told = |edited: EditedLimit| {
             let model = edited.model.unwrap_or_else(|| "defaults".to_owned());
             let line = edited.line.map_or_else(|| "-".to_owned(), |line| line.to_string());
-            format!("{line} {model} {}: {} → {}", edited.limit, shown(edited.before), shown(edited.after))
+            format!(
+                "{line} {model} {}: {} → {}",
+                edited.limit,
+                shown(edited.before),
+                shown(edited.after)
+            )
         };
         edited.into_iter().map(told).collect()
     }

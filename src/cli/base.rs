@@ -15,11 +15,17 @@ use crate::report::{Base, BaselineFrom, Report};
 pub(super) enum BaseError {
     /// Nothing is known of revisions here.
     #[error("--base needs a git checkout: {0} is none")]
-    #[diagnostic(code(base::no_git), help("an archive has no revisions: use --base where it is built"))]
+    #[diagnostic(
+        code(base::no_git),
+        help("an archive has no revisions: use --base where it is built")
+    )]
     NoGit(Utf8PathBuf),
     /// It looks like an option.
     #[error("`{0}` is no revision")]
-    #[diagnostic(code(base::no_revision), help("name a branch, a tag or a commit: --base origin/main"))]
+    #[diagnostic(
+        code(base::no_revision),
+        help("name a branch, a tag or a commit: --base origin/main")
+    )]
     NoRevision(String),
     /// There is no such revision.
     #[error("there is no revision `{revision}` here")]
@@ -63,9 +69,11 @@ impl Against {
             return Err(BaseError::NoGit(root.to_owned()).into());
         };
         let is_shallow = git(&["rev-parse", "--is-shallow-repository"]).as_deref() == Some("true");
-        let help = |otherwise: &str| match is_shallow {
+        let help = |otherwise: &str| {
+            match is_shallow {
             true => "this is a shallow clone: fetch its history (`fetch-depth: 0` of actions/checkout, or `git fetch --unshallow`)".to_owned(),
             false => otherwise.to_owned(),
+        }
         };
         let named = format!("{revision}^{{commit}}");
         if git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &named]).is_none() {

@@ -95,7 +95,11 @@ impl Check {
         let (lock_path, lock_name) = prepared.lock();
         // Read before anything is run, so that what is wrong with it is told at once.
         let lock = Lock::load(&lock_path, &lock_name)?.unwrap_or_default();
-        let against = self.base.as_deref().map(|revision| Against::read(revision, &prepared)).transpose()?;
+        let against = self
+            .base
+            .as_deref()
+            .map(|revision| Against::read(revision, &prepared))
+            .transpose()?;
         let taken = measures
             .then(|| card::take(&self.measuring, None, &driver, &prepared.profiles, loudness))
             .transpose()
