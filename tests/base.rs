@@ -4,101 +4,32 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use cargo_vram::report::{BaselineFrom, Report};
-
-/// A workspace in a folder of a repository, with the model of a pair.
-struct Repository {
-    folder: tempfile::TempDir,
-}
+use cargo_vram::report::BaselineFrom;
+use common::repository::Repository;
 
 const BUDGETS: &str = "version: 1\ngpu: l4\nmodels:\n  charted: { reserved: 4 GiB }\n";
 
-impl Repository {
-    fn new() -> Self {
-        let repository = Self {
-            folder: tempfile::tempdir().unwrap(),
-        };
-        let model = common::root().join("fixtures/pairs/retained-loss/before");
-        let manifest = std::fs::read_to_string(model.join("Cargo.toml")).unwrap();
-        let manifest = manifest.replace("../../../..", common::root().to_str().unwrap());
-        let profile = "[profile.dev]\ndebug = \"line-tables-only\"\n\n[profile.dev.package.\"*\"]\nopt-level = 1\n";
-        repository.write("model/Cargo.toml", &format!("{manifest}\n{profile}\n[workspace]\n"));
-        for file in ["src/lib.rs", "benches/vram.rs"] {
-            let text = std::fs::read_to_string(model.join(file)).unwrap();
-            repository.write(&format!("model/{file}"), &text);
-        }
-        std::fs::copy(common::root().join("Cargo.lock"), repository.path("model/Cargo.lock")).unwrap();
-        repository.git(&["init", "--quiet", "--initial-branch", "main"]);
-        repository
+/// A workspace in a folder of a repository, with the model of a pair.
+fn with_a_model() -> Repository {
+    let repository = Repository::new();
+    let model = common::root().join("fixtures/pairs/retained-loss/before");
+    let manifest = std::fs::read_to_string(model.join("Cargo.toml")).unwrap();
+    let manifest = manifest.replace("../../../..", common::root().to_str().unwrap());
+    let profile = "[profile.dev]\ndebug = \"line-tables-only\"\n\n[profile.dev.package.\"*\"]\nopt-level = 1\n";
+    repository.write("model/Cargo.toml", &format!("{manifest}\n{profile}\n[workspace]\n"));
+    for file in ["src/lib.rs", "benches/vram.rs"] {
+        let text = std::fs::read_to_string(model.join(file)).unwrap();
+        repository.write(&format!("model/{file}"), &text);
     }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        let path = self.path(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-
-    fn git_in(folder: &Path, arguments: &[&str]) {
-        let output = Command::new("git")
-            .args([
-                "-c",
-                "user.name=a",
-                "-c",
-                "user.email=a@localhost",
-                "-c",
-                "protocol.file.allow=always",
-            ])
-            .args(arguments)
-            .current_dir(folder)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    fn git(&self, arguments: &[&str]) {
-        Self::git_in(self.folder.path(), arguments);
-    }
-
-    fn commit(&self, message: &str) {
-        self.git(&["add", "--all"]);
-        self.git(&["commit", "--quiet", "--message", message]);
-    }
-
-    /// A check against a revision: its report, where there is one, its exit code, and what it said.
-    fn check(folder: &Path, base: &str) -> (Option<Report>, i32, String) {
-        let file = folder.join("report.json");
-        let _ = std::fs::remove_file(&file);
-        let base = format!("--base={base}");
-        let output = common::vram(&[
-            "check",
-            "--estimate",
-            &base,
-            "--message-format",
-            "json",
-            "-o",
-            "report.json",
-        ])
-        .current_dir(folder)
-        .output()
-        .unwrap();
-        let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-        let report = std::fs::read(&file)
-            .ok()
-            .map(|json| serde_json::from_slice(&json).unwrap());
-        (report, output.status.code().unwrap(), said)
-    }
+    std::fs::copy(common::root().join("Cargo.lock"), repository.path("model/Cargo.lock")).unwrap();
+    repository
 }
 
 #[test]
 fn a_branch_is_told_what_it_changes_since_it_parted() {
-    let repository = Repository::new();
+    let repository = with_a_model();
     let model = repository.path("model");
     // Long ago there was no bench here.
     repository.git(&["commit", "--quiet", "--allow-empty", "--message", "nothing"]);
@@ -121,7 +52,7 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     let moved: Vec<_> = lock.lines().map(lower).collect();
     repository.write("model/budgets.lock", &(moved.join("\n") + "\n"));
     // Changes that are not committed count, too.
-    let (report, exit, said) = Repository::check(&model, "main");
+    let (report, exit, said) = Repository::check(&model, "main", &[]);
     let report = report.unwrap();
     assert_eq!(exit, 0, "{said}");
     let base = report.base.unwrap();
@@ -151,7 +82,7 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     assert_eq!(growth.baseline.unwrap().0, baseline.peaks.warm.live.unwrap().0 + 512);
 
     // Where there was no gate yet, everything is new, and nothing is an error.
-    let (report, exit, said) = Repository::check(&model, "nothing");
+    let (report, exit, said) = Repository::check(&model, "nothing", &[]);
     let report = report.unwrap();
     assert_eq!((exit, report.runs[0].baseline.is_none()), (0, true), "{said}");
     assert!(report.base.unwrap().edited.is_empty());
@@ -161,13 +92,76 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
         ("--output=/tmp/x", "is no revision"),
         ("", "is no revision"),
     ] {
-        let (report, exit, said) = Repository::check(&model, revision);
+        let (report, exit, said) = Repository::check(&model, revision, &[]);
         assert_eq!((exit, report.is_none()), (2, true), "{said}");
         assert!(said.contains(told), "{said}");
     }
 
+    // Without any file of the base's, its own models tell.
+    let rebuilt = |base: &str| Repository::check(&model, base, &["--rebuild"]);
+    std::fs::remove_file(repository.path("model/budgets.lock")).unwrap();
+    let bench = std::fs::read_to_string(repository.path("model/benches/vram.rs")).unwrap();
+    repository.write(
+        "model/benches/vram.rs",
+        &bench.replace("batch_size(512)", "batch_size(8192)"),
+    );
+    let (report, exit, said) = rebuilt("main");
+    let report = report.unwrap();
+    assert_eq!(exit, 100, "{said}");
+    let baseline = report.runs[0].baseline.as_ref().unwrap();
+    assert_eq!(
+        (baseline.from, baseline.inputs["batch_size"]),
+        (BaselineFrom::Rebuilt, 512)
+    );
+    assert!(said.contains("likely because of batch_size 512 → 8192"), "{said}");
+    // What was not there then is new, and a base that cannot be built is told, with what it has to say.
+    let (report, exit, said) = rebuilt("nothing");
+    assert_eq!((exit, report.unwrap().runs[0].baseline.is_none()), (0, true), "{said}");
+    repository.write("model/benches/vram.rs", &bench.replace("fn charted", "fn chartered"));
+    repository.commit("broken");
+    repository.git(&["branch", "broken"]);
+    repository.write("model/benches/vram.rs", &bench);
+    let (report, exit, said) = rebuilt("broken");
+    assert_eq!((exit, report.unwrap().problems.len()), (101, 1), "{said}");
+    assert!(
+        said.contains("at broken: `vram` of retained-loss-before does not compile"),
+        "{said}"
+    );
+    // A package beside the repository is at no path from a checkout elsewhere; nor is what a submodule cannot get.
+    let outside = tempfile::tempdir().unwrap();
+    let lib = "[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
+    std::fs::write(outside.path().join("Cargo.toml"), lib).unwrap();
+    std::fs::create_dir(outside.path().join("src")).unwrap();
+    std::fs::write(outside.path().join("src/lib.rs"), "").unwrap();
+    let manifest = std::fs::read_to_string(repository.path("model/Cargo.toml")).unwrap();
+    let path = format!("../../{}", outside.path().file_name().unwrap().to_str().unwrap());
+    let with = manifest.replace(
+        "[dependencies]",
+        &format!("[dependencies]\noutside = {{ path = {path:?} }}"),
+    );
+    repository.write("model/Cargo.toml", &with);
+    repository.commit("outside");
+    let (_, exit, said) = rebuilt("HEAD");
+    assert_eq!(exit, 2, "{said}");
+    assert!(said.contains("lies outside of the repository"), "{said}");
+    repository.write("model/Cargo.toml", &manifest);
+    let other = Repository::new();
+    other.git(&["commit", "--quiet", "--allow-empty", "--message", "nothing"]);
+    let url = other.folder.path().to_str().unwrap();
+    repository.git(&["submodule", "--quiet", "add", url, "part"]);
+    repository.commit("submodule");
+    let (_, exit, said) = rebuilt("HEAD");
+    assert_eq!(exit, 2, "{said}");
+    assert!(said.contains("the base's submodules cannot be checked out"), "{said}");
+    // Nothing of it stays.
+    let worktrees = Command::new("git")
+        .args(["worktree", "list"])
+        .current_dir(&model)
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(worktrees.stdout).unwrap().lines().count(), 1);
+
     // A clone that was cut short says how to get the rest.
-    repository.commit("topic");
     let clone = repository.path("clone");
     let url = format!("file://{}", repository.folder.path().display());
     Repository::git_in(
@@ -182,7 +176,7 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
             clone.to_str().unwrap(),
         ],
     );
-    let (_, exit, said) = Repository::check(&clone.join("model"), "origin/main");
+    let (_, exit, said) = Repository::check(&clone.join("model"), "origin/main", &[]);
     assert_eq!(exit, 2, "{said}");
     assert!(
         said.contains("no commit in common") && said.contains("fetch-depth: 0"),
@@ -192,7 +186,7 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     // Where there is no git there is no base.
     std::fs::remove_dir_all(repository.path("clone/.git")).unwrap();
     std::fs::remove_dir_all(repository.path(".git")).unwrap();
-    let (_, exit, said) = Repository::check(&model, "main");
+    let (_, exit, said) = Repository::check(&model, "main", &[]);
     assert_eq!(exit, 2, "{said}");
     assert!(said.contains("--base needs a git checkout"), "{said}");
 }

@@ -6,12 +6,6 @@ use super::source::Span;
 use super::types::{Budgets, CardLimits, Defaults, Limit, Limits, ModelBudget};
 use crate::report::{EditedLimit, Metric};
 
-const METRICS: [(&str, Metric); 3] = [
-    ("live", Metric::Live),
-    ("reserved", Metric::Reserved),
-    ("process", Metric::Process),
-];
-
 /// A budget's name, or none for what stands at the file's top; and the path of keys to a limit.
 type Place = (Option<String>, String);
 
@@ -94,7 +88,8 @@ impl Budgets {
 
 fn card(all: &mut BTreeMap<Place, Written>, model: &str, prefix: &str, limits: &CardLimits) {
     let mut pass = |prefix: &str, limits: &Limits| {
-        for (name, metric) in METRICS {
+        for metric in Metric::ALL {
+            let name = metric.name();
             if let Some(limit) = limits.get(metric) {
                 both(all, Some(model), &format!("{prefix}{name}"), limit);
             }
@@ -107,7 +102,8 @@ fn card(all: &mut BTreeMap<Place, Written>, model: &str, prefix: &str, limits: &
 /// Growth and drift; what a model has from the defaults is told there.
 fn settings(all: &mut BTreeMap<Place, Written>, model: Option<&str>, of: &Defaults, defaults: &Defaults) {
     if of.growth != defaults.growth {
-        for (name, metric) in METRICS {
+        for metric in Metric::ALL {
+            let name = metric.name();
             let Some(growth) = of.growth.as_ref().and_then(|growth| growth.get(metric)) else {
                 continue;
             };

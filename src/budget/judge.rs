@@ -9,9 +9,7 @@ use super::types::{Budgets, Limit, Limits, ModelBudget};
 use crate::bytes::Bytes;
 use crate::report::words::pass_name;
 use crate::report::{ENOUGH_STEPS, Metric, Oom, Pass, Peak, Rule, Run, Skipped, Status, Trend, Verdict};
-use words::{advice, ended_early, metric_name, place, qualifier};
-
-const METRICS: [Metric; 3] = [Metric::Live, Metric::Reserved, Metric::Process];
+use words::{advice, ended_early, place, qualifier};
 
 /// What the budgets say about each run: one verdict a limit, one an out of memory, one a run without limits; and of a
 /// measurement, how far its estimate is from it; and of a run with a baseline, how far it is from that.
@@ -98,7 +96,7 @@ impl Judge<'_> {
 
     /// The name of the run's budget.
     fn name(&self) -> &str {
-        self.run.budget.as_deref().unwrap_or(&self.run.model)
+        self.run.name()
     }
 
     fn limits(&self, budget: &ModelBudget, verdicts: &mut Vec<Verdict>) {
@@ -115,7 +113,7 @@ impl Judge<'_> {
             (Pass::Cold, &limits.cold, &peaks.cold),
         ] {
             verdicts.extend(
-                METRICS
+                Metric::ALL
                     .iter()
                     .filter_map(|&metric| self.limit(pass, metric, limits, peak)),
             );
@@ -126,17 +124,8 @@ impl Judge<'_> {
         let limit = limits.get(metric)?;
         // The one that is reported while neither is exceeded.
         let last = limit.fail.or(limit.warn)?;
-        let figure = format!(
-            "{} {}{}",
-            pass_name(pass),
-            metric_name(metric),
-            qualifier(self.run, metric)
-        );
-        let actual = match metric {
-            Metric::Live => peak.live,
-            Metric::Reserved => peak.reserved,
-            Metric::Process => peak.process,
-        };
+        let figure = format!("{} {}{}", pass_name(pass), metric.name(), qualifier(self.run, metric));
+        let actual = peak.get(metric);
         let (status, decided, message) = match actual {
             Some(actual) => match over(limit, actual) {
                 Some((status, decided)) => {
@@ -244,23 +233,7 @@ impl Judge<'_> {
     }
 
     fn verdict(&self, rule: Rule, status: Status, message: String) -> Verdict {
-        Verdict {
-            package: self.run.package.clone(),
-            model: self.name().to_owned(),
-            mode: self.run.mode,
-            gpu: self.run.gpu.id.clone(),
-            pass: None,
-            metric: None,
-            rule,
-            limit: None,
-            actual: None,
-            baseline: None,
-            status,
-            message,
-            file: None,
-            line: None,
-            column: None,
-        }
+        Verdict::of(self.run, rule, status, message)
     }
 }
 

@@ -59,7 +59,7 @@ impl Key {
     pub fn of(run: &Run) -> Self {
         Self {
             package: run.package.clone(),
-            model: run.budget.clone().unwrap_or_else(|| run.model.clone()),
+            model: run.name().to_owned(),
             gpu: run.gpu.id.clone(),
             mode: run.mode,
         }

@@ -65,6 +65,12 @@ pub fn parse_size(text: &str) -> Option<crate::bytes::Bytes> {
     scalar::size(text).ok()
 }
 
+/// A percentage, as in the file: `5%`.
+#[must_use]
+pub fn parse_percent(text: &str) -> Option<Percent> {
+    scalar::percent(text).ok()
+}
+
 /// A time with its unit, as in the file: `10 min`.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<std::time::Duration> {

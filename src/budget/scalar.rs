@@ -32,7 +32,8 @@ pub struct Percent {
 
 impl Percent {
     /// So many percent.
-    pub(super) const fn whole(percent: u64) -> Self {
+    #[must_use]
+    pub const fn whole(percent: u64) -> Self {
         Self {
             parts_per_million: percent * 10_000,
         }

@@ -1,4 +1,7 @@
-//! What a change is compared with: the budgets and the baseline of another revision.
+//! What a change is compared with: the budgets and the baseline of another revision, or its models themselves.
+
+mod rebuild;
+mod worktree;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use miette::Diagnostic;
@@ -8,7 +11,8 @@ use super::Stopped;
 use super::pipeline::Prepared;
 use super::source::Source;
 use crate::budget::{Budgets, Lock};
-use crate::report::{Base, BaselineFrom, Report};
+use crate::report::{Base, BaselineFrom, ChangedDependency, Report};
+use crate::workspace;
 
 /// Why there is no base.
 #[derive(Debug, Error, Diagnostic)]
@@ -43,14 +47,50 @@ pub(super) enum BaseError {
         #[help]
         help: String,
     },
+    /// There is no room for a checkout of its own.
+    #[error("cannot use {path}")]
+    #[diagnostic(code(base::folder))]
+    Folder { path: Utf8PathBuf, source: std::io::Error },
+    /// The commit cannot be checked out.
+    #[error("{commit} cannot be checked out to be rebuilt\n{why}")]
+    #[diagnostic(code(base::checkout))]
+    Checkout { commit: String, why: String },
+    /// The commit's submodules cannot be had.
+    #[error("the base's submodules cannot be checked out\n{0}")]
+    #[diagnostic(
+        code(base::submodules),
+        help(
+            "--rebuild needs them, as `git submodule update --init` gets them; without --rebuild the base's budgets.lock is enough"
+        )
+    )]
+    Submodules(String),
+    /// What is checked out there is no workspace.
+    #[error("{revision} cannot be rebuilt\n{why}")]
+    #[diagnostic(code(base::workspace))]
+    Unreadable {
+        revision: String,
+        why: String,
+        #[help]
+        help: Option<String>,
+    },
+}
+
+impl BaseError {
+    /// Whether the machine is at fault, rather than what was asked for.
+    pub(super) const fn is_by_the_machine(&self) -> bool {
+        matches!(self, Self::Folder { .. })
+    }
 }
 
 /// Another revision, as far as a check needs it.
 pub(super) struct Against {
     revision: String,
     commit: String,
+    /// Its file of the baseline, or what was made of its own models.
     lock: Lock,
+    from: BaselineFrom,
     budgets: Option<Budgets>,
+    dependencies: Vec<ChangedDependency>,
 }
 
 impl Against {
@@ -92,6 +132,7 @@ impl Against {
         };
         // A file outside of the workspace has no revisions that anybody asked for.
         let then = |path: &Utf8Path| {
+            let path = camino::absolute_utf8(path).ok()?;
             let within = path.strip_prefix(root).ok()?;
             let object = format!("{commit}:{prefix}{within}");
             super::source::git(root, &["cat-file", "blob", &object])
@@ -105,12 +146,28 @@ impl Against {
         let known: Vec<_> = prepared.profiles.ids().collect();
         let budgets = then(&prepared.budgets_path)
             .and_then(|text| Budgets::parse(text.as_bytes(), &shown(&prepared.budgets_name), &known).ok());
+        let pinned = root.join("Cargo.lock");
+        let dependencies = then(&pinned)
+            .zip(std::fs::read_to_string(&pinned).ok())
+            .map(|(before, after)| workspace::changed_dependencies(&before, &after));
         Ok(Self {
             revision: revision.to_owned(),
             commit,
             lock: lock.unwrap_or_default(),
+            from: BaselineFrom::Base,
             budgets,
+            dependencies: dependencies.unwrap_or_default(),
         })
+    }
+
+    /// Gives a report's runs what the base's own models turned out to need, where they were run: then growth is judged by
+    /// that, rather than by what is written down.
+    pub(super) fn judge(&self, report: &mut Report) -> bool {
+        let is_rebuilt = self.from == BaselineFrom::Rebuilt;
+        if is_rebuilt {
+            self.lock.compare(report, self.from);
+        }
+        is_rebuilt
     }
 
     /// Puts into a report, once it is judged, what its runs were at the base, and every limit that was edited since.
@@ -120,7 +177,10 @@ impl Against {
             revision: self.revision,
             commit: self.commit,
             edited: edited.unwrap_or_default(),
+            dependencies: self.dependencies,
         });
-        self.lock.compare(report, BaselineFrom::Base);
+        if self.from == BaselineFrom::Base {
+            self.lock.compare(report, self.from);
+        }
     }
 }

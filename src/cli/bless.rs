@@ -10,8 +10,9 @@ use super::options::{Loudness, Packages, Running};
 use super::{Stopped, cases, pipeline, terminal};
 use crate::budget::{Accepted, Entry, Key, Lock};
 use crate::bytes::Bytes;
+use crate::report::Report;
+use crate::report::words::mode_name;
 use crate::report::words::percent;
-use crate::report::{Mode, Report};
 
 /// Accept figures as the baseline, in budgets.lock
 ///
@@ -153,10 +154,7 @@ fn told(accepted: &[Accepted], lock: &Lock, file: &str, only_checked: bool, loud
 }
 
 fn named(key: &Key) -> String {
-    let mode = match key.mode {
-        Mode::Estimate => "estimated",
-        Mode::Measure => "measured",
-    };
+    let mode = mode_name(key.mode);
     format!("{}/{} ({}, {mode})", key.package, key.model, key.gpu)
 }
 

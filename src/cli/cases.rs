@@ -47,9 +47,12 @@ pub(super) fn keep_matching(reports: &mut [Report], running: &Running) -> Result
     if globs.is_empty() {
         return Ok(());
     }
-    let name = |run: &Run| format!("{}/{}", run.package, run.budget.as_ref().unwrap_or(&run.model));
-    let is_meant = |run: &Run| globs.is_match(run.budget.as_ref().unwrap_or(&run.model)) || globs.is_match(name(run));
-    let all: Vec<String> = reports.iter().flat_map(|report| &report.runs).map(name).collect();
+    let is_meant = |run: &Run| globs.is_match(run.name()) || globs.is_match(run.full_name());
+    let all: Vec<String> = reports
+        .iter()
+        .flat_map(|report| &report.runs)
+        .map(Run::full_name)
+        .collect();
     for report in reports.iter_mut() {
         report.runs.retain(is_meant);
     }

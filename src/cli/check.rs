@@ -1,19 +1,22 @@
 //! `cargo vram check`: the gate.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use clap::Args;
 use miette::Diagnostic;
 use thiserror::Error;
 
 use super::base::Against;
-use super::card::{self, Measuring};
+use super::card::{self, Measuring, Taken};
 use super::exit::{Exit, exit_codes};
 use super::options::{Archive, Loudness, Packages, ReportOutput, Running};
-use super::{Stopped, cases, pipeline, terminal};
+use super::pipeline::{self, Models, Prepared};
+use super::{Stopped, cases, terminal};
 use crate::budget::{self, DeclaredModel, Lock};
+use crate::driver::DriverLibrary;
 use crate::gpu::{self, Profile};
-use crate::protocol::WhatIf;
+use crate::recording::Recordings;
 use crate::report::{BaselineFrom, Mode, Rule, Run};
 use crate::run::{Hardware, Listed, code};
 
@@ -31,6 +34,7 @@ Examples:
   cargo vram check --message-format json -o report.json
   cargo vram check --measure               on a GPU, or not at all
   cargo vram check --base origin/main      tell what a branch changes, and which limits it edits
+  cargo vram check --base origin/main --rebuild      the same without any budgets.lock
   cargo vram check --require-baseline      where every model must have figures in budgets.lock (`cargo vram bless`)
   cargo vram check --archive-file zoo-vram.tar.zst   without Rust and without the source
 
@@ -46,6 +50,9 @@ pub(super) struct Check {
     /// Tell what changed since this revision, and every limit that was edited since: origin/main
     #[arg(long, value_name = "REV")]
     base: Option<String>,
+    /// Build and run the models as they are at the base, and judge growth by that rather than by budgets.lock
+    #[arg(long, requires = "base")]
+    rebuild: bool,
     /// Fail where a model has no baseline that it can be compared with
     #[arg(long)]
     require_baseline: bool,
@@ -95,7 +102,7 @@ impl Check {
         let (lock_path, lock_name) = prepared.lock();
         // Read before anything is run, so that what is wrong with it is told at once.
         let lock = Lock::load(&lock_path, &lock_name)?.unwrap_or_default();
-        let against = self
+        let mut against = self
             .base
             .as_deref()
             .map(|revision| Against::read(revision, &prepared))
@@ -112,46 +119,29 @@ impl Check {
         budgets.check_models(&declared, whole)?;
         let recordings = pipeline::recordings(&self.running)?;
         let declared_card = cases::declared_card(&prepared, &self.running)?;
-        let of = |card: &Profile| cases::cases(&prepared, &models, &self.running, &BTreeMap::new(), card);
-        let mut estimated = of(&cases::estimated(declared_card, &recordings))?;
-        let mut headline = format!(
-            "estimated on a virtual {} ({}), judged by {}",
-            declared_card.name, declared_card.total.value, prepared.budgets_name
-        );
-        let mut runs = Vec::new();
-        if let Some(taken) = taken {
-            headline = format!("{}; {headline}", taken.headline());
-            let measured = of(&cases::measured(&taken.profile, &taken.real.driver, &recordings))?;
-            // What is measured is estimated, too: by the profile that estimates for this card use elsewhere.
-            if taken.profile.id != declared_card.id {
-                let card = prepared.profiles.find(&taken.profile.id).unwrap_or(&taken.profile);
-                estimated.extend(of(&cases::estimated(card, &recordings))?);
-            }
-            let on = pipeline::On {
-                driver: &driver,
-                hardware: Hardware::Real(taken.real),
-                repeat: 1,
-                recordings: recordings.clone(),
-                what_if: WhatIf::default(),
-                trace: false,
-                folder: folder.path().join("measure"),
-            };
-            runs.extend(pipeline::run(&measured, &self.running, on, loudness).0);
-        } else if !self.estimate {
-            headline = format!("no GPU here: {headline}");
-        }
-        let on = pipeline::On {
-            driver: &driver,
-            hardware: Hardware::Virtual,
-            repeat: 1,
-            recordings: recordings.clone(),
-            what_if: WhatIf::default(),
-            trace: false,
-            folder: folder.path().join("estimate"),
+        let cards = Cards {
+            declared: declared_card.clone(),
+            taken,
+            estimates: self.estimate,
+            recordings,
+            driver,
         };
-        runs.extend(pipeline::run(&estimated, &self.running, on, loudness).0);
+        let headline = cards.headline(&prepared.budgets_name);
+        let runs = cards.run(&prepared, &models, &self.running, folder.path(), loudness)?;
         let mut report = pipeline::report(&prepared, &models, &self.running, runs);
-        lock.compare(&mut report, BaselineFrom::Lock);
+        if let Some(against) = against.as_mut().filter(|_| self.rebuild) {
+            let folder = folder.path().join("base");
+            let run = |base: &Prepared, packages: &Packages| {
+                let models = pipeline::models(base, packages, Some(&self.running), loudness, &folder)?;
+                let runs = cards.run(base, &models, &self.running, &folder, loudness)?;
+                Ok(pipeline::report(base, &models, &self.running, runs))
+            };
+            against.rebuild(&prepared, &self.packages, &mut report, run)?;
+        }
+        let is_rebuilt = against.as_ref().is_some_and(|against| against.judge(&mut report));
+        if !is_rebuilt {
+            lock.compare(&mut report, BaselineFrom::Lock);
+        }
         report.verdicts = budget::judge(&report.runs, budgets, &prepared.budgets_name);
         if self.require_baseline {
             report.verdicts.extend(lock.missing(&report, &lock_name));
@@ -176,6 +166,61 @@ impl Check {
             .collect();
         budgets.check_models(&known, whole)?;
         Ok(Exit::of_judged(&report, self.deny_warnings))
+    }
+}
+
+/// The cards that models are judged on.
+struct Cards {
+    /// The one that the budgets are written for.
+    declared: Profile,
+    /// The one of this machine, where it is measured.
+    taken: Option<Taken>,
+    /// Whether no other was wanted.
+    estimates: bool,
+    recordings: Recordings,
+    driver: DriverLibrary,
+}
+
+impl Cards {
+    /// The first line of what people are shown.
+    fn headline(&self, budgets: &str) -> String {
+        let Profile { name, total, .. } = &self.declared;
+        let estimated = format!("estimated on a virtual {name} ({}), judged by {budgets}", total.value);
+        match &self.taken {
+            Some(taken) => format!("{}; {estimated}", taken.headline()),
+            None if self.estimates => estimated,
+            None => format!("no GPU here: {estimated}"),
+        }
+    }
+
+    /// Measures the models on the card that is here, and estimates them on the virtual ones.
+    fn run(
+        &self,
+        prepared: &Prepared,
+        models: &Models,
+        running: &Running,
+        folder: &Path,
+        loudness: Loudness,
+    ) -> Result<Vec<Run>, Stopped> {
+        let of = |card: &Profile| cases::cases(prepared, models, running, &BTreeMap::new(), card);
+        let on = |hardware: Hardware, name: &str| {
+            pipeline::On::new(&self.driver, hardware, self.recordings.clone(), folder.join(name))
+        };
+        let mut estimated = of(&cases::estimated(&self.declared, &self.recordings))?;
+        let mut runs = Vec::new();
+        if let Some(taken) = &self.taken {
+            let measured = of(&cases::measured(&taken.profile, &taken.real.driver, &self.recordings))?;
+            // What is measured is estimated, too: by the profile that estimates for this card use elsewhere.
+            if taken.profile.id != self.declared.id {
+                let card = prepared.profiles.find(&taken.profile.id).unwrap_or(&taken.profile);
+                estimated.extend(of(&cases::estimated(card, &self.recordings))?);
+            }
+            let on = on(Hardware::Real(taken.real.clone()), "measure");
+            runs.extend(pipeline::run(&measured, running, on, loudness).0);
+        }
+        let on = on(Hardware::Virtual, "estimate");
+        runs.extend(pipeline::run(&estimated, running, on, loudness).0);
+        Ok(runs)
     }
 }
 

@@ -1,19 +1,20 @@
 //! `cargo vram diff`: what changed between two reports.
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueEnum};
 
 use super::exit::{Exit, exit_codes};
 use super::options::Loudness;
-use super::{Stopped, pipeline, terminal};
-use crate::report::diff::{diff, human, markdown};
+use super::{Stopped, explanations, pipeline, terminal};
+use crate::explain::Explanation;
+use crate::report::diff::{diff, explain, human, markdown};
 use crate::report::markdown::COMMENT;
-use crate::report::{Report, Status};
+use crate::report::{REPORT_VERSION, Report, Status};
 
-/// Tell what changed between two reports
+/// Tell what changed between two reports, or two explanations
 ///
 /// Compares every figure of two reports, and tells what else changed that may be why: phases, parameters, inputs,
-/// choices of autotune, Burn's version.
+/// choices of autotune, Burn's version. Of two explanations it tells categories and layers, too.
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
 Examples:
@@ -21,13 +22,16 @@ Examples:
   cargo vram diff base.json head.json --fail     fail where live grew by more than 5 % and 16 MiB, or past the growth
                                                  that head.json was judged by
   cargo vram diff base.json head.json --message-format markdown
+  cargo vram explain resnet18 --message-format json -o after.json
+  cargo vram diff before.json after.json         which categories and layers changed
 
 ", exit_codes!()))]
 pub(super) struct Diff {
-    /// The older report, as `check`, `estimate` or `measure --message-format json -o FILE` wrote it
+    /// The older report, as `check`, `estimate` or `measure --message-format json -o FILE` wrote it, or an
+    /// explanation, as `explain` did
     #[arg(value_name = "BASE")]
     base: Utf8PathBuf,
-    /// The newer report
+    /// The newer report or explanation
     #[arg(value_name = "HEAD")]
     head: Utf8PathBuf,
     /// Exit with 100 where a figure grew past its limit
@@ -54,7 +58,9 @@ enum Format {
 
 impl Diff {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
-        let diff = diff(&Report::read(&self.base)?, &Report::read(&self.head)?);
+        let (base, head) = (Side::read(&self.base)?, Side::read(&self.head)?);
+        let mut diff = diff(&base.report, &head.report);
+        explain(&mut diff, &base.explanations, &head.explanations);
         let table = human(&diff, loudness.quiet);
         let text = match self.message_format {
             Format::Human => table.clone(),
@@ -69,5 +75,38 @@ impl Diff {
             true => Exit::OverBudget,
             false => Exit::Success,
         })
+    }
+}
+
+/// One of the two.
+struct Side {
+    report: Report,
+    explanations: Vec<Explanation>,
+}
+
+impl Side {
+    fn read(path: &Utf8Path) -> Result<Self, Stopped> {
+        if !explanations::is_one(path)? {
+            return Ok(Self {
+                report: Report::read(path)?,
+                explanations: Vec::new(),
+            });
+        }
+        let explanations = explanations::read(path)?;
+        let report = Report {
+            version: REPORT_VERSION,
+            tool: explanations[0].tool.clone(),
+            commit: explanations[0].commit.clone(),
+            dirty: None,
+            partition: None,
+            expected: Vec::new(),
+            status: Status::Pass,
+            runs: explanations.iter().map(|each| each.run.clone()).collect(),
+            verdicts: Vec::new(),
+            skipped: Vec::new(),
+            base: None,
+            problems: Vec::new(),
+        };
+        Ok(Self { report, explanations })
     }
 }

@@ -103,7 +103,7 @@ pub(super) fn one(
     match stage.cases(&models)?.as_slice() {
         [case] => stage.explained(&models, case, 0),
         several => {
-            let names: Vec<_> = several.iter().map(identity).collect();
+            let names: Vec<_> = several.iter().map(Case::full_name).collect();
             Err(ExplainError::Several(asked.running.model.join(", "), names.join(", ")).into())
         }
     }
@@ -195,10 +195,10 @@ impl Stage<'_> {
             if found.is_empty() {
                 return Err(cases::no_match(&running.model, &models.declared).into());
             }
-            if found.iter().filter(|case| name(case) == glob).count() == 1 {
-                found.retain(|case| name(case) == glob);
+            if found.iter().filter(|case| case.name() == glob).count() == 1 {
+                found.retain(|case| case.name() == glob);
             }
-            found.retain(|case| meant.iter().all(|other| identity(other) != identity(case)));
+            found.retain(|case| meant.iter().all(|other| other.full_name() != case.full_name()));
             meant.extend(found);
         }
         Ok(meant)
@@ -253,14 +253,16 @@ impl Stage<'_> {
 
     /// Runs a case; with a folder for its trace, where there is to be one.
     pub(super) fn run(&self, case: &Case, what_if: WhatIf, trace: Option<&Path>) -> Result<Run, Stopped> {
+        let driver = self.prepared.source.driver()?;
         let on = pipeline::On {
-            driver: &self.prepared.source.driver()?,
-            hardware: self.card.hardware.clone(),
-            repeat: 1,
-            recordings: self.card.recordings.clone(),
             what_if,
             trace: trace.is_some(),
-            folder: trace.map_or_else(|| self.folder.path().join("what-if"), Path::to_owned),
+            ..pipeline::On::new(
+                &driver,
+                self.card.hardware.clone(),
+                self.card.recordings.clone(),
+                trace.map_or_else(|| self.folder.path().join("what-if"), Path::to_owned),
+            )
         };
         // What is run without a trace is one of several, which are told of together.
         let loudness = if trace.is_some() { self.loudness } else { self.silent() };
@@ -268,15 +270,6 @@ impl Stage<'_> {
         let run = runs.into_iter().next();
         Ok(run.ok_or_else(|| ExplainError::Problem("no model was run".to_owned(), None))?)
     }
-}
-
-fn name(case: &Case) -> &str {
-    case.budget.as_deref().unwrap_or(&case.model.name)
-}
-
-/// A case as `package/name`.
-fn identity(case: &Case) -> String {
-    format!("{}/{}", case.model.built.target.package, name(case))
 }
 
 fn explained(report: Report, scratch: &Path, asked: &Asked<'_>, root: &Utf8Path) -> Result<Explanation, ExplainError> {
@@ -321,7 +314,7 @@ fn explained(report: Report, scratch: &Path, asked: &Asked<'_>, root: &Utf8Path)
 fn limit(prepared: &Prepared, case: &Case) -> Option<Bytes> {
     let budgets = prepared.budgets.as_ref()?;
     let own = budgets.for_model(&case.model.built.target.package, &case.model.name);
-    let budget = own.into_iter().find(|budget| budget.name.value == name(case))?;
+    let budget = own.into_iter().find(|budget| budget.name.value == case.name())?;
     let declared = budgets.gpu.as_ref().map(|gpu| gpu.value.as_str());
     let limits = budget.limits_on(&case.profile.id, declared)?;
     let limit = limits.warm.reserved.as_ref()?;

@@ -12,7 +12,6 @@ use super::exit::Exit;
 use super::options::{Archive, Inputs, Loudness, Packages, ReportOutput, Running};
 use super::{Stopped, cases, pipeline, terminal};
 use crate::bytes::Bytes;
-use crate::protocol::WhatIf;
 use crate::recording::{self, CardFacts, RunIdentity};
 use crate::report::{Gpu, Obtained, Outside, Report};
 use crate::run::Hardware;
@@ -86,14 +85,14 @@ impl Measure {
         let headline = taken.headline();
         let facts = taken.facts();
         let on = pipeline::On {
-            driver: &driver,
-            hardware: Hardware::Real(taken.real),
             repeat: self.repeat,
-            // A card makes its own choices, unless others are to be replayed.
-            recordings: pipeline::own_recordings(&self.running)?.unwrap_or_default(),
-            what_if: WhatIf::default(),
-            trace: false,
-            folder: folder.path().join("measure"),
+            ..pipeline::On::new(
+                &driver,
+                Hardware::Real(taken.real),
+                // A card makes its own choices, unless others are to be replayed.
+                pipeline::own_recordings(&self.running)?.unwrap_or_default(),
+                folder.path().join("measure"),
+            )
         };
         let (runs, choices) = pipeline::run(&cases, &self.running, on, loudness);
         let mut report = pipeline::report(&prepared, &models, &self.running, runs);

@@ -13,6 +13,7 @@ mod estimate;
 mod exit;
 mod explain;
 mod explanation;
+mod explanations;
 mod gpus;
 mod init;
 mod list;
@@ -121,6 +122,9 @@ fn exit_of(stopped: &Stopped) -> Exit {
             Some(explanation::ExplainError::NoTrace { .. } | explanation::ExplainError::Problem(..))
         )
         || stopped.downcast_ref::<crate::gpu::SurveyError>().is_some()
+        || stopped
+            .downcast_ref::<base::BaseError>()
+            .is_some_and(base::BaseError::is_by_the_machine)
         || stopped
             .downcast_ref::<crate::report::ReadError>()
             .is_some_and(crate::report::ReadError::is_by_the_machine)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueEnum};
 
 use crate::report::{Partition, Pass};
@@ -110,6 +110,28 @@ impl Packages {
             cargo_flags,
             target: self.target.clone(),
         })
+    }
+
+    /// The manifest that is meant: the one that was named, or the nearest above.
+    pub(crate) fn manifest(&self) -> Option<Utf8PathBuf> {
+        let here = Utf8PathBuf::try_from(std::env::current_dir().ok()?).ok()?;
+        let path = match &self.manifest.manifest_path {
+            Some(path) => Utf8PathBuf::try_from(path.clone()).ok()?,
+            None => here
+                .ancestors()
+                .map(|folder| folder.join("Cargo.toml"))
+                .find(|path| path.exists())?,
+        };
+        path.canonicalize_utf8().ok()
+    }
+
+    /// The same of another manifest, built into the same target folder.
+    pub(crate) fn at(&self, manifest: &Utf8Path, target: &Utf8Path) -> Self {
+        let mut other = self.clone();
+        other.manifest.manifest_path = Some(manifest.into());
+        let folder = toml_edit::Value::from(target.as_str());
+        other.config.push(format!("build.target-dir={folder}"));
+        other
     }
 
     /// The same, with one more feature.

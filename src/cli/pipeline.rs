@@ -225,8 +225,29 @@ pub(super) struct On<'a> {
     pub(super) what_if: WhatIf,
     /// Whether traced passes write traces.
     pub(super) trace: bool,
+    /// Whether live is observed, which takes a pass of its own.
+    pub(super) observed: bool,
+    /// Whether the memory of virtual cards has no end, to tell what is needed beyond it.
+    pub(super) endless: bool,
     /// For the processes' files; of this set of cases alone.
     pub(super) folder: PathBuf,
+}
+
+impl<'a> On<'a> {
+    /// Once, as the models are, with all figures.
+    pub(super) fn new(driver: &'a DriverLibrary, hardware: Hardware, recordings: Recordings, folder: PathBuf) -> Self {
+        Self {
+            driver,
+            hardware,
+            repeat: 1,
+            recordings,
+            what_if: WhatIf::default(),
+            trace: false,
+            observed: true,
+            endless: false,
+            folder,
+        }
+    }
 }
 
 /// Runs the cases. Also gives where each left the choices of its cold pass.
@@ -245,6 +266,8 @@ pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudn
         plan: running.plan.clone(),
         what_if: on.what_if,
         trace: on.trace,
+        observed: on.observed,
+        endless: on.endless,
         steps: running.steps,
         jobs,
         host_memory: running.host_memory,
@@ -252,7 +275,7 @@ pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudn
     };
     let progress = Progress::bar(loudness, cases.len(), doing);
     let runs = run::run_all(cases, &settings, |run| {
-        progress.step(run.budget.as_ref().unwrap_or(&run.model));
+        progress.step(run.name());
     });
     let choices = (0..cases.len()).map(|number| settings.choices(number)).collect();
     (runs, choices)
@@ -279,15 +302,8 @@ pub(super) fn estimate(
     let recordings = self::recordings(running)?;
     let profile = cases::estimated(cases::declared_card(prepared, running)?, &recordings);
     let cases = cases::cases(prepared, &models, running, inputs, &profile)?;
-    let on = On {
-        driver: &prepared.source.driver()?,
-        hardware: Hardware::Virtual,
-        repeat: 1,
-        recordings,
-        what_if: WhatIf::default(),
-        trace: false,
-        folder: folder.path().join("estimate"),
-    };
+    let driver = prepared.source.driver()?;
+    let on = On::new(&driver, Hardware::Virtual, recordings, folder.path().join("estimate"));
     let (runs, _) = run(&cases, running, on, loudness);
     Ok(Estimated {
         report: report(prepared, &models, running, runs),

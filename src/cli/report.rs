@@ -1,27 +1,20 @@
 //! `cargo vram report`: explanations as pictures.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::PathBuf;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Arg, Args};
 use miette::Diagnostic;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use thiserror::Error;
 
 use super::exit::Exit;
 use super::explanation::{self, Asked, Explained};
 use super::options::{Inputs, LEAK_STEPS, Loudness, Packages, Running};
-use super::{Stopped, pipeline, terminal};
+use super::{Stopped, explanations, pipeline, terminal};
 use crate::bytes::Bytes;
-use crate::explain::{Activations, EXPLANATION_VERSION, Explanation, Unsound};
+use crate::explain::{Activations, Explanation};
 use crate::report::html::{self, Arrangement};
 use crate::report::{Limit, Metric, Shown, perfetto, svg};
-
-/// The largest file that is read.
-const MOST: Bytes = Bytes(256 << 20);
 
 /// Draw where memory goes, as a page to look at
 ///
@@ -101,39 +94,7 @@ fn with_models(option: Arg) -> Arg {
 }
 
 #[derive(Debug, Error, Diagnostic)]
-pub(super) enum Unreadable {
-    #[error("{path}: is larger than {MOST}")]
-    #[diagnostic(code(report::too_large), help("explain fewer steps: `cargo vram explain --steps 3`"))]
-    TooLarge { path: Utf8PathBuf },
-    #[error("{path}: this is no explanation")]
-    #[diagnostic(
-        code(report::no_explanation),
-        help("report reads what `cargo vram explain --message-format json -o FILE` wrote")
-    )]
-    Json {
-        path: Utf8PathBuf,
-        source: serde_json::Error,
-    },
-    #[error("{path}: this is a report of `cargo vram check`, `estimate` or `measure`")]
-    #[diagnostic(
-        code(report::no_explanation),
-        help("`report` draws explanations: `cargo vram explain MODEL --message-format json -o FILE`")
-    )]
-    Report { path: Utf8PathBuf },
-    #[error("{path}: this is not UTF-8")]
-    #[diagnostic(
-        code(report::no_explanation),
-        help("report reads what `cargo vram explain --message-format json -o FILE` wrote")
-    )]
-    Text { path: Utf8PathBuf },
-    #[error("{path} cannot be drawn")]
-    #[diagnostic(code(report::unsound))]
-    Unsound {
-        path: Utf8PathBuf,
-        source: Unsound,
-        #[help]
-        help: Option<String>,
-    },
+enum Refused {
     #[error("--compare takes two explanations, and there {}", there(*count))]
     #[diagnostic(code(report::compare), help("cargo vram report --compare before.json after.json"))]
     Compare { count: usize },
@@ -189,7 +150,7 @@ impl Report {
         let mut all = Vec::new();
         for path in &self.files {
             let name = path.file_name().unwrap_or(path.as_str());
-            all.extend(read(path)?.into_iter().map(|explanation| Drawn {
+            all.extend(explanations::read(path)?.into_iter().map(|explanation| Drawn {
                 name: name.to_owned(),
                 explanation,
                 limits: self.limit.clone(),
@@ -199,7 +160,7 @@ impl Report {
             all.extend(self.explained(loudness)?);
         }
         if self.compare && all.len() != 2 {
-            Err(Unreadable::Compare { count: all.len() })?;
+            Err(Refused::Compare { count: all.len() })?;
         }
         let shown: Vec<_> = all
             .iter()
@@ -243,18 +204,18 @@ impl Report {
     }
 
     /// Nothing is written over a file that is read, nor over what was just written.
-    fn refuse_overwriting(&self, pictures: &[(Picture, Utf8PathBuf)]) -> Result<(), Unreadable> {
+    fn refuse_overwriting(&self, pictures: &[(Picture, Utf8PathBuf)]) -> Result<(), Refused> {
         for (at, (picture, path)) in pictures.iter().enumerate() {
             let what = picture.name();
             let same = |other: &Utf8PathBuf| place(other) == place(path);
             if self.files.iter().any(same) {
-                return Err(Unreadable::Overwrites {
+                return Err(Refused::Overwrites {
                     path: path.clone(),
                     what,
                 });
             }
             if let Some((other, _)) = pictures.iter().take(at).find(|(_, other)| same(other)) {
-                return Err(Unreadable::Twice {
+                return Err(Refused::Twice {
                     path: path.clone(),
                     what,
                     other: other.name(),
@@ -291,7 +252,7 @@ impl Report {
             });
             let run = &explanation.run;
             Drawn {
-                name: format!("{}/{}", run.package, run.budget.as_ref().unwrap_or(&run.model)),
+                name: run.full_name(),
                 explanation,
                 limits: self.limit.iter().cloned().chain(own).collect(),
             }
@@ -311,70 +272,6 @@ fn place(path: &Utf8Path) -> PathBuf {
         .ok()
         .or_else(in_folder)
         .unwrap_or_else(|| path.into())
-}
-
-/// The part of an explanation that tells whether the rest can be read.
-#[derive(Deserialize)]
-struct Versioned {
-    version: u32,
-    /// What a report has, and an explanation has not.
-    runs: Option<IgnoredAny>,
-}
-
-/// Reads the explanations of a file, which nobody vouches for: one, or a list of them.
-fn read(path: &Utf8Path) -> Result<Vec<Explanation>, Stopped> {
-    let text = text(path)?;
-    let json = |source| Unreadable::Json {
-        path: path.to_owned(),
-        source,
-    };
-    let many = text.trim_start().starts_with('[');
-    let versions: Vec<Versioned> = if many {
-        serde_json::from_str(&text).map_err(json)?
-    } else {
-        vec![serde_json::from_str(&text).map_err(json)?]
-    };
-    if versions.iter().any(|each| each.runs.is_some()) {
-        Err(Unreadable::Report { path: path.to_owned() })?;
-    }
-    let unsound = |source: Unsound| Unreadable::Unsound {
-        path: path.to_owned(),
-        help: Diagnostic::help(&source).map(|help| help.to_string()),
-        source,
-    };
-    // Another version may well have other parts: told before they are looked for.
-    if let Some(Versioned { version, .. }) = versions.iter().find(|each| each.version != EXPLANATION_VERSION) {
-        Err(unsound(Unsound::Version { found: *version }))?;
-    }
-    let explanations: Vec<Explanation> = if many {
-        serde_json::from_str(&text).map_err(json)?
-    } else {
-        vec![serde_json::from_str(&text).map_err(json)?]
-    };
-    for explanation in &explanations {
-        explanation.check().map_err(unsound)?;
-    }
-    Ok(explanations)
-}
-
-fn text(path: &Utf8Path) -> Result<String, Stopped> {
-    let failed = |source| pipeline::Asked::File {
-        path: path.to_owned(),
-        source,
-    };
-    // Asked first, because opening a pipe would wait for its other end.
-    if !std::fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(failed(std::io::Error::other("not a regular file")).into());
-    }
-    let mut bytes = Vec::new();
-    // One byte past the limit tells, without trusting a size that may change meanwhile.
-    File::open(path)
-        .and_then(|file| file.take(MOST.0 + 1).read_to_end(&mut bytes))
-        .map_err(failed)?;
-    if bytes.len() as u64 > MOST.0 {
-        Err(Unreadable::TooLarge { path: path.to_owned() })?;
-    }
-    Ok(String::from_utf8(bytes).map_err(|_| Unreadable::Text { path: path.to_owned() })?)
 }
 
 fn limit(text: &str) -> Result<Limit, String> {

@@ -34,6 +34,8 @@ pub(super) enum Source {
 pub(super) struct Here {
     selection: Selection,
     workspace: Workspace,
+    /// The revision that is checked out there, where that is not what the command was run in.
+    revision: Option<String>,
 }
 
 /// An archive, unpacked for as long as this is held, and what of it is meant.
@@ -65,10 +67,24 @@ impl Source {
         match archive_file {
             None => {
                 let workspace = Workspace::load(&selection)?;
-                Ok(Self::Workspace(Box::new(Here { selection, workspace })))
+                Ok(Self::workspace(selection, workspace, None))
             }
             Some(file) => Ok(Self::Archive(Box::new(Brought::open(file, selection.packages)?))),
         }
+    }
+
+    /// The same workspace at another revision.
+    pub(super) fn at(selection: Selection, revision: &str) -> Result<Self, WorkspaceError> {
+        let workspace = Workspace::load(&selection)?;
+        Ok(Self::workspace(selection, workspace, Some(revision.to_owned())))
+    }
+
+    fn workspace(selection: Selection, workspace: Workspace, revision: Option<String>) -> Self {
+        Self::Workspace(Box::new(Here {
+            selection,
+            workspace,
+            revision,
+        }))
     }
 
     /// The archive of that name, or the workspace that the command was run in, where there is one.
@@ -78,7 +94,7 @@ impl Source {
         }
         let selection = Selection::default();
         let workspace = Workspace::load(&selection).ok();
-        Ok(workspace.map(|workspace| Self::Workspace(Box::new(Here { selection, workspace }))))
+        Ok(workspace.map(|workspace| Self::workspace(selection, workspace, None)))
     }
 
     /// The workspace's folder, or the one that stands for it.
@@ -206,7 +222,11 @@ impl Here {
             };
             return Err(WorkspaceError::NoModels(which).into());
         }
-        let progress = Progress::spinner(loudness, "building models");
+        let doing = match &self.revision {
+            Some(revision) => format!("building models of {revision}"),
+            None => "building models".to_owned(),
+        };
+        let progress = Progress::spinner(loudness, &doing);
         let mut compiled = 0;
         let (built, failed) = workspace::build(
             &self.workspace,
@@ -215,7 +235,7 @@ impl Here {
             &targets,
             |name| {
                 compiled += 1;
-                progress.say(&format!("building models: {name} ({compiled} crates)"));
+                progress.say(&format!("{doing}: {name} ({compiled} crates)"));
             },
         )?;
         problems.extend(failed);
@@ -318,13 +338,23 @@ fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> Asked + use<> {
 
 /// What git says; nothing where it fails, or is not there.
 pub(super) fn git(folder: &Utf8Path, arguments: &[&str]) -> Option<String> {
+    git_or_why(folder, arguments).ok()
+}
+
+/// What git says, or why it fails.
+pub(super) fn git_or_why(folder: &Utf8Path, arguments: &[&str]) -> Result<String, String> {
     let output = std::process::Command::new("git")
         .args(arguments)
         .current_dir(folder)
+        // Set where a hook runs this, and of that hook's checkout.
+        .env_remove("GIT_DIR")
+        .env_remove("GIT_WORK_TREE")
+        .env_remove("GIT_INDEX_FILE")
         .output()
-        .ok()?;
-    output
-        .status
-        .success()
-        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+        .map_err(|error| error.to_string())?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
 }

@@ -57,7 +57,7 @@ impl<'a> Judged<'a> {
     }
 
     pub(crate) fn of(&self, run: &'a Run) -> &[&'a Verdict] {
-        let key = (run.package.as_str(), bare(run), run.mode, run.gpu.id.as_str());
+        let key = (run.package.as_str(), run.name(), run.mode, run.gpu.id.as_str());
         self.verdicts.get(&key).map_or(&[], Vec::as_slice)
     }
 
@@ -95,6 +95,20 @@ impl<'a> Judged<'a> {
     }
 }
 
+/// How far live may grow where nobody wrote anything of growth: both a percentage and these bytes must be passed.
+pub(crate) const LET_BE: LetBe = LetBe {
+    warn: 2,
+    fail: 5,
+    ignore: Bytes(16 << 20),
+};
+
+/// Percentages, and bytes that are let be whatever they are a percentage of.
+pub(crate) struct LetBe {
+    pub(crate) warn: u64,
+    pub(crate) fail: u64,
+    pub(crate) ignore: Bytes,
+}
+
 /// The figures that are compared. What a first launch costs depends on who wins autotune, and is never judged for growth.
 const FIGURES: [(Pass, Metric); 5] = [
     (Pass::Warm, Metric::Live),
@@ -109,16 +123,7 @@ pub(crate) const fn figure(peaks: &Peaks, pass: Pass, metric: Metric) -> Option<
         Pass::Cold => peaks.cold,
         Pass::Warm | Pass::Traced => peaks.warm,
     };
-    match metric {
-        Metric::Live => peak.live,
-        Metric::Reserved => peak.reserved,
-        Metric::Process => peak.process,
-    }
-}
-
-/// The name of a run's budget, which is mostly its model's.
-pub(crate) fn bare(run: &Run) -> &str {
-    run.budget.as_ref().unwrap_or(&run.model)
+    peak.get(metric)
 }
 
 /// A figure's name: `live`, `cold reserved`.
@@ -127,16 +132,7 @@ pub(crate) const fn metric_name(pass: Pass, metric: Metric) -> &'static str {
         (Pass::Cold, Metric::Live) => "cold live",
         (Pass::Cold, Metric::Reserved) => "cold reserved",
         (Pass::Cold, Metric::Process) => "cold process",
-        (_, Metric::Live) => "live",
-        (_, Metric::Reserved) => "reserved",
-        (_, Metric::Process) => "process",
-    }
-}
-
-pub(crate) const fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Estimate => "estimated",
-        Mode::Measure => "measured",
+        (_, metric) => metric.name(),
     }
 }
 
@@ -148,6 +144,15 @@ pub(crate) fn signed(before: Bytes, after: Bytes) -> String {
         std::cmp::Ordering::Greater => "+",
     };
     format!("{sign}{}", Bytes(before.0.abs_diff(after.0)))
+}
+
+/// The same of a difference that is computed already.
+pub(crate) fn change(bytes: i64) -> String {
+    let size = Bytes(bytes.unsigned_abs());
+    match bytes < 0 {
+        true => signed(size, Bytes(0)),
+        false => signed(Bytes(0), size),
+    }
 }
 
 /// A difference in percent with its sign; nothing where there was nothing.

@@ -1,5 +1,7 @@
 //! What changed between two reports: each figure, how it is judged, and what else changed that may be why.
 
+#[cfg(unix)]
+mod explained;
 mod human;
 mod markdown;
 
@@ -8,20 +10,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::change::{bare, figure, signed};
+use super::change::{LET_BE, change, figure};
 use super::words::phase_name;
 use super::{Metric, Mode, Pass, Phase, Report, Rule, Run, Status};
 use crate::bytes::Bytes;
+#[cfg(unix)]
+pub use explained::explain;
 pub use human::human;
 pub use markdown::markdown;
 
 /// The version of this document.
 pub const DIFF_VERSION: u32 = 1;
-
-/// What holds where the newer report does not judge the same figures: live may grow by so many percent and bytes.
-const FAIL: u64 = 5;
-const WARN: u64 = 2;
-const IGNORE: u64 = 16 << 20;
 
 /// The difference between two reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -121,12 +120,16 @@ pub enum CauseKind {
     Autotune,
     /// The highest live value within a phase.
     Phase,
+    /// What is held for a category at the peak of live; only explanations tell.
+    Category,
+    /// A layer's parameters and feature map; only explanations tell.
+    Layer,
 }
 
 type Key<'a> = (&'a str, &'a str, &'a str, Mode);
 
 fn key(run: &Run) -> Key<'_> {
-    (&run.package, bare(run), &run.gpu.id, run.mode)
+    (&run.package, run.name(), &run.gpu.id, run.mode)
 }
 
 /// Compares two reports.
@@ -201,7 +204,7 @@ impl ModelDiff {
 fn figures<'a>(old: Option<&'a Run>, new: Option<&'a Run>) -> impl Iterator<Item = FigureDiff> + use<'a> {
     let all = [Pass::Warm, Pass::Cold]
         .into_iter()
-        .flat_map(|pass| [Metric::Live, Metric::Reserved, Metric::Process].map(|metric| (pass, metric)));
+        .flat_map(|pass| Metric::ALL.map(|metric| (pass, metric)));
     all.filter_map(move |(pass, metric)| {
         let of = |run: Option<&Run>| run.and_then(|run| figure(&run.peaks, pass, metric));
         let (before, after) = (of(old), of(new));
@@ -227,13 +230,13 @@ fn plainly(figure: FigureDiff) -> FigureDiff {
     }
     let allowed = |percent: u64| {
         let part = u128::from(before.0) * u128::from(percent) / 100;
-        let part = u64::try_from(part).unwrap_or(u64::MAX).max(IGNORE);
+        let part = u64::try_from(part).unwrap_or(u64::MAX).max(LET_BE.ignore.0);
         Bytes(before.0.saturating_add(part))
     };
     let (status, limit) = match () {
-        () if after > allowed(FAIL) => (Status::Fail, allowed(FAIL)),
-        () if after > allowed(WARN) => (Status::Warn, allowed(WARN)),
-        () => (Status::Pass, allowed(FAIL)),
+        () if after > allowed(LET_BE.fail) => (Status::Fail, allowed(LET_BE.fail)),
+        () if after > allowed(LET_BE.warn) => (Status::Warn, allowed(LET_BE.warn)),
+        () => (Status::Pass, allowed(LET_BE.fail)),
     };
     FigureDiff {
         limit: Some(limit),
@@ -295,21 +298,28 @@ fn causes(old: &Run, new: &Run) -> Vec<Cause> {
         memory.push((CauseKind::Phase, phase, of(&before), of(&after)));
     }
     let memory = memory.into_iter().filter(|(.., before, after)| before != after);
-    causes.extend(memory.map(|(kind, name, before, after)| Cause {
+    causes.extend(memory.map(|(kind, name, before, after)| self::memory(kind, name, before, after)));
+    order(&mut causes);
+    causes
+}
+
+/// Memory that changed.
+fn memory(kind: CauseKind, name: &str, before: Option<Bytes>, after: Option<Bytes>) -> Cause {
+    Cause {
         kind,
         name: name.to_owned(),
         before: before.map(|bytes| bytes.to_string()),
         after: after.map(|bytes| bytes.to_string()),
         bytes: Some(after.unwrap_or_default().less(before.unwrap_or_default())),
-    }));
-    // What is no memory is the likelier reason, and comes first.
+    }
+}
+
+/// What is no memory is the likelier reason, and comes first; then what changed most.
+fn order(causes: &mut [Cause]) {
     causes.sort_by_key(|cause| {
-        (
-            cause.bytes.is_some(),
-            std::cmp::Reverse(cause.bytes.map(i64::unsigned_abs)),
-        )
+        let change = cause.bytes.map(i64::unsigned_abs);
+        (change.is_some(), std::cmp::Reverse(change), cause.kind)
     });
-    causes
 }
 
 /// The highest live value within each phase, over all steps of the pass that observes phases.
@@ -330,25 +340,19 @@ fn told(cause: &Cause, shown: impl Fn(&str) -> String) -> String {
     let prefix = match cause.kind {
         CauseKind::Autotune => "autotune, ",
         CauseKind::Phase => "phase ",
+        CauseKind::Category => "at the peak, ",
+        CauseKind::Layer => "layer ",
         _ => "",
     };
     let by = cause
         .bytes
-        .map_or_else(String::new, |bytes| format!(" ({})", signed_bytes(bytes)));
+        .map_or_else(String::new, |bytes| format!(" ({})", change(bytes)));
     format!(
         "{prefix}{} {} → {}{by}",
         shown(&cause.name),
         value(&cause.before),
         value(&cause.after)
     )
-}
-
-fn signed_bytes(change: i64) -> String {
-    let size = Bytes(change.unsigned_abs());
-    match change < 0 {
-        true => signed(size, Bytes(0)),
-        false => signed(Bytes(0), size),
-    }
 }
 
 const fn word(figure: &FigureDiff) -> &'static str {

@@ -155,7 +155,7 @@ fn title(explanation: &Explanation, view: &View<'_>, paper: &Paper) -> String {
         Mode::Measure => "measured on",
     };
     of.push(tied(&format!("{how} {}", paper.name(&run.gpu.name))));
-    let name = paper.name(run.budget.as_ref().unwrap_or(&run.model));
+    let name = paper.name(run.name());
     let name = if view.package {
         format!("{}/{name}", paper.name(&run.package))
     } else {

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::change::{bare, mode_name};
 use super::human::problems::refusal;
 use super::human::text::clean;
+use super::words::mode_name;
 use super::{Mode, Report, Rule, Status, Verdict};
 
 /// So many of each kind are shown of one step; further ones are dropped without a word.
@@ -81,7 +81,7 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
         ));
     }
     for run in &report.runs {
-        let title = |what: &str| titled(&run.package, bare(run), &run.gpu.id, run.mode, what);
+        let title = |what: &str| titled(&run.package, run.name(), &run.gpu.id, run.mode, what);
         if let Some(error) = &run.error {
             all.push(plain(title(&error.code), error.message.clone()));
         }
@@ -157,21 +157,15 @@ mod tests {
 
     fn failing(message: &str) -> Verdict {
         Verdict {
-            package: "p".to_owned(),
-            model: "resnet18".to_owned(),
-            mode: Mode::Estimate,
-            gpu: "l4".to_owned(),
-            pass: None,
-            metric: None,
-            rule: Rule::Budget,
-            limit: None,
-            actual: None,
-            baseline: None,
-            status: Status::Fail,
-            message: message.to_owned(),
             file: Some("budgets.yaml".to_owned()),
             line: Some(12),
             column: Some(5),
+            ..Verdict::of(
+                &sample::run("resnet18", "l4"),
+                Rule::Budget,
+                Status::Fail,
+                message.to_owned(),
+            )
         }
     }
 

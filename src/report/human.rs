@@ -1,6 +1,7 @@
 //! The report as people read it: a table, what is wrong below it, and a last line that says it all.
 
-mod cells;
+mod base;
+pub(in crate::report) mod cells;
 mod measurement;
 pub(in crate::report) mod problems;
 mod state;
@@ -41,6 +42,9 @@ pub fn render(report: &Report, style: &Style) -> String {
         text.push_str(&measurement::spreads(report));
     }
     text.push_str(&problems::problems(report));
+    if !style.quiet {
+        text.push_str(&base::base(report));
+    }
     if style.verbose {
         text.push_str(&measurement::details(report));
     }

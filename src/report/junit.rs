@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, Report as JUnit, TestCase, TestCaseStatus, TestSuite};
 
-use super::change::{Judged, bare, mode_name};
+use super::change::Judged;
 use super::human::problems::refusal;
 use super::human::text::clean;
+use super::words::mode_name;
 use super::{Mode, Report, Rule, Run, Status, Verdict};
 
 /// A pass takes no longer.
@@ -48,7 +49,7 @@ pub fn render(report: &Report) -> Result<String, quick_junit::SerializeError> {
 }
 
 fn case(run: &Run, verdicts: &[&Verdict]) -> TestCase {
-    let mut case = named(bare(run), &run.package, status(run, verdicts));
+    let mut case = named(run.name(), &run.package, status(run, verdicts));
     case.set_time(
         Duration::try_from_secs_f64(run.seconds)
             .unwrap_or_default()
@@ -131,23 +132,7 @@ mod tests {
     use crate::report::{RunError, sample};
 
     fn failing(message: &str) -> Verdict {
-        Verdict {
-            package: "p".to_owned(),
-            model: "a".to_owned(),
-            mode: Mode::Estimate,
-            gpu: "l4".to_owned(),
-            pass: None,
-            metric: None,
-            rule: Rule::Growth,
-            limit: None,
-            actual: None,
-            baseline: None,
-            status: Status::Fail,
-            message: message.to_owned(),
-            file: None,
-            line: None,
-            column: None,
-        }
+        Verdict::of(&sample::run("a", "l4"), Rule::Growth, Status::Fail, message.to_owned())
     }
 
     #[test]

@@ -11,7 +11,8 @@ mod tables;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::change::{Change, Judged, bare, mode_name};
+use super::change::{Change, Judged};
+use super::words::{mode_name, moved};
 use super::{Mode, Report, Rule, Run, Status, Verdict};
 use escape::{code, commit, name, words};
 use page::{Section, fit};
@@ -86,6 +87,7 @@ pub fn render(report: &Report, markdown: &Markdown<'_>) -> String {
         tables::changed(&told),
         improved(report),
         tables::new(&told),
+        dependencies(report),
         accept::accept(&told),
         tables::unchanged(&told),
         skipped(report),
@@ -134,6 +136,28 @@ fn edited(report: &Report) -> Section {
     list("✏️ This change edits limits", "limit", 1, items.collect())
 }
 
+/// Dependencies that are others now, which is a likely cause of what follows no edit. Burn's come first.
+fn dependencies(report: &Report) -> Section {
+    let changed = report.base.iter().flat_map(|base| &base.dependencies);
+    let items: Vec<_> = changed
+        .map(|changed| format!("- {} {}\n", name(&changed.name), words(&moved(changed))))
+        .collect();
+    if items.is_empty() {
+        return Section::default();
+    }
+    let plural = if items.len() == 1 { "y" } else { "ies" };
+    Section {
+        head: format!(
+            "<details><summary>{} dependenc{plural} changed in Cargo.lock</summary>\n\n",
+            items.len()
+        ),
+        items,
+        tail: "\n</details>\n\n".to_owned(),
+        noun: "change",
+        rank: 9,
+    }
+}
+
 /// What failed, in its own words.
 fn wrong(report: &Report) -> Section {
     let mut items = Vec::new();
@@ -147,18 +171,24 @@ fn wrong(report: &Report) -> Section {
     for run in &report.runs {
         let on = Some((run.gpu.id.as_str(), run.mode));
         if let Some(error) = &run.error {
-            items.push(item("❌", &whole(run), on, &error.message, error.help.as_deref()));
+            items.push(item("❌", &run.full_name(), on, &error.message, error.help.as_deref()));
         }
         if let Some(oom) = &run.oom {
             let facts = super::human::problems::refusal(run, oom).join("; ");
-            items.push(item("💥", &whole(run), on, &format!("out of memory: {facts}"), None));
+            items.push(item(
+                "💥",
+                &run.full_name(),
+                on,
+                &format!("out of memory: {facts}"),
+                None,
+            ));
         }
     }
     let dead: BTreeSet<_> = report
         .runs
         .iter()
         .filter(|run| run.error.is_some())
-        .map(whole)
+        .map(Run::full_name)
         .collect();
     let told = |verdict: &&Verdict| {
         let by_error = verdict.status == Status::Error && dead.contains(&identity(verdict));
@@ -263,10 +293,6 @@ fn is_plain_url(url: &str) -> bool {
 
 fn identity(verdict: &Verdict) -> String {
     format!("{}/{}", verdict.package, verdict.model)
-}
-
-fn whole(run: &Run) -> String {
-    format!("{}/{}", run.package, bare(run))
 }
 
 #[cfg(test)]

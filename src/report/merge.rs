@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::change::{bare, mode_name};
 use super::human::text::named;
+use super::words::mode_name;
 use super::{Mode, Partition, Report, Run, Status};
 
 /// Names that an error tells one by one.
@@ -117,10 +117,10 @@ fn sort(report: &mut Report) {
     let place = |run: &Run| places.get(identity(run).as_str()).copied().unwrap_or(usize::MAX);
     report
         .runs
-        .sort_by_cached_key(|run| (place(run), bare(run).to_owned(), run.gpu.id.clone(), run.mode));
+        .sort_by_cached_key(|run| (place(run), run.name().to_owned(), run.gpu.id.clone(), run.mode));
     let mut order: HashMap<(String, String), usize> = HashMap::new();
     for (at, run) in report.runs.iter().enumerate() {
-        order.entry((run.package.clone(), bare(run).to_owned())).or_insert(at);
+        order.entry((run.package.clone(), run.name().to_owned())).or_insert(at);
     }
     report.verdicts.sort_by_cached_key(|verdict| {
         let key = (verdict.package.clone(), verdict.model.clone());
@@ -183,7 +183,7 @@ fn once(reports: &[(String, Report)]) -> Result<(), MergeError> {
             let key = (
                 run.package.as_str(),
                 run.model.as_str(),
-                bare(run),
+                run.name(),
                 run.mode,
                 run.gpu.id.as_str(),
             );
@@ -192,7 +192,7 @@ fn once(reports: &[(String, Report)]) -> Result<(), MergeError> {
                     run: named(&format!(
                         "{}/{} ({}, {})",
                         run.package,
-                        bare(run),
+                        run.name(),
                         run.gpu.id,
                         mode_name(run.mode)
                     )),

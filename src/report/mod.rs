@@ -29,6 +29,7 @@ pub mod svg;
 mod types;
 pub(crate) mod words;
 
+pub(crate) use change::LET_BE;
 pub use growth::{ENOUGH_STEPS, Growing, Trend};
 pub use partition::Partition;
 #[cfg(unix)]

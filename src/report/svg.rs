@@ -11,6 +11,7 @@ use super::palette::{self, STACK};
 use super::picture::{Limit, Shown, out_of_memory, place, reserved, spans, thinned};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Explanation};
+use crate::report::words::mode_name;
 
 const WIDTH: u64 = 9600;
 const HEIGHT: u64 = 4300;
@@ -24,7 +25,7 @@ const MOST_POINTS: usize = 700;
 /// Letters of a label: about so wide, in tenths of a pixel.
 const LETTER: u64 = 64;
 
-const STYLE: &str = "\
+pub(super) const STYLE: &str = "\
 svg{font:11px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;--paper:#fff;--text:#1c2128;--muted:#5b6470;--grid:#e6e9ed;--bad:#b42318;--good:#0a6e4e}\
 @media(prefers-color-scheme:dark){svg{--paper:#161b22;--text:#e6e9ee;--muted:#98a2b0;--grid:#262d37;--bad:#ff8a7a;--good:#4fd1a1}}\
 .paper{fill:var(--paper)}.grid{stroke:var(--grid)}text{fill:var(--text)}.muted{fill:var(--muted)}.title{font-size:16px;font-weight:600}\
@@ -63,7 +64,7 @@ pub fn svg(shown: &[Shown<'_>]) -> String {
 
 fn summary(explanation: &Explanation) -> String {
     let run = &explanation.run;
-    let name = run.budget.as_deref().unwrap_or(&run.model);
+    let name = run.name();
     let peak = &explanation.peak;
     format!(
         "{} on {}: peak {} ({} B) live, {} reserved",
@@ -76,7 +77,7 @@ fn summary(explanation: &Explanation) -> String {
 }
 
 /// Tenths of a pixel, as pixels.
-fn px(tenths: u64) -> String {
+pub(super) fn px(tenths: u64) -> String {
     if tenths.is_multiple_of(10) {
         return (tenths / 10).to_string();
     }
@@ -159,7 +160,7 @@ impl<'a> Drawing<'a> {
 
     fn head(&mut self) {
         let run = &self.explanation.run;
-        let name = named(run.budget.as_deref().unwrap_or(&run.model));
+        let name = named(run.name());
         let title = self
             .name
             .map_or_else(|| name.clone(), |more| format!("{name} · {}", named(more)));
@@ -170,10 +171,7 @@ impl<'a> Drawing<'a> {
             .iter()
             .map(|(name, value)| format!(" · {name} {value}"))
             .collect();
-        let how = match run.mode {
-            super::Mode::Estimate => "estimated",
-            super::Mode::Measure => "measured",
-        };
+        let how = mode_name(run.mode);
         let line = format!(
             "{how} on {} ({}){} · peak {} ({} B) live · {} reserved · {} process",
             named(&run.gpu.name),
@@ -330,11 +328,7 @@ impl<'a> Drawing<'a> {
             } else {
                 ("within", "good-text")
             };
-            let metric = match limit.metric {
-                Metric::Live => "live",
-                Metric::Reserved => "reserved",
-                Metric::Process => "process",
-            };
+            let metric = limit.metric.name();
             let exceeded = if line == "over" { " · exceeded" } else { "" };
             let label = format!("{metric} limit {} · {}{exceeded}", limit.bytes, named(&limit.label));
             if at > self.top {

@@ -53,6 +53,20 @@ pub struct Base {
     pub commit: String,
     /// Every limit that differs between the two.
     pub edited: Vec<EditedLimit>,
+    /// Every dependency that Cargo.lock pins differently.
+    #[serde(default)]
+    pub dependencies: Vec<ChangedDependency>,
+}
+
+/// A dependency that is another one than at the base.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChangedDependency {
+    /// The package.
+    pub name: String,
+    /// Its versions that are only at the base: `0.21.0`.
+    pub before: Vec<String>,
+    /// Its versions that are only here.
+    pub after: Vec<String>,
 }
 
 /// A limit that a change edits itself.
@@ -215,6 +229,18 @@ pub struct Run {
 }
 
 impl Run {
+    /// What people call it: its budget's name, which is mostly its model's.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.budget.as_ref().unwrap_or(&self.model)
+    }
+
+    /// [`Run::name`] with its package: `zoo/resnet18-b128`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.package, self.name())
+    }
+
     /// Whether every choice of autotune was made on a card of this very kind.
     #[must_use]
     pub fn is_tuned_here(&self) -> bool {
@@ -432,6 +458,18 @@ pub struct Peak {
     pub process: Option<Bytes>,
 }
 
+impl Peak {
+    /// One figure.
+    #[must_use]
+    pub const fn get(&self, metric: Metric) -> Option<Bytes> {
+        match metric {
+            Metric::Live => self.live,
+            Metric::Reserved => self.reserved,
+            Metric::Process => self.process,
+        }
+    }
+}
+
 /// One step of a pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
@@ -515,6 +553,21 @@ pub enum Metric {
     Process,
 }
 
+impl Metric {
+    /// All of them, from the innermost to the outermost.
+    pub const ALL: [Self; 3] = [Self::Live, Self::Reserved, Self::Process];
+
+    /// As files and people name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Reserved => "reserved",
+            Self::Process => "process",
+        }
+    }
+}
+
 /// Why a verdict was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -567,6 +620,28 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// What a rule says of a run as a whole: of no figure, and of no place in a file.
+    #[must_use]
+    pub fn of(run: &Run, rule: Rule, status: Status, message: String) -> Self {
+        Self {
+            package: run.package.clone(),
+            model: run.name().to_owned(),
+            mode: run.mode,
+            gpu: run.gpu.id.clone(),
+            pass: None,
+            metric: None,
+            rule,
+            limit: None,
+            actual: None,
+            baseline: None,
+            status,
+            message,
+            file: None,
+            line: None,
+            column: None,
+        }
+    }
+
     /// Whether the figure shrank by more than it may grow.
     #[must_use]
     pub fn is_improvement(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::bytes::Bytes;
-use crate::report::{Pass, Phase};
+use crate::report::{ChangedDependency, Mode, Pass, Phase};
 
 /// A part of a whole in percent, to the hundredth, in integer arithmetic: `0.57 %`. Where there is no whole there is
 /// no percentage; what is not nothing never reads as nothing.
@@ -26,6 +26,14 @@ pub(crate) const fn pass_name(pass: Pass) -> &'static str {
         Pass::Cold => "cold",
         Pass::Warm => "warm",
         Pass::Traced => "traced",
+    }
+}
+
+/// How figures were obtained, as sentences name it.
+pub(crate) const fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Estimate => "estimated",
+        Mode::Measure => "measured",
     }
 }
 
@@ -61,9 +69,40 @@ pub(crate) fn milliseconds(time: Duration) -> String {
     }
 }
 
+/// From which versions to which a dependency went: `1.0.0 → 1.1.0`.
+pub(crate) fn moved(dependency: &ChangedDependency) -> String {
+    let ChangedDependency { before, after, .. } = dependency;
+    match (before.as_slice(), after.as_slice()) {
+        ([], after) => format!("{} is new", after.join(", ")),
+        (before, []) => format!("{} is gone", before.join(", ")),
+        (before, after) => format!("{} → {}", before.join(", "), after.join(", ")),
+    }
+}
+
+/// A number in groups of three digits: `5,247,232`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_read_in_groups() {
+        assert_eq!(
+            [0, 999, 1000, 5_247_232].map(count),
+            ["0", "999", "1,000", "5,247,232"].map(str::to_owned)
+        );
+    }
 
     #[test]
     fn a_percentage_is_rounded_and_never_to_nothing() {

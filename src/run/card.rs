@@ -59,6 +59,8 @@ pub(super) struct Card<'a> {
     pub(super) hardware: &'a Hardware,
     /// A fault that the driver is to answer, as its configuration has it.
     pub(super) fault: Option<&'a str>,
+    /// Whether a virtual card's memory has no end: it tells what it has, and never refuses any.
+    pub(super) endless: bool,
 }
 
 /// What the card held before a process began.
@@ -157,6 +159,9 @@ impl Card<'_> {
                     ("devices", "1".to_owned()),
                 ]);
                 lines.extend(self.profile.driver_config());
+                if self.endless {
+                    lines.push(("available", u64::MAX.to_string()));
+                }
             }
             Hardware::Real(real) => {
                 lines.extend([

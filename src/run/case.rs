@@ -36,6 +36,20 @@ pub struct Case {
     pub timeout: Duration,
 }
 
+impl Case {
+    /// Its budget's name, or the model's.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.budget.as_deref().unwrap_or(&self.model.name)
+    }
+
+    /// `package/name`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}/{}", self.model.built.target.package, self.name())
+    }
+}
+
 /// What all cases share.
 #[derive(Debug)]
 pub struct Settings {
@@ -53,6 +67,10 @@ pub struct Settings {
     pub what_if: WhatIf,
     /// Whether the traced pass writes a trace, which only models can that were built for it.
     pub trace: bool,
+    /// Whether live is observed, in a pass of its own.
+    pub observed: bool,
+    /// Whether the memory of virtual cards has no end.
+    pub endless: bool,
     /// Autotune's choices to replay: there is no cold pass then, and no figure of one.
     pub plan: Option<PathBuf>,
     /// Steps a pass.
@@ -233,7 +251,10 @@ impl Runner<'_> {
         };
         let planned = plan::count(&warm_plan);
         let warm = || self.pass(Pass::Warm, &warm_plan, self.slots.take());
-        let traced = || self.pass(Pass::Traced, &traced_plan, self.slots.take());
+        let traced = || {
+            let observed = self.settings.observed;
+            observed.then(|| self.pass(Pass::Traced, &traced_plan, self.slots.take()))
+        };
         // Each virtual card is a process's own; a real one is there once.
         let (warm, traced, autotune) = match self.settings.hardware {
             Hardware::Virtual => std::thread::scope(|scope| {
@@ -250,7 +271,7 @@ impl Runner<'_> {
             passes: Passes {
                 cold,
                 warm: Some(warm),
-                traced: Some(traced),
+                traced,
             },
             autotune,
             unplanned: unplanned.into_iter().max().unwrap_or(0),
@@ -311,6 +332,7 @@ impl Runner<'_> {
             profile: &self.case.profile,
             hardware: &self.settings.hardware,
             fault: fault.map(|fault| fault.call.as_str()),
+            endless: self.settings.endless,
         };
         let job = RunJob {
             model: self.case.model.name.clone(),

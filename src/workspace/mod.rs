@@ -2,10 +2,12 @@
 
 mod build;
 mod declared;
+mod locked;
 mod select;
 
 pub use build::{BuildOptions, Built, build};
 pub use declared::{DeclaredTarget, declared_targets};
+pub use locked::changed_dependencies;
 pub use select::{Selection, Workspace};
 
 use miette::Diagnostic;

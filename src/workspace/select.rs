@@ -89,6 +89,14 @@ impl Workspace {
         self.whole
     }
 
+    /// The packages that are there by a path which leads out of a folder.
+    #[must_use]
+    pub fn outside(&self, folder: &Utf8Path) -> Vec<String> {
+        let packages = self.metadata.packages.iter();
+        let outside = packages.filter(|package| package.source.is_none() && !package.manifest_path.starts_with(folder));
+        outside.map(|package| package.name.to_string()).collect()
+    }
+
     /// The features of a version of a package, as the whole workspace is built.
     #[must_use]
     pub fn features(&self, name: &str, version: &str) -> Option<Vec<String>> {

@@ -3,6 +3,7 @@
 
 #[cfg(target_os = "linux")]
 pub(crate) mod card;
+pub(crate) mod repository;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -71,7 +72,7 @@ pub(crate) fn run<'a>(report: &'a Report, name: &str) -> &'a Run {
     report
         .runs
         .iter()
-        .find(|run| run.budget.as_deref().unwrap_or(&run.model) == name)
+        .find(|run| run.name() == name)
         .unwrap_or_else(|| panic!("no run of {name}"))
 }
 

@@ -1,7 +1,7 @@
 //! Drift: how far an estimate is from the measurement of the same model on the same card.
 
 use super::Judge;
-use super::words::{ended_early, metric_name, place};
+use super::words::{ended_early, place};
 use crate::budget::scalar::Percent;
 use crate::budget::source::{Span, Spanned};
 use crate::budget::types::Limit;
@@ -70,12 +70,8 @@ impl Judge<'_> {
 
     /// One figure of both.
     fn apart(&self, limit: &Limit<Percent>, metric: Metric, estimate: &Run) -> Option<Verdict> {
-        let of = |run: &Run| match metric {
-            Metric::Live => run.peaks.warm.live,
-            Metric::Reserved => run.peaks.warm.reserved,
-            Metric::Process => run.peaks.warm.process,
-        };
-        let figure = format!("warm {}", metric_name(metric));
+        let of = |run: &Run| run.peaks.warm.get(metric);
+        let figure = format!("warm {}", metric.name());
         let (measured, estimated) = match (of(self.run), of(estimate)) {
             (Some(measured), Some(estimated)) => (measured, estimated),
             (None, _) => return self.incomparable(limit, Some(metric), "the measurement gave no such figure"),
@@ -222,7 +218,7 @@ impl Judge<'_> {
         let (_, decided) = worst(limit)?;
         let figure = metric.map_or_else(
             || "measurement and estimate".to_owned(),
-            |metric| format!("warm {}", metric_name(metric)),
+            |metric| format!("warm {}", metric.name()),
         );
         let message = format!("{figure} cannot be compared: {why}");
         Some(self.drift_at(

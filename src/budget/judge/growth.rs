@@ -1,17 +1,13 @@
 //! Growth: how far a figure is from what was last accepted.
 
-use super::words::{advice, metric_name, qualifier};
-use super::{Judge, METRICS};
+use super::Judge;
+use super::words::{advice, qualifier};
 use crate::budget::scalar::Percent;
 use crate::budget::source::{Span, Spanned};
 use crate::bytes::Bytes;
+use crate::report::LET_BE;
 use crate::report::words::percent;
-use crate::report::{Baseline, Metric, Pass, Peak, Rule, Status, Verdict};
-
-/// What holds for live where the file says nothing of growth.
-const WARN: Percent = Percent::whole(2);
-const FAIL: Percent = Percent::whole(5);
-const IGNORE: Bytes = Bytes(16 << 20);
+use crate::report::{Baseline, Metric, Pass, Rule, Status, Verdict};
 
 /// How far a figure may be from its baseline: both the percentage and the bytes must be passed.
 struct Allowed {
@@ -36,10 +32,10 @@ impl Judge<'_> {
         let Some(baseline) = &self.run.baseline else {
             return Vec::new();
         };
-        let judged = METRICS.iter().filter_map(|&metric| {
+        let judged = Metric::ALL.iter().filter_map(|&metric| {
             let allowed = self.allowed(metric)?;
-            let before = figure(&baseline.peaks.warm, metric)?;
-            let after = figure(&self.run.peaks.warm, metric)?;
+            let before = baseline.peaks.warm.get(metric)?;
+            let after = self.run.peaks.warm.get(metric)?;
             Some(self.grown(metric, &allowed, baseline, before, after))
         });
         judged.collect()
@@ -53,9 +49,9 @@ impl Judge<'_> {
         };
         let Some(growth) = growth else {
             return (metric == Metric::Live).then_some(Allowed {
-                warn: Some(WARN),
-                fail: Some(FAIL),
-                ignore: IGNORE,
+                warn: Some(Percent::whole(LET_BE.warn)),
+                fail: Some(Percent::whole(LET_BE.fail)),
+                ignore: LET_BE.ignore,
                 span: None,
             });
         };
@@ -77,7 +73,7 @@ impl Judge<'_> {
             (None, Some(percent)) => Some((Status::Warn, percent)),
             (None, None) => None,
         };
-        let name = format!("warm {}{}", metric_name(metric), qualifier(self.run, metric));
+        let name = format!("warm {}{}", metric.name(), qualifier(self.run, metric));
         let by = percent(change, before).map_or_else(|| change.to_string(), |percent| format!("{percent} ({change})"));
         let (status, message) = match decided {
             Some((status, percent)) if after > before => {
@@ -119,14 +115,6 @@ impl Judge<'_> {
             Some(span) => self.written_at(span, verdict),
             None => verdict,
         }
-    }
-}
-
-const fn figure(peak: &Peak, metric: Metric) -> Option<Bytes> {
-    match metric {
-        Metric::Live => peak.live,
-        Metric::Reserved => peak.reserved,
-        Metric::Process => peak.process,
     }
 }
 

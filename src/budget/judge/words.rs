@@ -5,14 +5,6 @@ use std::time::Duration;
 use crate::report::words::{milliseconds, pass_name};
 use crate::report::{Metric, Mode, Obtained, Oom, Outside, Phase, ProcessOf, Run};
 
-pub(super) const fn metric_name(metric: Metric) -> &'static str {
-    match metric {
-        Metric::Live => "live",
-        Metric::Reserved => "reserved",
-        Metric::Process => "process",
-    }
-}
-
 const fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Context => "before the model",

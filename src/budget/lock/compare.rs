@@ -1,6 +1,7 @@
 //! Finds what each run of a report is compared with.
 
 use super::{Entry, Key, Lock};
+use crate::report::words::count;
 use crate::report::{Baseline, BaselineFrom, Mode, Report, Rule, Run, Skipped, Status, Tuning, Verdict};
 
 impl Lock {
@@ -23,7 +24,7 @@ impl Lock {
                     });
                 }
                 Err(why) => report.skipped.push(Skipped {
-                    what: format!("{judged} of {}", name(run)),
+                    what: format!("{judged} of {}", run.full_name()),
                     why,
                 }),
             }
@@ -99,37 +100,19 @@ fn is_whole(run: &Run) -> bool {
 
 fn advice(run: &Run) -> String {
     match run.mode {
-        Mode::Estimate => format!("`cargo vram bless -m {}` accepts what it needs now", name(run)),
+        Mode::Estimate => format!("`cargo vram bless -m {}` accepts what it needs now", run.full_name()),
         Mode::Measure => format!(
             "`cargo vram bless -m {} --report FILE` accepts this report of it",
-            name(run)
+            run.full_name()
         ),
     }
 }
 
 fn failed(run: &Run, message: String, file: &str) -> Verdict {
     Verdict {
-        package: run.package.clone(),
-        model: run.budget.clone().unwrap_or_else(|| run.model.clone()),
-        mode: run.mode,
-        gpu: run.gpu.id.clone(),
-        pass: None,
-        metric: None,
-        rule: Rule::Growth,
-        limit: None,
-        actual: None,
-        baseline: None,
-        status: Status::Fail,
-        message,
         file: Some(file.to_owned()),
-        line: None,
-        column: None,
+        ..Verdict::of(run, Rule::Growth, Status::Fail, message)
     }
-}
-
-fn name(run: &Run) -> String {
-    let name = run.budget.as_ref().unwrap_or(&run.model);
-    format!("{}/{name}", run.package)
 }
 
 /// What else changed, which is the likely cause where figures did.
@@ -151,8 +134,12 @@ fn differs(entry: &Entry, run: &Run) -> Vec<String> {
     }
     let parameters = run.parameters.as_ref().map(|parameters| parameters.count);
     if entry.parameters != parameters {
-        let (before, after) = (entry.parameters.as_ref(), parameters.as_ref());
-        differs.push(format!("parameters {} → {}", shown(before), shown(after)));
+        let shown = |parameters: Option<u64>| parameters.map_or_else(|| "unknown".to_owned(), count);
+        differs.push(format!(
+            "parameters {} → {}",
+            shown(entry.parameters),
+            shown(parameters)
+        ));
     }
     differs
 }

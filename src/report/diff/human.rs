@@ -7,9 +7,13 @@ use comfy_table::{Cell, CellAlignment, Color, Table};
 use super::{Diff, FigureDiff, ModelDiff, State, shown, told, word};
 use crate::bytes::Bytes;
 use crate::report::Status;
-use crate::report::change::{metric_name, mode_name, signed, signed_percent};
+use crate::report::change::{metric_name, signed, signed_percent};
 use crate::report::human::table::lines;
 use crate::report::human::text::named;
+use crate::report::words::mode_name;
+
+/// How much of what else changed is told of a model.
+const TOLD: usize = 16;
 
 /// Draws a difference, with colours as escape sequences.
 #[must_use]
@@ -47,8 +51,11 @@ pub fn human(diff: &Diff, quiet: bool) -> String {
             named(&model.gpu),
             mode_name(model.mode)
         );
-        for cause in &model.causes {
+        for cause in model.causes.iter().take(TOLD) {
             let _ = writeln!(text, "  {}", told(cause, named));
+        }
+        if let Some(more) = model.causes.len().checked_sub(TOLD).filter(|more| *more > 0) {
+            let _ = writeln!(text, "  … and {more} more (all of them with --message-format json)");
         }
     }
     if !quiet {

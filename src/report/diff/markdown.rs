@@ -4,9 +4,13 @@ use super::human::summary;
 use super::{Diff, FigureDiff, ModelDiff, State, shown, told, word};
 use crate::bytes::Bytes;
 use crate::report::Status;
-use crate::report::change::{metric_name, mode_name, signed, signed_percent};
+use crate::report::change::{metric_name, signed, signed_percent};
 use crate::report::markdown::escape::{code, name};
 use crate::report::markdown::page::{Section, fit};
+use crate::report::words::mode_name;
+
+/// How much of what else changed is told of a model.
+const TOLD: usize = 16;
 
 /// Draws a difference as GitHub's Markdown, in at most so many bytes.
 #[must_use]
@@ -76,7 +80,11 @@ fn row(model: &ModelDiff, figure: &FigureDiff) -> String {
 }
 
 fn causes(model: &ModelDiff) -> String {
-    let told: Vec<_> = model.causes.iter().map(|cause| told(cause, name)).collect();
+    let mut told: Vec<_> = model.causes.iter().take(TOLD).map(|cause| told(cause, name)).collect();
+    let more = model.causes.len().saturating_sub(TOLD);
+    if more > 0 {
+        told.push(format!("… and {more} more"));
+    }
     format!(
         "- {} ({}, {}): {}\n",
         code(&format!("{}/{}", model.package, model.model)),

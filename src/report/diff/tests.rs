@@ -103,21 +103,12 @@ fn without_a_rule_in_the_report_live_may_grow_by_5_percent_and_16_mib() {
 #[test]
 fn a_verdict_of_the_newer_report_holds_for_the_figures_that_it_is_on() {
     let verdict = |baseline| Verdict {
-        package: "p".to_owned(),
-        model: "a".to_owned(),
-        mode: Mode::Estimate,
-        gpu: "l4".to_owned(),
         pass: Some(Pass::Warm),
         metric: Some(Metric::Live),
-        rule: Rule::Growth,
         limit: Some(Bytes(2000 * MIB)),
         actual: Some(Bytes(1500 * MIB)),
         baseline: Some(Bytes(baseline * MIB)),
-        status: Status::Pass,
-        message: String::new(),
-        file: None,
-        line: None,
-        column: None,
+        ..Verdict::of(&sample::run("a", "l4"), Rule::Growth, Status::Pass, String::new())
     };
     let status = |baseline| {
         let head = Report {
@@ -133,4 +124,39 @@ fn a_verdict_of_the_newer_report_holds_for_the_figures_that_it_is_on() {
 fn two_equal_reports_differ_in_nothing() {
     let report = sample::report(vec![larger(16)]);
     assert_eq!(human(&diff(&report, &report), false), "1 compared · 1 the same\n");
+}
+
+#[cfg(unix)]
+#[test]
+fn explanations_tell_which_categories_and_layers_changed() {
+    use crate::explain::sample::resnet_of;
+
+    let (before, after) = (resnet_of(16, 2), resnet_of(32, 2));
+    let of = |explanation: &crate::explain::Explanation| sample::report(vec![explanation.run.clone()]);
+    let mut changed = diff(&of(&before), &of(&after));
+    explain(&mut changed, &[before], &[after]);
+    let causes = &changed.models[0].causes;
+    let largest = |kind| {
+        let cause = causes.iter().find(|cause| cause.kind == kind).unwrap();
+        (cause.name.as_str(), cause.bytes.unwrap() > 0)
+    };
+    assert_eq!(largest(CauseKind::Category), ("activations", true));
+    assert!(largest(CauseKind::Layer).1);
+    // The largest first, of whatever kind; nothing is told that did not change.
+    let bytes: Vec<_> = causes
+        .iter()
+        .filter_map(|cause| cause.bytes)
+        .map(i64::unsigned_abs)
+        .collect();
+    assert!(bytes.is_sorted_by(|more, less| more >= less), "{bytes:?}");
+    assert!(
+        causes
+            .iter()
+            .all(|cause| cause.bytes != Some(0) && cause.name != "parameters")
+    );
+    let text = anstream::adapter::strip_str(&human(&changed, false)).to_string();
+    assert!(
+        text.contains("at the peak, activations ") && text.contains("  layer "),
+        "{text}"
+    );
 }

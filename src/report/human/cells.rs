@@ -8,7 +8,7 @@ use crate::report::words::percent;
 /// Cells of the bar of used against allowed.
 const BAR: u64 = 10;
 
-pub(super) fn tinted(text: String, color: Option<Color>) -> Cell {
+pub(in crate::report) fn tinted(text: String, color: Option<Color>) -> Cell {
     let cell = Cell::new(text);
     match color {
         Some(color) => cell.fg(color),
@@ -16,7 +16,7 @@ pub(super) fn tinted(text: String, color: Option<Color>) -> Cell {
     }
 }
 
-pub(super) fn shown(bytes: Option<Bytes>) -> Cell {
+pub(in crate::report) fn shown(bytes: Option<Bytes>) -> Cell {
     Cell::new(bytes.map_or_else(|| "–".to_owned(), |bytes| bytes.to_string()))
 }
 
@@ -35,7 +35,7 @@ pub(super) fn off(measured: Option<Bytes>, estimated: Option<Bytes>) -> String {
 }
 
 /// Used against allowed: `████░░░░░░  42 %`. More than allowed fills it.
-pub(super) fn bar(used: Bytes, allowed: Bytes) -> String {
+pub(in crate::report) fn bar(used: Bytes, allowed: Bytes) -> String {
     let cells = u128::from(used.0) * u128::from(BAR) / u128::from(allowed.0.max(1));
     // Full only where nothing is left, empty only where nothing is used.
     let full = cells.clamp(u128::from(used.0 > 0), u128::from(BAR));

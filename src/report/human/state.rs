@@ -120,11 +120,7 @@ fn figure(verdict: &Verdict) -> Option<String> {
     if is_drawn(verdict) {
         return None;
     }
-    let metric = match verdict.metric? {
-        Metric::Live => "live",
-        Metric::Reserved => "reserved",
-        Metric::Process => "process",
-    };
+    let metric = verdict.metric?.name();
     Some(match verdict.pass {
         Some(Pass::Cold) => format!("cold {metric}"),
         _ => metric.to_owned(),
@@ -153,13 +149,9 @@ pub(super) fn verdicts<'a>(report: &'a Report, run: &'a Run) -> impl Iterator<It
 
 pub(super) fn is_of(verdict: &Verdict, run: &Run) -> bool {
     verdict.package == run.package
-        && verdict.model == bare(run)
+        && verdict.model == run.name()
         && verdict.mode == run.mode
         && verdict.gpu == run.gpu.id
-}
-
-fn bare(run: &Run) -> &str {
-    run.budget.as_ref().unwrap_or(&run.model)
 }
 
 /// The name of a run: bare where it is the only one of that name.
@@ -167,13 +159,13 @@ pub(super) fn name_of(report: &Report, run: &Run) -> String {
     let alone = report
         .runs
         .iter()
-        .all(|other| bare(other) != bare(run) || other.package == run.package);
-    if alone { named(bare(run)) } else { identity(run) }
+        .all(|other| other.name() != run.name() || other.package == run.package);
+    if alone { named(run.name()) } else { identity(run) }
 }
 
 /// The name of a run with its package.
 pub(super) fn identity(run: &Run) -> String {
-    named(&format!("{}/{}", run.package, bare(run)))
+    named(&run.full_name())
 }
 
 /// The inputs, as on a command line.

@@ -9,6 +9,7 @@ use super::cells::{bar, off, share, shown, tinted};
 use super::state::{self, State};
 use super::text::BOLD;
 use crate::bytes::Bytes;
+use crate::report::words::mode_name;
 use crate::report::{Metric, Mode, Pass, Report, Rule, Run, Status};
 
 /// What is kept free for a word on how a run stands: `out of memory`.
@@ -102,10 +103,7 @@ impl Layout<'_> {
             let Some(first) = group.first() else { continue };
             let mut heading = Some(self.heading(first));
             for run in &group {
-                let mode = match run.mode {
-                    Mode::Measure => "measured",
-                    Mode::Estimate => "estimated",
-                };
+                let mode = mode_name(run.mode);
                 let above = run.mode == Mode::Estimate && first.mode == Mode::Measure;
                 let mut cells = vec![Cell::new(format!("  {mode}"))];
                 cells.extend(self.figures(run, !above));

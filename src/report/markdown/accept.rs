@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::Told;
 use super::page::Section;
-use super::{Told, whole};
 use crate::report::{Mode, Rule, Run, Status};
 
 /// Models that are named one by one; more are accepted together.
@@ -24,7 +24,7 @@ pub(super) fn accept(told: &Told<'_>) -> Section {
     let of = |mode| -> BTreeSet<String> {
         runs.iter()
             .filter(|run| run.mode == mode)
-            .map(|run| whole(run))
+            .map(|run| run.full_name())
             .collect()
     };
     let (estimated, measured) = (of(Mode::Estimate), of(Mode::Measure));

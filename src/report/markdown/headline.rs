@@ -2,7 +2,7 @@
 
 use super::escape::name;
 use super::{Change, Told};
-use crate::report::change::{bare, metric_name, signed, signed_percent};
+use crate::report::change::{metric_name, signed, signed_percent};
 use crate::report::{Metric, Report, Rule, Run, Status};
 
 pub(super) fn headline(told: &Told<'_>) -> String {
@@ -32,7 +32,7 @@ pub(super) fn headline(told: &Told<'_>) -> String {
         Status::Fail | Status::Error => "❌",
     };
     if let Some(change) = grown {
-        let models = |change: &Change<'_>| (change.run.package.clone(), bare(change.run).to_owned());
+        let models = |change: &Change<'_>| (change.run.package.clone(), change.run.name().to_owned());
         let first = models(change);
         let others: std::collections::BTreeSet<_> = told
             .changed
@@ -105,13 +105,13 @@ fn sentence(change: &Change<'_>) -> String {
         let what = if verdict.limit.is_some() { what } else { "has no limit" };
         return format!(
             "{} {what}: {figure}{limit}, on {}",
-            name(bare(change.run)),
+            name(change.run.name()),
             card(&change.run.gpu.id)
         );
     }
     let (Some(before), Some(after)) = (change.before, change.after) else {
         let place = card(&change.run.gpu.id);
-        return format!("{} needs another look at {figure} on {place}", name(bare(change.run)));
+        return format!("{} needs another look at {figure} on {place}", name(change.run.name()));
     };
     let moved = if after > before { "grew" } else { "shrank" };
     let by = signed_percent(before, after).map_or_else(String::new, |percent| {
@@ -119,7 +119,7 @@ fn sentence(change: &Change<'_>) -> String {
     });
     format!(
         "{} {moved}{by} ({} {figure}) on {}",
-        name(bare(change.run)),
+        name(change.run.name()),
         signed(before, after),
         card(&change.run.gpu.id)
     )
@@ -137,7 +137,7 @@ fn share(change: &Change<'_>) -> u128 {
 }
 
 fn on(run: &Run) -> String {
-    format!("{} on {}", name(bare(run)), card(&run.gpu.id))
+    format!("{} on {}", name(run.name()), card(&run.gpu.id))
 }
 
 /// Short ids of cards are read as what is printed on them.

@@ -4,7 +4,8 @@ use super::escape::{code, name};
 use super::page::Section;
 use super::{Change, Told};
 use crate::bytes::Bytes;
-use crate::report::change::{bare, metric_name, mode_name, signed, signed_percent};
+use crate::report::change::{metric_name, signed, signed_percent};
+use crate::report::words::mode_name;
 use crate::report::{Rule, Run, Status};
 
 pub(super) fn changed(told: &Told<'_>) -> Section {
@@ -114,7 +115,7 @@ fn figures(run: &Run) -> String {
 }
 
 fn model(run: &Run) -> String {
-    code(&format!("{}/{}", run.package, bare(run)))
+    code(&run.full_name())
 }
 
 fn shown(bytes: Option<Bytes>) -> String {

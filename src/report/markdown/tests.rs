@@ -7,7 +7,8 @@ use super::*;
 use crate::budget::{Budgets, judge};
 use crate::bytes::Bytes;
 use crate::report::{
-    Base, Baseline, BaselineFrom, EditedLimit, Oom, Pass, Peaks, Phase, Problem, RunError, Skipped, sample,
+    Base, Baseline, BaselineFrom, ChangedDependency, EditedLimit, Oom, Pass, Peaks, Phase, Problem, RunError, Skipped,
+    sample,
 };
 
 const MIB: u64 = 1 << 20;
@@ -96,6 +97,11 @@ fn everything(names: &[String]) -> Report {
             after: Some(next()),
             file: next(),
             line: Some(3),
+        }],
+        dependencies: vec![ChangedDependency {
+            name: next(),
+            before: vec![next()],
+            after: vec![next()],
         }],
     });
     report.skipped = vec![Skipped {

@@ -43,23 +43,7 @@ fn every_model_of_all_parts_is_there_once_in_the_order_of_the_list() {
 #[test]
 fn the_worst_status_is_that_of_all() {
     let mut reports = parts();
-    let failed = Verdict {
-        package: "p".to_owned(),
-        model: "m000".to_owned(),
-        mode: Mode::Estimate,
-        gpu: "l4".to_owned(),
-        pass: None,
-        metric: None,
-        rule: Rule::Growth,
-        limit: None,
-        actual: None,
-        baseline: None,
-        status: Status::Fail,
-        message: String::new(),
-        file: None,
-        line: None,
-        column: None,
-    };
+    let failed = Verdict::of(&sample::run("m000", "l4"), Rule::Growth, Status::Fail, String::new());
     reports[3].1.verdicts.push(failed);
     let merged = merge(reports).unwrap().unwrap();
     assert_eq!((merged.status, merged.verdicts.len()), (Status::Fail, 1));

@@ -1,0 +1,134 @@
+//! What Cargo.lock says of a workspace's dependencies.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use crate::report::ChangedDependency;
+
+#[derive(Deserialize)]
+struct Lock {
+    #[serde(default)]
+    package: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    version: String,
+    /// Absent for those of the workspace.
+    source: Option<String>,
+}
+
+/// The dependencies that two lock files pin differently, Burn's first, those of the workspace itself left out. One that cannot be read
+/// pins nothing that anybody could be told of.
+#[must_use]
+pub fn changed_dependencies(before: &str, after: &str) -> Vec<ChangedDependency> {
+    let (Some(before), Some(after)) = (pinned(before), pinned(after)) else {
+        return Vec::new();
+    };
+    let mut names: Vec<_> = before.keys().chain(after.keys()).collect();
+    names.sort_by_key(|name| (!is_of_burn(name), *name));
+    names.dedup();
+    let only = |of: &BTreeMap<String, BTreeSet<String>>, other: &BTreeMap<String, BTreeSet<String>>, name: &String| {
+        let here = of.get(name).cloned().unwrap_or_default();
+        let there = other.get(name).cloned().unwrap_or_default();
+        here.difference(&there).cloned().collect::<Vec<_>>()
+    };
+    names
+        .into_iter()
+        .map(|name| ChangedDependency {
+            name: name.clone(),
+            before: only(&before, &after, name),
+            after: only(&after, &before, name),
+        })
+        .filter(|changed| !changed.before.is_empty() || !changed.after.is_empty())
+        .collect()
+}
+
+/// Whether it is Burn, or what Burn's CUDA backend is made of: told first.
+fn is_of_burn(name: &str) -> bool {
+    ["burn", "cubecl", "cudarc"].iter().any(|of| name.starts_with(of))
+}
+
+/// The versions of each dependency; of one from git, with its commit.
+fn pinned(lock: &str) -> Option<BTreeMap<String, BTreeSet<String>>> {
+    let lock: Lock = toml_edit::de::from_str(lock).ok()?;
+    let mut pinned: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for package in lock.package {
+        let Some(source) = package.source else { continue };
+        let version = match source.strip_prefix("git+").and_then(|git| git.rsplit_once('#')) {
+            Some((_, commit)) => format!("{} ({})", package.version, commit.get(..8).unwrap_or(commit)),
+            None => package.version,
+        };
+        pinned.entry(package.name).or_default().insert(version);
+    }
+    Some(pinned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(packages: &[(&str, &str, Option<&str>)]) -> String {
+        let mut text = "version = 4\n".to_owned();
+        for (name, version, source) in packages {
+            text += &format!("\n[[package]]\nname = \"{name}\"\nversion = \"{version}\"\n");
+            if let Some(source) = source {
+                text += &format!("source = \"{source}\"\n");
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn dependencies_that_are_pinned_differently_are_told_once_each() {
+        const REGISTRY: Option<&str> = Some("registry+https://github.com/rust-lang/crates.io-index");
+        let before = lock(&[
+            ("burn", "0.21.0", REGISTRY),
+            ("gone", "1.0.0", REGISTRY),
+            ("own", "0.1.0", None),
+            ("same", "1.0.0", REGISTRY),
+            ("two", "1.0.0", REGISTRY),
+            ("two", "2.0.0", REGISTRY),
+            (
+                "of-git",
+                "0.1.0",
+                Some("git+https://example.org/x?branch=main#0123456789abcdef"),
+            ),
+        ]);
+        let after = lock(&[
+            ("burn", "0.22.0", REGISTRY),
+            ("own", "0.2.0", None),
+            ("same", "1.0.0", REGISTRY),
+            ("two", "1.0.0", REGISTRY),
+            ("two", "2.1.0", REGISTRY),
+            ("came", "3.0.0", REGISTRY),
+            (
+                "of-git",
+                "0.1.0",
+                Some("git+https://example.org/x?branch=main#fedcba9876543210"),
+            ),
+        ]);
+        let changed: Vec<_> = changed_dependencies(&before, &after)
+            .into_iter()
+            .map(|changed| (changed.name, changed.before.join(" "), changed.after.join(" ")))
+            .collect();
+        let told: Vec<_> = changed
+            .iter()
+            .map(|(name, before, after)| (name.as_str(), before.as_str(), after.as_str()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("burn", "0.21.0", "0.22.0"),
+                ("came", "", "3.0.0"),
+                ("gone", "1.0.0", ""),
+                ("of-git", "0.1.0 (01234567)", "0.1.0 (fedcba98)"),
+                ("two", "2.0.0", "2.1.0"),
+            ]
+        );
+        assert_eq!(changed_dependencies(&before, &before), []);
+        assert_eq!(changed_dependencies(&before, "<<<<<<< HEAD"), []);
+    }
+}

@@ -1,0 +1,75 @@
+//! A git repository of its own, for what looks at revisions.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cargo_vram::report::Report;
+
+/// A repository, gone with its tests.
+pub(crate) struct Repository {
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl Repository {
+    /// One without a commit.
+    pub(crate) fn new() -> Self {
+        let repository = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        repository.git(&["init", "--quiet", "--initial-branch", "main"]);
+        repository
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn git_in(folder: &Path, arguments: &[&str]) {
+        let settings = ["user.name=a", "user.email=a@localhost", "protocol.file.allow=always"];
+        let output = Command::new("git")
+            .args(settings.iter().flat_map(|setting| ["-c", setting]))
+            .args(arguments)
+            .current_dir(folder)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    pub(crate) fn git(&self, arguments: &[&str]) {
+        Self::git_in(self.folder.path(), arguments);
+    }
+
+    pub(crate) fn commit(&self, message: &str) {
+        self.git(&["add", "--all"]);
+        self.git(&["commit", "--quiet", "--message", message]);
+    }
+
+    /// A check in a folder against a revision: its report, where there is one, its exit code, and what it said.
+    pub(crate) fn check(folder: &Path, base: &str, more: &[&str]) -> (Option<Report>, i32, String) {
+        let file = folder.join("report.json");
+        let _ = std::fs::remove_file(&file);
+        let base = format!("--base={base}");
+        let mut arguments = vec![
+            "check",
+            "--estimate",
+            &base,
+            "--message-format",
+            "json",
+            "-o",
+            "report.json",
+        ];
+        arguments.extend(more);
+        let output = super::vram(&arguments).current_dir(folder).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        let report = std::fs::read(&file)
+            .ok()
+            .map(|json| serde_json::from_slice(&json).unwrap());
+        (report, output.status.code().unwrap(), said)
+    }
+}
