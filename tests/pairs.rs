@@ -1,0 +1,172 @@
+//! Changes as pull requests make them: what becomes of each, and the comment that it gets.
+#![cfg(feature = "cli")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::path::Path;
+
+use cargo_vram::report::{Report, Rule, Status};
+use common::repository::Repository;
+
+/// The pairs of fixtures/pairs that are of one workspace.
+const PAIRS: [&str; 10] = [
+    "below-ignored",
+    "edited-limit",
+    "f32-from-f16",
+    "improvement",
+    "larger-batch",
+    "larger-input",
+    "retained-loss",
+    "second-copy",
+    "stateful-optimizer",
+    "wider-layer",
+];
+
+/// A change that is not in its workspace: another version of what it depends on.
+const BUMP: &str = "dependency-bump";
+
+/// The folder of the fixtures.
+fn pairs() -> std::path::PathBuf {
+    common::root().join("fixtures/pairs")
+}
+
+/// Copies one side of a pair, as the package that it is before the change and after.
+fn put(repository: &Repository, pair: &str, side: &str) {
+    let from = pairs().join(pair).join(side);
+    put_folder(repository, &from, &from, pair, side);
+}
+
+fn put_folder(repository: &Repository, root: &Path, folder: &Path, pair: &str, side: &str) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            put_folder(repository, root, &path, pair, side);
+            continue;
+        }
+        let name = path.strip_prefix(root).unwrap().to_str().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text = text
+            .replace(&format!("-{side}\""), "\"")
+            .replace(&format!("_{side}::"), "::")
+            .replace("../../../..", common::root().to_str().unwrap());
+        repository.write(&format!("{pair}/{name}"), &text);
+    }
+}
+
+/// A workspace of all pairs as they are before, accepted, on `main`; and a branch of it.
+fn before() -> Repository {
+    let repository = Repository::new();
+    let manifest = std::fs::read_to_string(pairs().join("Cargo.toml")).unwrap();
+    let manifest = manifest
+        .replace(
+            "\"*/before\", \"*/after\"",
+            &PAIRS.map(|pair| format!("{pair:?}")).join(", "),
+        )
+        .replace("\"retained-loss\", \"dependency-bump\"", "\"dependency-bump\"")
+        .replace("\"../..\"", &format!("{:?}", common::root()));
+    repository.write("Cargo.toml", &manifest);
+    std::fs::copy(pairs().join("Cargo.lock"), repository.path("Cargo.lock")).unwrap();
+    put(&repository, "layers", "");
+    for pair in PAIRS.iter().chain([&BUMP]) {
+        put(&repository, pair, "before");
+    }
+    // Everything is built at once.
+    let list = common::vram(&["list"])
+        .current_dir(repository.folder.path())
+        .output()
+        .unwrap();
+    assert!(list.status.success(), "{}", String::from_utf8_lossy(&list.stderr));
+    for pair in PAIRS.iter().chain([&BUMP]) {
+        let (folder, selected) = place(pair);
+        let bless = common::vram(&["bless"])
+            .args(&selected)
+            .current_dir(repository.path(folder))
+            .output()
+            .unwrap();
+        assert!(bless.status.success(), "{}", String::from_utf8_lossy(&bless.stderr));
+    }
+    repository.commit("before");
+    repository.git(&["checkout", "--quiet", "-b", "change"]);
+    repository
+}
+
+/// Where a pair's commands are run, and what selects it there.
+fn place(pair: &str) -> (&str, Vec<String>) {
+    if pair == BUMP {
+        return (pair, Vec::new());
+    }
+    let of_pair = [
+        "-p".to_owned(),
+        pair.to_owned(),
+        "--budgets".to_owned(),
+        format!("{pair}/budgets.yaml"),
+    ];
+    (".", of_pair.into())
+}
+
+/// Checks a change against its base: its report, its exit code, and the comment.
+fn check(repository: &Repository, pair: &str) -> (Report, i32, String) {
+    let (folder, mut more) = place(pair);
+    if pair == "retained-loss" {
+        more.extend(["--steps".to_owned(), "10".to_owned()]);
+    }
+    let folder = repository.path(folder);
+    let more: Vec<_> = more.iter().map(String::as_str).collect();
+    let (report, exit, said) = Repository::check(&folder, "main", &more);
+    let comment = common::vram(&["comment", "--dry-run", "--report", "report.json"])
+        .current_dir(&folder)
+        .output()
+        .unwrap();
+    assert!(comment.status.success(), "{}", String::from_utf8_lossy(&comment.stderr));
+    let report = report.unwrap_or_else(|| panic!("{said}"));
+    // What differs from one test to the next.
+    let commit = report.commit.as_ref().unwrap();
+    let comment = String::from_utf8(comment.stdout).unwrap();
+    let comment = (7..=commit.len())
+        .rev()
+        .fold(comment, |comment, length| comment.replace(&commit[..length], "COMMIT"));
+    (report, exit, comment)
+}
+
+#[test]
+fn every_change_gets_its_verdict_and_its_comment() {
+    let repository = before();
+    for pair in PAIRS.iter().chain([&BUMP]) {
+        put(&repository, pair, "after");
+    }
+    let list = common::vram(&["list"])
+        .current_dir(repository.folder.path())
+        .output()
+        .unwrap();
+    assert!(list.status.success(), "{}", String::from_utf8_lossy(&list.stderr));
+    let mut ended = Vec::new();
+    for pair in PAIRS.iter().chain([&BUMP]) {
+        let (report, exit, comment) = check(&repository, pair);
+        let of = |rule: Rule| report.verdicts.iter().filter(move |verdict| verdict.rule == rule);
+        let growth = of(Rule::Growth).map(|verdict| verdict.status).max();
+        let leak = of(Rule::Leak).map(|verdict| verdict.status).max();
+        ended.push((*pair, exit, growth, leak.filter(|status| *status != Status::Pass)));
+        let mut settings = insta::Settings::clone_current();
+        settings.set_prepend_module_to_snapshot(false);
+        settings.set_snapshot_path("snapshots/pairs");
+        settings.bind(|| insta::assert_snapshot!(*pair, comment));
+    }
+    let (pass, fail) = (Some(Status::Pass), Some(Status::Fail));
+    assert_eq!(
+        ended,
+        [
+            ("below-ignored", 0, pass, None),
+            ("edited-limit", 0, pass, None),
+            ("f32-from-f16", 100, fail, None),
+            ("improvement", 0, pass, None),
+            ("larger-batch", 100, fail, None),
+            ("larger-input", 100, fail, None),
+            ("retained-loss", 100, fail, fail),
+            ("second-copy", 100, fail, None),
+            ("stateful-optimizer", 100, fail, None),
+            ("wider-layer", 100, fail, None),
+            (BUMP, 100, fail, None),
+        ]
+    );
+}
