@@ -133,6 +133,90 @@ fn nothing_changed_takes_a_line() {
     insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(seen(&report)) });
 }
 
+/// Whether the page has more than a table that is folded away and where the figures are from.
+fn tells(text: &str) -> bool {
+    let parts = [
+        "before → after",
+        "**What is wrong**",
+        "**Improved**",
+        "edits limits**",
+        "**Without a baseline",
+    ];
+    !text.starts_with("### ✅") || parts.iter().any(|part| text.contains(part))
+}
+
+/// A report in which so much has happened: a figure is another, `more` is done with the run, a limit was edited.
+fn with_news(live: u64, more: impl FnOnce(&mut Run), edited: bool) -> Report {
+    let mut run = compared(sample::run("same", "l4"), live);
+    more(&mut run);
+    let mut report = judged(vec![run, compared(sample::run("other", "l4"), 800)]);
+    report.base = Some(Base {
+        revision: "origin/main".to_owned(),
+        commit: "0".repeat(40),
+        edited: Vec::new(),
+    });
+    if edited {
+        report.base.as_mut().unwrap().edited.push(EditedLimit {
+            model: None,
+            limit: "live.fail".to_owned(),
+            before: None,
+            after: Some("1 GiB".to_owned()),
+            file: "budgets.yaml".to_owned(),
+            line: None,
+        });
+    }
+    report
+}
+
+#[test]
+fn what_is_no_news_is_told_in_a_line_and_what_is_news_in_more() {
+    let nothing = |_: &mut Run| {};
+    let baseline = |run: &mut Run, change: fn(&mut Peaks)| change(&mut run.baseline.as_mut().unwrap().peaks);
+    let died = |run: &mut Run| {
+        run.error = Some(RunError {
+            code: "x".to_owned(),
+            message: "x".to_owned(),
+            help: None,
+        });
+    };
+    let mut failed = with_news(800, nothing, false);
+    failed.status = Status::Fail;
+    let mut none_compared = with_news(800, |run| run.baseline = None, false);
+    none_compared.runs[1].baseline = None;
+    for (news, why, report) in [
+        (false, "nothing changed", with_news(800, nothing, false)),
+        (false, "no baseline at all", none_compared),
+        // Of a first launch it depends on who wins autotune, and it has no budget.
+        (
+            false,
+            "cold live",
+            with_news(800, |run| baseline(run, |peaks| peaks.cold.live = Some(Bytes(1))), false),
+        ),
+        (
+            false,
+            "not known then",
+            with_news(800, |run| baseline(run, |peaks| peaks.warm.process = None), false),
+        ),
+        (true, "a limit was edited", with_news(800, nothing, true)),
+        (
+            true,
+            "a byte more",
+            with_news(800, |run| run.peaks.warm.live = Some(Bytes(800 * MIB + 1)), false),
+        ),
+        (true, "less", with_news(1600, nothing, false)),
+        (true, "more", with_news(400, nothing, false)),
+        (true, "a new model", with_news(800, |run| run.baseline = None, false)),
+        (true, "an error", with_news(800, died, false)),
+        (true, "a status without a verdict", failed),
+    ] {
+        let page = seen(&report);
+        assert_eq!(Told::new(&report).is_news(), news, "{why}");
+        assert_eq!(tells(&page), news, "{why}: {page}");
+        let compared = report.runs.iter().any(|run| run.baseline.is_some());
+        assert_eq!(page.contains("nothing changed"), compared && !news, "{why}: {page}");
+    }
+}
+
 #[test]
 fn one_of_everything_with_names_that_would_be_more() {
     let hostile = [
