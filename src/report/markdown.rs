@@ -18,8 +18,9 @@ use page::{Section, fit};
 
 /// The longest comment that GitHub takes, in characters, less room for a hidden marker.
 pub const COMMENT: usize = 65_536 - 512;
-/// The longest summary of a step that GitHub takes, in bytes.
+/// The longest summary of a step that GitHub takes, in bytes. What the command line writes could be a comment, too.
 pub const SUMMARY: usize = 1 << 20;
+const _: () = assert!(COMMENT < SUMMARY);
 
 /// How Markdown is written.
 #[derive(Debug, Clone)]
