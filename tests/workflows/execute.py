@@ -136,6 +136,12 @@ def a_pull_request_is_compared_with_its_base_and_a_push_with_none(folder):
 
 
 @test
+def a_checkout_of_another_user_has_a_base(folder):
+    one = run("vram.yml", pull_request(), folder, environment={"STAND_IN_CONTAINER": "1"})
+    expect(one.results == {"estimate": "success"} and bases(one) == ["--base=origin/main"], one.log)
+
+
+@test
 def a_base_is_an_input_and_left_out_where_it_cannot_be(folder):
     for inputs, told in (
         ({"base": "v1.0"}, ["--base=v1.0"]),

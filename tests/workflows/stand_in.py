@@ -61,7 +61,9 @@ def verdict(status, line):
 
 
 def has_history():
-    """Whether this is within a git checkout that was not cut short."""
+    """Whether this is within a git checkout that git trusts and that was not cut short."""
+    if os.environ.get("STAND_IN_CONTAINER") and os.environ.get("GIT_CONFIG_KEY_0") != "safe.directory":
+        return False
     here = os.getcwd()
     while here != "/" and not os.path.isdir(here + "/.git"):
         here = os.path.dirname(here)
