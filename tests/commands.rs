@@ -4,14 +4,15 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
+use common::Folder;
 use serde_json::Value;
 
 /// A package with a library, a test and Burn, which takes its versions from the project's own lock file.
 struct Project {
-    folder: tempfile::TempDir,
+    folder: Folder,
 }
 
 const LIBRARY: &str = "#[test]\nfn it_works() {}\n";
@@ -19,34 +20,19 @@ const DEPENDENCY: &str = r#"burn = { version = "0.21", default-features = false,
 
 impl Project {
     fn new(source: &str, text: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let project = Self { folder };
-        project.write(source, text);
-        project.write(
+        let folder = Folder::new();
+        folder.write(source, text);
+        folder.write(
             "Cargo.toml",
             &format!("# A comment that stays.\n[package]\nname = \"new-comer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n{DEPENDENCY} # and so does this one\n\n[profile.dev]\ndebug = \"line-tables-only\"\n\n[profile.dev.package.\"*\"]\nopt-level = 1\n"),
         );
-        std::fs::copy(common::root().join("Cargo.lock"), project.path("Cargo.lock")).unwrap();
-        project
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        let path = self.path(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-
-    fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.path(name)).unwrap()
+        std::fs::copy(common::root().join("Cargo.lock"), folder.path("Cargo.lock")).unwrap();
+        Self { folder }
     }
 
     fn vram(&self, arguments: &[&str]) -> Output {
         common::vram(arguments)
-            .current_dir(self.folder.path())
+            .current_dir(self.folder.root())
             .output()
             .unwrap()
     }
@@ -69,7 +55,7 @@ fn assert_exit(output: &Output, code: i32) {
 fn a_newcomers_first_check_passes_and_their_tests_still_do() {
     let project = Project::new("src/lib.rs", LIBRARY);
     assert_exit(&project.init(), 0);
-    let manifest = project.read("Cargo.toml");
+    let manifest = project.folder.read("Cargo.toml");
     assert!(
         manifest.contains("# A comment that stays.") && manifest.contains("# and so does this one"),
         "{manifest}"
@@ -86,11 +72,11 @@ fn a_newcomers_first_check_passes_and_their_tests_still_do() {
         said(&checked)
     );
     // The model ran in this folder, and left nothing in the cache of autotune that its owner's own runs use.
-    assert!(!project.path("target").exists());
+    assert!(!project.folder.path("target").exists());
 
     // A second check with nothing changed starts no compiler.
-    let log = project.path("compilers.log");
-    let wrapper = project.path("wrapper.sh");
+    let log = project.folder.path("compilers.log");
+    let wrapper = project.folder.path("wrapper.sh");
     std::fs::write(
         &wrapper,
         format!("#!/bin/sh\necho \"$@\" >> {}\nexec \"$@\"\n", log.display()),
@@ -99,7 +85,7 @@ fn a_newcomers_first_check_passes_and_their_tests_still_do() {
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&wrapper, executable).unwrap();
     let again = common::vram(&["check", "--estimate"])
-        .current_dir(project.folder.path())
+        .current_dir(project.folder.root())
         .env("RUSTC_WRAPPER", &wrapper)
         .output()
         .unwrap();
@@ -112,11 +98,11 @@ fn a_newcomers_first_check_passes_and_their_tests_still_do() {
     assert!(crates.is_empty(), "{crates:?}");
 
     // Nothing of it was written over.
-    let bench = project.read("benches/vram.rs");
+    let bench = project.folder.read("benches/vram.rs");
     let refused = project.init();
     assert_exit(&refused, 2);
     assert!(said(&refused).contains("is there already"), "{}", said(&refused));
-    assert_eq!(project.read("benches/vram.rs"), bench);
+    assert_eq!(project.folder.read("benches/vram.rs"), bench);
 
     // The benchmark is no hindrance to the tests of the package.
     // (`cargo bench --profile dev`: an optimized Burn is not built for this.)
@@ -131,7 +117,7 @@ fn a_newcomers_first_check_passes_and_their_tests_still_do() {
         }
         let output = Command::new("cargo")
             .args(arguments)
-            .current_dir(project.folder.path())
+            .current_dir(project.folder.root())
             .env("CARGO_TARGET_DIR", common::target_folder())
             .output()
             .unwrap();
@@ -154,13 +140,13 @@ fn a_package_with_only_a_binary_is_told_what_to_move() {
         said.contains("move the model from src/main.rs into src/lib.rs"),
         "{said}"
     );
-    assert!(!project.path("benches").exists());
+    assert!(!project.folder.path("benches").exists());
 }
 
 #[test]
 fn a_package_without_burn_is_told_to_add_it() {
     let project = Project::new("src/lib.rs", LIBRARY);
-    project.write(
+    project.folder.write(
         "Cargo.toml",
         "[package]\nname = \"new-comer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n",
     );

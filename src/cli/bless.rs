@@ -11,8 +11,8 @@ use super::{Stopped, cases, pipeline, terminal};
 use crate::budget::{Accepted, Entry, Key, Lock};
 use crate::bytes::Bytes;
 use crate::report::Report;
+use crate::report::change::signed_percent;
 use crate::report::words::mode_name;
-use crate::report::words::percent;
 
 /// Accept figures as the baseline, in budgets.lock
 ///
@@ -179,10 +179,7 @@ fn change(before: Option<&Entry>, after: Option<&Entry>) -> String {
     match changed.into_iter().find(|(_, before, after)| before != after) {
         Some((name, before, after)) => {
             let share = match (before, after) {
-                (Some(before), Some(after)) => {
-                    let sign = if after > before { '+' } else { '-' };
-                    percent(Bytes(after.0.abs_diff(before.0)), before).map(|share| format!(" ({sign}{share})"))
-                }
+                (Some(before), Some(after)) => signed_percent(before, after).map(|share| format!(" ({share})")),
                 _ => None,
             };
             format!(
@@ -193,5 +190,40 @@ fn change(before: Option<&Entry>, after: Option<&Entry>) -> String {
             )
         }
         None => "same figures, of another estimator, Burn or inputs".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Peak, Peaks};
+
+    fn of(live: u64, reserved: u64) -> Entry {
+        Entry {
+            burn: String::new(),
+            rests_on: String::new(),
+            inputs: BTreeMap::new(),
+            parameters: None,
+            peaks: Peaks {
+                warm: Peak {
+                    live: Some(Bytes(live)),
+                    reserved: Some(Bytes(reserved)),
+                    process: None,
+                },
+                cold: Peak::default(),
+            },
+        }
+    }
+
+    #[test]
+    fn a_change_has_the_sign_that_it_has_elsewhere() {
+        let told = |after| change(Some(&of(1000, 2000)), Some(&after));
+        assert_eq!(told(of(750, 2000)), "live 1000 B → 750 B (−25 %)");
+        assert_eq!(told(of(1000, 2500)), "reserved 1.95 KiB → 2.44 KiB (+25 %)");
+        assert_eq!(
+            told(of(1000, 2000)),
+            "same figures, of another estimator, Burn or inputs"
+        );
+        assert_eq!(change(None, Some(&of(1000, 2000))), "new, 1000 B live");
     }
 }

@@ -9,8 +9,9 @@ use super::exit::Exit;
 use super::options::{self, Loudness};
 use super::{Stopped, terminal};
 use crate::github::{self, Client, Environment, Event, Label, Posted, Repository, Token, Where};
+use crate::report::Report;
+use crate::report::change::Told;
 use crate::report::markdown::{self, Markdown};
-use crate::report::{Report, Status};
 
 /// Comment on a pull request with what a report says
 ///
@@ -75,7 +76,7 @@ impl Comment {
                 artifact: self.artifact_url.as_deref(),
             },
         );
-        let says_something = !self.on_change_only || has_something_to_say(&report);
+        let says_something = !self.on_change_only || Told::new(&report).is_news();
         if self.dry_run {
             terminal::show(&format!("{}\n", self.label.mark(&body).trim_end()));
             terminal::remark(&self.plan(says_something));
@@ -146,16 +147,6 @@ fn told(posted: &Posted, pull: u64) -> String {
         Posted::Same(address) => format!("the comment on #{pull} says that already{}", url(address)),
         Posted::Nothing => format!("nothing to say on #{pull}"),
     }
-}
-
-/// Whether somebody should look: anything but a pass, a figure that moved, a limit that was edited, a model that is new.
-fn has_something_to_say(report: &Report) -> bool {
-    let edits = report.base.as_ref().is_some_and(|base| !base.edited.is_empty());
-    let moved = report.runs.iter().any(|run| match &run.baseline {
-        Some(baseline) => baseline.peaks != run.peaks,
-        None => report.base.is_some(),
-    });
-    report.status != Status::Pass || edits || moved
 }
 
 /// An address that cannot end the link it stands in.

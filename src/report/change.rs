@@ -109,6 +109,67 @@ pub(crate) struct LetBe {
     pub(crate) ignore: Bytes,
 }
 
+/// What became of the models of a report, in the order in which it is told.
+pub(crate) struct Told<'a> {
+    pub(crate) report: &'a Report,
+    /// The worst first, then the largest.
+    pub(crate) changed: Vec<Change<'a>>,
+    /// Runs that are compared with nothing, where others are.
+    pub(crate) new: Vec<&'a Run>,
+    /// Runs of which no figure moved, and nothing is wrong with.
+    pub(crate) unchanged: Vec<&'a Run>,
+}
+
+impl<'a> Told<'a> {
+    pub(crate) fn new(report: &'a Report) -> Self {
+        let judged = Judged::new(report);
+        // A base without a baseline has nothing that a model could be new to.
+        let compared = report.runs.iter().any(|run| run.baseline.is_some());
+        let mut told = Self {
+            report,
+            changed: Vec::new(),
+            new: Vec::new(),
+            unchanged: Vec::new(),
+        };
+        for run in &report.runs {
+            let changes = judged.changes(run);
+            match () {
+                () if !changes.is_empty() => told.changed.extend(changes),
+                () if run.error.is_some() || run.oom.is_some() => {}
+                () if compared && run.baseline.is_none() => told.new.push(run),
+                () => told.unchanged.push(run),
+            }
+        }
+        told.changed
+            .sort_by_key(|change| std::cmp::Reverse((change.status(), change.is_improvement(), change.distance())));
+        told
+    }
+
+    /// The worst that the report says of anything.
+    pub(crate) fn worst(&self) -> Status {
+        let verdicts = self.report.verdicts.iter().map(|verdict| verdict.status).max();
+        verdicts.unwrap_or(Status::Pass).max(self.report.status)
+    }
+
+    /// Whether somebody should look: something is not as it should be, a figure moved, a limit was edited, a model is new.
+    pub(crate) fn is_news(&self) -> bool {
+        let Report {
+            base,
+            runs,
+            verdicts,
+            problems,
+            ..
+        } = self.report;
+        self.worst() != Status::Pass
+            || !problems.is_empty()
+            || runs.iter().any(|run| run.error.is_some() || run.oom.is_some())
+            || base.as_ref().is_some_and(|base| !base.edited.is_empty())
+            || !self.changed.is_empty()
+            || !self.new.is_empty()
+            || verdicts.iter().any(Verdict::is_improvement)
+    }
+}
+
 /// The figures that are compared. What a first launch costs depends on who wins autotune, and is never judged for growth.
 const FIGURES: [(Pass, Metric); 5] = [
     (Pass::Warm, Metric::Live),

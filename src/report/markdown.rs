@@ -11,7 +11,7 @@ mod tables;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::change::{Change, Judged};
+use super::change::{Change, Told};
 use super::words::{mode_name, moved};
 use super::{Mode, Report, Rule, Run, Status, Verdict};
 use escape::{code, commit, name, words};
@@ -19,8 +19,9 @@ use page::{Section, fit};
 
 /// The longest comment that GitHub takes, in characters, less room for a hidden marker.
 pub const COMMENT: usize = 65_536 - 512;
-/// The longest summary of a step that GitHub takes, in bytes.
+/// The longest summary of a step that GitHub takes, in bytes. What the command line writes could be a comment, too.
 pub const SUMMARY: usize = 1 << 20;
+const _: () = assert!(COMMENT < SUMMARY);
 
 /// How Markdown is written.
 #[derive(Debug, Clone)]
@@ -37,42 +38,6 @@ impl Default for Markdown<'_> {
             most: COMMENT,
             artifact: None,
         }
-    }
-}
-
-/// What became of the models, in the order in which it is told.
-struct Told<'a> {
-    report: &'a Report,
-    /// The worst first, then the largest.
-    changed: Vec<Change<'a>>,
-    /// Runs that are compared with nothing, where others are.
-    new: Vec<&'a Run>,
-    /// Runs of which no figure moved, and nothing is wrong with.
-    unchanged: Vec<&'a Run>,
-}
-
-impl<'a> Told<'a> {
-    fn new(report: &'a Report) -> Self {
-        let judged = Judged::new(report);
-        let compared = report.base.is_some() || report.runs.iter().any(|run| run.baseline.is_some());
-        let mut told = Self {
-            report,
-            changed: Vec::new(),
-            new: Vec::new(),
-            unchanged: Vec::new(),
-        };
-        for run in &report.runs {
-            let changes = judged.changes(run);
-            match () {
-                () if !changes.is_empty() => told.changed.extend(changes),
-                () if run.error.is_some() || run.oom.is_some() => {}
-                () if compared && run.baseline.is_none() => told.new.push(run),
-                () => told.unchanged.push(run),
-            }
-        }
-        told.changed
-            .sort_by_key(|change| std::cmp::Reverse((change.status(), change.is_improvement(), change.distance())));
-        told
     }
 }
 

@@ -84,3 +84,33 @@ pub(crate) fn budgets(text: &str) -> (tempfile::TempDir, String) {
     let path = path.to_str().unwrap().to_owned();
     (folder, path)
 }
+
+/// A folder that is there as long as it is held, and whatever a test puts into it.
+pub(crate) struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// Where it is.
+    pub(crate) fn root(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Where a file of this name is, or would be.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// Writes a file, and makes the folders that it is in.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+}

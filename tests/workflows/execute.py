@@ -47,10 +47,10 @@ def expect(what, message):
         raise Failed(message)
 
 
-def pull_request(fork=False, labels=()):
+def pull_request(fork=False, labels=(), base="main"):
     event = {"pull_request": {"head": {"repo": {"fork": fork}}, "labels": [{"name": one} for one in labels]}}
     event["pull_request"]["base"] = {"sha": "0123abc"}
-    return {"event_name": "pull_request", "ref": "refs/pull/7/merge", "event": event}
+    return {"event_name": "pull_request", "ref": "refs/pull/7/merge", "base_ref": base, "event": event}
 
 
 PUSH = {"event_name": "push", "event": {}}
@@ -81,7 +81,12 @@ def artifact(folder, name, *files):
 
 def action(folder, inputs, **environment):
     """The action alone, as a step of a workflow."""
-    one = Run(tempfile.mkdtemp(dir=folder), ".github/workflows/vram.yml", PUSH, environment=environment)
+    return used(folder, PUSH, inputs, environment)
+
+
+def used(folder, event, inputs, environment=None):
+    """The same, for an event."""
+    one = Run(tempfile.mkdtemp(dir=folder), ".github/workflows/vram.yml", event, environment=environment)
     steps = one.workflow["jobs"]["estimate"]["steps"]
     steps[-1]["with"] = inputs
     one.all()
@@ -110,6 +115,60 @@ def a_pull_request_is_estimated_without_a_token(folder):
     expect("markdown of" in one.summary and "github of" in one.log, "nothing was shown")
     check = next(call for call in one.calls("cargo-vram") if call[1] == "check")
     expect(check[2:4] == ["--estimate", "--locked"] and "" not in check, check)
+
+
+def bases(one):
+    """What its checks are compared with."""
+    checks = [call for call in one.calls("cargo-vram") if call[1] == "check"]
+    return [argument for check in checks for argument in check if argument.startswith("--base")]
+
+
+@test
+def a_pull_request_is_compared_with_its_base_and_a_push_with_none(folder):
+    for event, told in (
+        (pull_request(), ["--base=origin/main"]),
+        (pull_request(fork=True, base="release/1"), ["--base=origin/release/1"]),
+        (pull_request(base="$(touch injected) *"), ["--base=origin/$(touch injected) *"]),
+        (PUSH, []),
+    ):
+        one = run("vram.yml", event, folder)
+        expect(one.results == {"estimate": "success"} and bases(one) == told, (event, bases(one), one.log))
+
+
+@test
+def a_checkout_of_another_user_has_a_base(folder):
+    one = run("vram.yml", pull_request(), folder, environment={"STAND_IN_CONTAINER": "1"})
+    expect(one.results == {"estimate": "success"} and bases(one) == ["--base=origin/main"], one.log)
+
+
+@test
+def a_base_is_an_input_and_left_out_where_it_cannot_be(folder):
+    for inputs, told in (
+        ({"base": "v1.0"}, ["--base=v1.0"]),
+        ({"base": ""}, []),
+        ({"args": "--base v1.0"}, ["--base"]),
+        ({"args": "-m a --archive-file models.tar.zst"}, []),
+        ({"command": "estimate"}, []),
+        ({"command": "measure", "base": "v1.0"}, []),
+    ):
+        one = used(folder, pull_request(), inputs)
+        asked.update(tuple(arguments) for arguments in one.calls("cargo-vram"))
+        expect(one.results == {"estimate": "success"} and bases(one) == told, (inputs, bases(one), one.log))
+
+
+@test
+def a_base_without_its_history_is_no_check(folder):
+    """Else the test before would pass whatever is fetched."""
+    one = Run(tempfile.mkdtemp(dir=folder), ".github/workflows/vram.yml", pull_request())
+    one.workflow["jobs"]["estimate"]["steps"][0]["with"].pop("fetch-depth", None)
+    expect(one.all() == {"estimate": "failure"} and "no base" in one.log, one.log)
+
+
+@test
+def what_is_run_from_an_archive_has_no_base(folder):
+    for path in ("vram-measure.yml", "vram-matrix.yml"):
+        one = run(path, pull_request(), folder, variables=GPU)
+        expect(set(one.results.values()) == {"success"} and bases(one) == [], (path, one.results, bases(one)))
 
 
 @test
@@ -315,34 +374,55 @@ def the_readme_shows_what_runs(folder):
     shown = yaml.safe_load(snippets()[".github/workflows/vram.yml"])
     steps = load(".github/workflows/vram.yml")["jobs"]["estimate"]["steps"]
     [checkout, gate] = shown["jobs"]["estimate"]["steps"]
-    expect(checkout["uses"] == steps[0]["uses"], "not the checkout that runs here")
+    expect({name: checkout[name] for name in ("uses", "with")} == steps[0], "not the checkout that runs here")
     expect(gate["uses"].startswith("OWNER/cargo-vram/.github/actions/vram@"), gate)
     expect(gate["with"]["args"].startswith("--estimate --locked"), "not the arguments that run here")
     expect(steps[-1]["with"]["args"].startswith("--estimate --locked"), "not the arguments of the README")
 
 
-@test
-def gitlab_gets_tests_and_code_quality(folder):
+def gitlab(folder, **given):
+    """The README's job for GitLab: itself, its folder, and the calls that it made."""
     home = Path(tempfile.mkdtemp(dir=folder))
+    [job] = yaml.safe_load(snippets()[".gitlab-ci.yml"]).values()
     (home / "project").mkdir()
-    check_out(home / "project")
+    check_out(home / "project", job["variables"].get("GIT_DEPTH", "20"))
     for program in STOOD_IN:
         stand_in(home / "bin" / program)
-    [job] = yaml.safe_load(snippets()[".gitlab-ci.yml"]).values()
     variables = {name: value.replace("$CI_PROJECT_DIR", str(home / "project")) for name, value in job["variables"].items()}
     for lines in (job["before_script"] + job["script"], job["after_script"]):
         result = subprocess.run(
             ["bash", "-eo", "pipefail", "-c", "\n".join(lines)], cwd=home / "project", capture_output=True, text=True,
             env={"PATH": f"{home / 'bin'}:{SYSTEM}", "HOME": str(home), "STAND_IN_RECORD": str(home / "record"),
-                 "CI_MERGE_REQUEST_DIFF_BASE_SHA": "0123abc", **variables})
+                 **given, **variables})
         expect(result.returncode == 0, result.stderr)
-    calls = [json.loads(line) for line in (home / "record").read_text().splitlines()]
-    asked.update(tuple(call["arguments"]) for call in calls if call["program"] == "cargo-vram")
+    record = [json.loads(line) for line in (home / "record").read_text().splitlines()]
+    calls = [call["arguments"] for call in record if call["program"] == "cargo-vram"]
+    asked.update(map(tuple, calls))
+    return job, home / "project", calls
+
+
+@test
+def gitlab_gets_tests_and_code_quality(folder):
+    job, project, _ = gitlab(folder)
     reports = job["artifacts"]["reports"]
-    expect((home / "project" / reports["junit"]).read_text() == "junit of report.json\n", "no tests")
-    found = json.loads((home / "project" / reports["codequality"]).read_text())
+    expect((project / reports["junit"]).read_text() == "junit of report.json\n", "no tests")
+    found = json.loads((project / reports["codequality"]).read_text())
     expect([(one["severity"], one["location"]["lines"]["begin"]) for one in found] == [("minor", 4), ("major", 1)], found)
     expect(all(set(one) == {"description", "check_name", "severity", "fingerprint", "location"} for one in found), found)
+
+
+@test
+def gitlab_compares_a_merge_request_with_its_base(folder):
+    parted, target = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": "0123abc"}, {"CI_MERGE_REQUEST_TARGET_BRANCH_SHA": "456def"}
+    for given, told in (
+        ({}, []),
+        (parted, ["--base=0123abc"]),
+        ({**parted, "CI_MERGE_REQUEST_TARGET_BRANCH_SHA": ""}, ["--base=0123abc"]),
+        ({**parted, **target}, ["--base=456def"]),
+    ):
+        _, _, calls = gitlab(folder, **given)
+        bases = [argument for call in calls for argument in call if argument.startswith("--base")]
+        expect(bases == told and not any("" in call for call in calls), (given, calls))
 
 
 @test

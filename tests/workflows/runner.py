@@ -220,6 +220,7 @@ class Run:
                 "GITHUB_REPOSITORY": self.github["repository"],
                 "GITHUB_SERVER_URL": "https://github.invalid",
                 "GITHUB_REF_NAME": self.github["ref"].rsplit("/", 1)[-1],
+                "GITHUB_BASE_REF": self.github.get("base_ref", ""),
                 "GITHUB_EVENT_NAME": self.github["event_name"],
                 "GITHUB_EVENT_PATH": str(home / "temp" / "_event.json"),
                 "GITHUB_ACTION_PATH": str(ROOT / ".github/actions/vram"),
@@ -258,7 +259,7 @@ class Run:
         if kind == "checkout":
             if given.get("persist-credentials") != "false":
                 raise Failed(f"{self.path}: a checkout leaves its token behind")
-            check_out(workspace)
+            check_out(workspace, given.get("fetch-depth", "1"))
             self.checked_out(given)
         elif kind == "upload-artifact":
             return self.upload(workspace, given)
@@ -283,7 +284,7 @@ class Run:
         unknown = set(given) - set(action["inputs"])
         if unknown:
             raise Failed(f"{self.path}: the action has no inputs {sorted(unknown)}")
-        inputs = {name: given.get(name, one["default"]) for name, one in action["inputs"].items()}
+        inputs = {name: given.get(name, filled_in(one["default"], contexts)) for name, one in action["inputs"].items()}
         inner = {**contexts, "inputs": inputs, "steps": {}, "job": {"failed": False}}
         for step in action["runs"]["steps"]:
             self.step(home, step, inner, environment, path)
@@ -331,8 +332,11 @@ def stand_in(path):
     path.chmod(0o755)
 
 
-def check_out(workspace):
+def check_out(workspace, depth):
     """As much of the project as the workflows touch. What `run:` calls in it is there, and only written down."""
+    (workspace / ".git").mkdir(exist_ok=True)
+    if depth != "0":
+        (workspace / ".git/shallow").touch()
     for name in ("Cargo.toml", "Cargo.lock", "README.md", "LICENSE-MIT", "LICENSE-APACHE"):
         shutil.copy(ROOT / name, workspace / name)
     shutil.copytree(ROOT / ".github", workspace / ".github", dirs_exist_ok=True)

@@ -60,8 +60,21 @@ def verdict(status, line):
     return {**names, "rule": "budget", "status": status, "message": f"line {line}: it is so", **place}
 
 
+def has_history():
+    """Whether this is within a git checkout that git trusts and that was not cut short."""
+    if os.environ.get("STAND_IN_CONTAINER") and os.environ.get("GIT_CONFIG_KEY_0") != "safe.directory":
+        return False
+    here = os.getcwd()
+    while here != "/" and not os.path.isdir(here + "/.git"):
+        here = os.path.dirname(here)
+    return os.path.isdir(here + "/.git") and not os.path.exists(here + "/.git/shallow")
+
+
 def vram():
     assert arguments[0] == "vram"
+    if any(one.startswith("--base") for one in arguments) and (after("--archive-file") or not has_history()):
+        print("there is no base to compare with", file=sys.stderr)
+        sys.exit(2)
     output = after("--output", "-o")
     match arguments[1]:
         case "check" | "estimate" | "measure" | "archive" | "merge":

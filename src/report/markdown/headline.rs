@@ -7,8 +7,7 @@ use crate::report::{Metric, Report, Rule, Run, Status};
 
 pub(super) fn headline(told: &Told<'_>) -> String {
     let report = told.report;
-    let verdicts = report.verdicts.iter().map(|verdict| verdict.status).max();
-    let worst = verdicts.unwrap_or(Status::Pass).max(report.status);
+    let worst = told.worst();
     let failed = report.runs.iter().filter(|run| run.error.is_some()).count() + report.problems.len();
     if failed > 0 {
         return format!(
@@ -80,11 +79,11 @@ fn quiet(report: &Report, told: &Told<'_>) -> String {
         "within budget"
     };
     let compared = report.runs.iter().any(|run| run.baseline.is_some());
-    match (runs, compared, told.changed.is_empty()) {
-        (0, ..) => "No model was run".to_owned(),
-        (_, true, true) => format!("{runs} run{plural} {judged}, nothing changed"),
-        (_, true, false) => format!("{runs} run{plural} {judged}, small changes alone"),
-        (_, false, _) => format!("{runs} run{plural} {judged}"),
+    match (runs, told.changed.is_empty()) {
+        (0, _) => "No model was run".to_owned(),
+        (_, false) => format!("{runs} run{plural} {judged}, small changes alone"),
+        _ if compared && !told.is_news() => format!("{runs} run{plural} {judged}, nothing changed"),
+        _ => format!("{runs} run{plural} {judged}"),
     }
 }
 

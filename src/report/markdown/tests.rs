@@ -139,6 +139,81 @@ fn nothing_changed_takes_a_line() {
     insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(seen(&report)) });
 }
 
+/// Whether the page has more than a table that is folded away and where the figures are from.
+fn tells(text: &str) -> bool {
+    let parts = [
+        "before → after",
+        "**What is wrong**",
+        "**Improved**",
+        "edits limits**",
+        "**Without a baseline",
+    ];
+    !text.starts_with("### ✅") || parts.iter().any(|part| text.contains(part))
+}
+
+/// A report in which so much has happened: a figure is another, `more` is done with the run, a limit was edited.
+fn with_news(live: u64, more: impl FnOnce(&mut Run), edited: bool) -> Report {
+    let mut run = compared(sample::run("same", "l4"), live);
+    more(&mut run);
+    let mut report = judged(vec![run, compared(sample::run("other", "l4"), 800)]);
+    report.base = Some(Base {
+        revision: "origin/main".to_owned(),
+        commit: "0".repeat(40),
+        edited: Vec::new(),
+        dependencies: Vec::new(),
+    });
+    if edited {
+        report.base.as_mut().unwrap().edited.push(EditedLimit {
+            model: None,
+            limit: "live.fail".to_owned(),
+            before: None,
+            after: Some("1 GiB".to_owned()),
+            file: "budgets.yaml".to_owned(),
+            line: None,
+        });
+    }
+    report
+}
+
+#[test]
+fn what_is_no_news_is_told_in_a_line_and_what_is_news_in_more() {
+    let nothing = |_: &mut Run| {};
+    // Nobody is shown it: it depends on who wins autotune.
+    let first_launch = |run: &mut Run| run.baseline.as_mut().unwrap().peaks.cold.live = Some(Bytes(1));
+    let unknown_then = |run: &mut Run| run.baseline.as_mut().unwrap().peaks.warm.process = None;
+    let a_byte_more = |run: &mut Run| run.peaks.warm.live = Some(Bytes(800 * MIB + 1));
+    let died = |run: &mut Run| {
+        run.error = Some(RunError {
+            code: "x".to_owned(),
+            message: "x".to_owned(),
+            help: None,
+        });
+    };
+    let mut failed = with_news(800, nothing, false);
+    failed.status = Status::Fail;
+    let mut none_compared = with_news(800, |run| run.baseline = None, false);
+    none_compared.runs[1].baseline = None;
+    for (news, why, report) in [
+        (false, "nothing changed", with_news(800, nothing, false)),
+        (false, "no baseline at all", none_compared),
+        (false, "cold live", with_news(800, first_launch, false)),
+        (false, "not known then", with_news(800, unknown_then, false)),
+        (true, "a limit was edited", with_news(800, nothing, true)),
+        (true, "a byte more", with_news(800, a_byte_more, false)),
+        (true, "less", with_news(1600, nothing, false)),
+        (true, "more", with_news(400, nothing, false)),
+        (true, "a new model", with_news(800, |run| run.baseline = None, false)),
+        (true, "an error", with_news(800, died, false)),
+        (true, "a status without a verdict", failed),
+    ] {
+        let page = seen(&report);
+        assert_eq!(Told::new(&report).is_news(), news, "{why}");
+        assert_eq!(tells(&page), news, "{why}: {page}");
+        let compared = report.runs.iter().any(|run| run.baseline.is_some());
+        assert_eq!(page.contains("nothing changed"), compared && !news, "{why}: {page}");
+    }
+}
+
 #[test]
 fn one_of_everything_with_names_that_would_be_more() {
     let hostile = [
@@ -281,6 +356,48 @@ proptest! {
             prop_assert!(crate::report::diff::human(&diff, false).contains("compared"));
             prop_assert!(crate::report::diff::markdown(&diff, COMMENT).len() <= COMMENT);
         }
+    }
+
+    /// Whatever has happened, and whatever more has.
+    #[test]
+    fn a_page_tells_something_where_there_is_news_and_only_there(
+        live in prop::sample::select(vec![400, 800, 801, 1600]),
+        happened in prop::collection::vec(prop::bool::weighted(0.15), 10),
+    ) {
+        let more = |run: &mut Run| {
+            let other = everything(&["x".to_owned()]).runs;
+            let peaks = &mut run.baseline.as_mut().unwrap().peaks;
+            if happened[0] {
+                peaks.cold.live = Some(Bytes(1));
+            }
+            if happened[1] {
+                peaks.warm.process = None;
+            }
+            if happened[2] {
+                run.baseline = None;
+            }
+            if happened[3] {
+                run.error.clone_from(&other[0].error);
+            }
+            if happened[4] {
+                run.oom.clone_from(&other[1].oom);
+            }
+        };
+        let mut report = with_news(live, more, happened[5]);
+        if happened[6] {
+            report.runs[1].baseline = None;
+        }
+        if happened[7] {
+            report.problems = everything(&["x".to_owned()]).problems;
+        }
+        if happened[8] {
+            report.verdicts.clear();
+        }
+        if happened[9] {
+            report.status = Status::Warn;
+        }
+        let page = seen(&report);
+        prop_assert_eq!(Told::new(&report).is_news(), tells(&page), "{}", page);
     }
 
     #[test]
