@@ -11,6 +11,8 @@ pub mod cli;
 pub mod driver;
 #[cfg(all(feature = "cli", unix))]
 pub mod explain;
+#[cfg(all(feature = "cli", unix))]
+pub mod fit;
 #[cfg(feature = "cli")]
 pub mod github;
 #[cfg(feature = "cli")]

@@ -266,7 +266,7 @@ impl Stage<'_> {
         };
         // What is run without a trace is one of several, which are told of together.
         let loudness = if trace.is_some() { self.loudness } else { self.silent() };
-        let (runs, _) = pipeline::run(std::slice::from_ref(case), self.asked.running, on, loudness);
+        let runs = pipeline::run(std::slice::from_ref(case), self.asked.running, on, loudness).runs;
         let run = runs.into_iter().next();
         Ok(run.ok_or_else(|| ExplainError::Problem("no model was run".to_owned(), None))?)
     }

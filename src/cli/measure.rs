@@ -10,7 +10,8 @@ use thiserror::Error;
 use super::card::{self, Measuring};
 use super::exit::Exit;
 use super::options::{Archive, Inputs, Loudness, Packages, ReportOutput, Running};
-use super::{Stopped, cases, pipeline, terminal};
+use super::pipeline::{self, Ran};
+use super::{Stopped, cases, terminal};
 use crate::bytes::Bytes;
 use crate::recording::{self, CardFacts, RunIdentity};
 use crate::report::{Gpu, Obtained, Outside, Report};
@@ -94,7 +95,7 @@ impl Measure {
                 folder.path().join("measure"),
             )
         };
-        let (runs, choices) = pipeline::run(&cases, &self.running, on, loudness);
+        let Ran { runs, choices, .. } = pipeline::run(&cases, &self.running, on, loudness);
         let mut report = pipeline::report(&prepared, &models, &self.running, runs);
         pipeline::write(&mut report, &self.output, loudness, &headline, false)?;
         if let Some(folder) = &self.record {

@@ -14,6 +14,7 @@ mod exit;
 mod explain;
 mod explanation;
 mod explanations;
+mod fit;
 mod gpus;
 mod init;
 mod list;
@@ -78,6 +79,7 @@ enum Command {
     Check(check::Check),
     Bless(bless::Bless),
     Explain(Box<explain::Explain>),
+    Fit(Box<fit::Fit>),
     Report(Box<report::Report>),
     Diff(diff::Diff),
     Merge(merge::Merge),
@@ -121,6 +123,7 @@ fn exit_of(stopped: &Stopped) -> Exit {
             stopped.downcast_ref(),
             Some(explanation::ExplainError::NoTrace { .. } | explanation::ExplainError::Problem(..))
         )
+        || matches!(stopped.downcast_ref(), Some(fit::FitError::Problem(..)))
         || stopped.downcast_ref::<crate::gpu::SurveyError>().is_some()
         || stopped
             .downcast_ref::<base::BaseError>()
@@ -179,6 +182,7 @@ pub fn main() -> ExitCode {
         Command::Check(check) => check.run(loudness),
         Command::Bless(bless) => bless.run(loudness),
         Command::Explain(explain) => explain.run(loudness),
+        Command::Fit(fit) => fit.run(loudness),
         Command::Report(report) => report.run(loudness),
         Command::Diff(diff) => diff.run(loudness),
         Command::Merge(merge) => merge.run(loudness),

@@ -250,8 +250,17 @@ impl<'a> On<'a> {
     }
 }
 
-/// Runs the cases. Also gives where each left the choices of its cold pass.
-pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudness) -> (Vec<Run>, Vec<PathBuf>) {
+/// What came of the cases, in their order.
+pub(super) struct Ran {
+    pub(super) runs: Vec<Run>,
+    /// Where each left the choices of its cold pass.
+    pub(super) choices: Vec<PathBuf>,
+    /// How many choices each found missing in its plan.
+    pub(super) unplanned: Vec<usize>,
+}
+
+/// Runs the cases.
+pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudness) -> Ran {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (jobs, doing) = match on.hardware {
         Hardware::Virtual => (running.jobs.map_or(cores, |jobs| jobs as usize), "estimating"),
@@ -274,11 +283,15 @@ pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudn
         folder: on.folder,
     };
     let progress = Progress::bar(loudness, cases.len(), doing);
-    let runs = run::run_all(cases, &settings, |run| {
+    let done = run::run_all(cases, &settings, |run| {
         progress.step(run.name());
     });
     let choices = (0..cases.len()).map(|number| settings.choices(number)).collect();
-    (runs, choices)
+    Ran {
+        unplanned: done.iter().map(|done| done.unplanned).collect(),
+        runs: done.into_iter().map(|done| done.run).collect(),
+        choices,
+    }
 }
 
 /// The selected models, estimated on the card that was asked for.
@@ -304,7 +317,7 @@ pub(super) fn estimate(
     let cases = cases::cases(prepared, &models, running, inputs, &profile)?;
     let driver = prepared.source.driver()?;
     let on = On::new(&driver, Hardware::Virtual, recordings, folder.path().join("estimate"));
-    let (runs, _) = run(&cases, running, on, loudness);
+    let runs = run(&cases, running, on, loudness).runs;
     Ok(Estimated {
         report: report(prepared, &models, running, runs),
         card: cases.into_iter().next().map(|case| case.profile),

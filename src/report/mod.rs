@@ -4,6 +4,8 @@ pub(crate) mod change;
 pub mod diff;
 #[cfg(unix)]
 pub mod explain;
+#[cfg(unix)]
+pub mod fit;
 pub mod github;
 mod growth;
 #[cfg(unix)]

@@ -145,8 +145,17 @@ fn repetition(folder: &Path, number: u32) -> PathBuf {
     folder.join(number.to_string())
 }
 
-/// Runs every case; `progress` is told of each that is done. The order of the runs is that of the cases.
-pub fn run_all(cases: &[Case], settings: &Settings, progress: impl Fn(&Run) + Sync) -> Vec<Run> {
+/// What came of a case.
+#[derive(Debug)]
+pub struct Done {
+    /// What a report says of it.
+    pub run: Run,
+    /// Choices of autotune that the plan lacked, so that a later pass made them itself.
+    pub unplanned: usize,
+}
+
+/// Runs every case; `progress` is told of each that is done. The order is that of the cases.
+pub fn run_all(cases: &[Case], settings: &Settings, progress: impl Fn(&Run) + Sync) -> Vec<Done> {
     let slots = Slots::new(settings.jobs.max(1));
     std::thread::scope(|scope| {
         let threads: Vec<_> = cases
@@ -155,9 +164,9 @@ pub fn run_all(cases: &[Case], settings: &Settings, progress: impl Fn(&Run) + Sy
             .map(|(number, case)| {
                 let (slots, progress) = (&slots, &progress);
                 scope.spawn(move || {
-                    let run = run(case, settings, slots, &case_folder(&settings.folder, number));
-                    progress(&run);
-                    run
+                    let done = run(case, settings, slots, &case_folder(&settings.folder, number));
+                    progress(&done.run);
+                    done
                 })
             })
             .collect();
@@ -168,7 +177,7 @@ pub fn run_all(cases: &[Case], settings: &Settings, progress: impl Fn(&Run) + Sy
     })
 }
 
-fn run(case: &Case, settings: &Settings, slots: &Slots, folder: &Path) -> Run {
+fn run(case: &Case, settings: &Settings, slots: &Slots, folder: &Path) -> Done {
     let one = |number| {
         let folder = repetition(folder, number);
         // Of an earlier run, where files are kept.
@@ -185,14 +194,19 @@ fn run(case: &Case, settings: &Settings, slots: &Slots, folder: &Path) -> Run {
         let first = slots.take();
         let started = Instant::now();
         let collected = passes.all(first);
-        collect::run(case, &settings.hardware, &collected, started.elapsed())
+        Done {
+            run: collect::run(case, &settings.hardware, &collected, started.elapsed()),
+            unplanned: collected.unplanned,
+        }
     };
     let first = one(0);
-    let further: Vec<Run> = (1..settings.repeat).map(one).collect();
+    let further: Vec<Run> = (1..settings.repeat).map(|number| one(number).run).collect();
     if further.is_empty() {
-        first
-    } else {
-        measured::repeated(first, further)
+        return first;
+    }
+    Done {
+        run: measured::repeated(first.run, further),
+        unplanned: first.unplanned,
     }
 }
 

@@ -14,5 +14,5 @@ mod process;
 pub mod record;
 
 pub use card::{Hardware, INTERVAL, Real};
-pub use case::{Case, Fault, Settings, TracedCase, run_all};
+pub use case::{Case, Done, Fault, Settings, TracedCase, run_all};
 pub use list::{Listed, list};

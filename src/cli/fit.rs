@@ -1,0 +1,527 @@
+//! `cargo vram fit`: the largest input that trains on a card, or the cards that a model fits on.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use camino::Utf8PathBuf;
+use clap::Args;
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::exit::Exit;
+use super::options::{Archive, Format, Inputs, Loudness, Output, Packages, Running};
+use super::pipeline::{self, Ran};
+use super::{Stopped, cases, terminal};
+use crate::budget::{Percent, parse_percent};
+use crate::bytes::Bytes;
+use crate::driver::DriverLibrary;
+use crate::fit::{CardFit, Ended, FIT_VERSION, Fit as Answer, Probe, Range, Tried};
+use crate::gpu::Profile;
+use crate::recording::Recordings;
+use crate::report::fit::{human, svg};
+use crate::report::{self, Gpu, Run};
+use crate::run::{Case, Hardware, code};
+
+/// Find what fits: the largest batch on a card, or the cards for a batch
+///
+/// With --gpu, searches for the largest `batch_size` (or other input: --vary) with which a model runs on that card, cold and
+/// warm. Without, tells for every card whether the model fits, and by how much. Every figure is an estimate on a virtual
+/// GPU; no card is needed.
+#[derive(Debug, Args)]
+#[command(mut_arg("model", |model| model.hide(true)))]
+#[command(mut_arg("gpu", |gpu| gpu.help(
+    "The card, such as `l4` or `h200` (`cargo vram gpus` lists them), or `all`"
+)))]
+#[command(override_usage = "cargo vram fit [OPTIONS] <MODEL>")]
+#[command(after_help = "\
+Examples:
+  cargo vram fit resnet18 --gpu l4                         the largest batch that trains on an L4
+  cargo vram fit resnet18 --gpu l4 --warm                  once autotune's choices are cached
+  cargo vram fit resnet18 --gpu l4 --headroom 10%          and leaves a tenth of the card free
+  cargo vram fit transformer --gpu h200 --vary seq_len     another input
+  cargo vram fit resnet18 --gpu l4 --vary image_size --multiple-of 32 --set batch_size=64
+  cargo vram fit resnet18 --set batch_size=64              which cards suffice, the smallest first
+  cargo vram fit resnet18 --gpu all --vary batch_size      the largest batch on every card
+  cargo vram fit resnet18 --gpu l4 --svg fit.svg           peaks by batch as a picture
+
+Exit codes:
+  0    something fits, and what does is told
+  100  nothing fits: not even the smallest value, or not on any card
+  101  could not complete: a build failed, or the model cannot be run
+  2    command line, configuration or versions unusable")]
+pub(super) struct Fit {
+    /// The model, or package/model
+    #[arg(value_name = "MODEL", required_unless_present = "model", conflicts_with = "model")]
+    fitted: Option<String>,
+    /// The input to vary; by default batch_size, where one card is named
+    #[arg(long, value_name = "INPUT")]
+    vary: Option<String>,
+    /// The values to search, such as `1..4096`
+    #[arg(long, value_name = "FROM..TO", value_parser = range, default_value = "1..1048576")]
+    range: (u64, u64),
+    /// Only multiples of this number, such as 32 for the sides of images
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    multiple_of: u64,
+    /// Leave the first launch out, in which autotune tries kernels: what fits once its choices are cached
+    #[arg(long)]
+    warm: bool,
+    /// How much of the card is to be left free
+    #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent)]
+    headroom: Percent,
+    /// Draw peaks by input, with the card's memory as a line
+    #[arg(long, value_name = "FILE")]
+    svg: Option<Utf8PathBuf>,
+    #[command(flatten)]
+    running: Running,
+    #[command(flatten)]
+    inputs: Inputs,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    archive: Archive,
+    #[command(flatten)]
+    packages: Packages,
+}
+
+/// Why nothing was searched.
+#[derive(Debug, Error, Diagnostic)]
+pub(super) enum FitError {
+    /// More than one model is meant.
+    #[error("`{0}` means several: {1}")]
+    #[diagnostic(
+        code(fit::several),
+        help("name one of them; `package/model` tells models of one name apart")
+    )]
+    Several(String, String),
+    /// The models could not be built or listed.
+    #[error("{0}")]
+    #[diagnostic(code(fit::problem))]
+    Problem(String, #[help] Option<String>),
+    /// The model has no such input.
+    #[error("{0}")]
+    #[diagnostic(code(fit::no_input))]
+    NoInput(String, #[help] Option<String>),
+    /// It would be set and varied.
+    #[error("`{0}` is both set and varied")]
+    #[diagnostic(code(fit::set_and_varied), help("leave --set out, or --vary another input"))]
+    SetAndVaried(String),
+    /// There is no value to try.
+    #[error("there is no value to try in {from}..{to}")]
+    #[diagnostic(
+        code(fit::empty_range),
+        help("--range takes the smallest value first, such as 1..4096; --multiple-of leaves out what is none")
+    )]
+    EmptyRange { from: u64, to: u64 },
+}
+
+impl Fit {
+    pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
+        let (from, to) = self.range;
+        let every_card = self.running.gpu.as_deref() == Some("all");
+        let vary = match (&self.vary, &self.running.gpu) {
+            (Some(input), _) => Some(input.clone()),
+            (None, Some(_)) if !every_card => Some("batch_size".to_owned()),
+            (None, _) => None,
+        };
+        let inputs = self.inputs.values();
+        if let Some(both) = vary.as_ref().filter(|input| inputs.contains_key(*input)) {
+            return Err(FitError::SetAndVaried(both.clone()).into());
+        }
+        let running = Running {
+            model: self.fitted.iter().chain(&self.running.model).cloned().collect(),
+            gpu: self.running.gpu.clone().filter(|_| !every_card),
+            ..self.running.clone()
+        };
+        let prepared = pipeline::prepare(&self.packages, self.archive.file(), running.budgets.as_deref())?;
+        let profiles: Vec<Profile> = if every_card || (vary.is_none() && running.gpu.is_none()) {
+            let mut all: Vec<_> = prepared.profiles.iter().cloned().collect();
+            all.sort_by(|one, other| (one.total.value, &one.id).cmp(&(other.total.value, &other.id)));
+            all
+        } else {
+            vec![cases::declared_card(&prepared, &running)?.clone()]
+        };
+        let folder = prepared.source.scratch(running.keep.as_deref())?;
+        let models = pipeline::models(&prepared, &self.packages, Some(&running), loudness, folder.path())?;
+        if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
+            return Err(FitError::Problem(problem.message.clone(), problem.help.clone()).into());
+        }
+        let case = {
+            let mut found = cases::cases(&prepared, &models, &running, &inputs, &profiles[0])?;
+            let exact = |case: &Case| Some(case.name()) == self.fitted.as_deref();
+            if found.iter().filter(|case| exact(case)).count() == 1 {
+                found.retain(exact);
+            }
+            match found.as_slice() {
+                [one] => one.clone(),
+                several => {
+                    let names: Vec<_> = several.iter().map(Case::full_name).collect();
+                    return Err(FitError::Several(running.model.join(", "), names.join(", ")).into());
+                }
+            }
+        };
+        let recordings = pipeline::recordings(&running)?;
+        let search = Search {
+            driver: prepared.source.driver()?,
+            recordings,
+            running: &running,
+            folder: folder.path(),
+            headroom: self.headroom,
+            case,
+            warm: self.warm,
+            rounds: Cell::new(0),
+        };
+        let range = (from, to, self.multiple_of);
+        let cards = match &vary {
+            Some(input) => search.searched(&profiles, input, range, loudness)?,
+            None => search.table(&profiles, loudness)?,
+        };
+        let report = pipeline::report(&prepared, &models, &running, Vec::new());
+        let answer = Answer {
+            version: FIT_VERSION,
+            tool: report.tool,
+            commit: report.commit,
+            package: search.case.model.built.target.package.clone(),
+            model: search.case.name().to_owned(),
+            inputs: search.inputs(vary.as_deref()),
+            vary,
+            warm_only: self.warm,
+            headroom: self.headroom.to_string(),
+            cards,
+        };
+        self.show(&answer, loudness)?;
+        Ok(exit(&answer))
+    }
+
+    fn show(&self, answer: &Answer, loudness: Loudness) -> Result<(), Stopped> {
+        let table = human(answer, loudness.quiet);
+        let text = match self.output.message_format {
+            Format::Human => table.clone(),
+            Format::Json => pipeline::json(answer)?,
+        };
+        if self.output.output.is_some() {
+            terminal::show(&table);
+        }
+        pipeline::put(&text, self.output.output.as_deref())?;
+        if let Some(path) = &self.svg {
+            pipeline::put(&svg(answer), Some(path))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether anything fits, and everything could be tried.
+fn exit(answer: &Answer) -> Exit {
+    let fits = |card: &CardFit| card.probes.iter().any(|probe| probe.fits);
+    let broken = |card: &CardFit| card.probes.iter().all(|probe| probe.error.is_some());
+    if answer.cards.iter().any(fits) {
+        Exit::Success
+    } else if answer.cards.iter().all(broken) {
+        Exit::Incomplete
+    } else {
+        Exit::OverBudget
+    }
+}
+
+/// Runs one model with one value after the other.
+struct Search<'a> {
+    driver: DriverLibrary,
+    recordings: Recordings,
+    running: &'a Running,
+    folder: &'a Path,
+    headroom: Percent,
+    case: Case,
+    /// Whether the first launch is left out.
+    warm: bool,
+    /// How often models were run.
+    rounds: Cell<u32>,
+}
+
+impl Search<'_> {
+    /// What is the same in every probe.
+    fn inputs(&self, vary: Option<&str>) -> BTreeMap<String, u64> {
+        let mut inputs = self.case.inputs.clone();
+        inputs.retain(|name, _| Some(name.as_str()) != vary);
+        inputs
+    }
+
+    /// What a process may hold of a card.
+    fn room(&self, card: &Profile) -> Bytes {
+        let total = card.total.value;
+        Bytes(total.0 - self.headroom.of(total).0)
+    }
+
+    fn case(&self, card: &Profile, value: Option<(&str, u64)>) -> Case {
+        let mut case = self.case.clone();
+        case.profile = cases::estimated(card, &self.recordings);
+        case.inputs
+            .extend(value.map(|(input, value)| (input.to_owned(), value)));
+        case
+    }
+
+    /// Runs cases without an end of memory, or within their cards'; with choices that others made, without the cold pass.
+    fn run(&self, cases: &[Case], endless: bool, plan: Option<&Path>, loudness: Loudness) -> Result<Ran, Stopped> {
+        let running = Running {
+            plan: plan.map(Path::to_owned).or_else(|| self.running.plan.clone()),
+            ..self.running.clone()
+        };
+        let round = self.rounds.replace(self.rounds.get() + 1);
+        let on = pipeline::On {
+            observed: false,
+            endless,
+            ..pipeline::On::new(
+                &self.driver,
+                Hardware::Virtual,
+                self.recordings.clone(),
+                self.folder.join(format!("round-{round}")),
+            )
+        };
+        let ran = pipeline::run(cases, &running, on, loudness);
+        self.refused(&ran.runs)?;
+        Ok(ran)
+    }
+
+    /// Every card, with the inputs as they are.
+    fn table(&self, profiles: &[Profile], loudness: Loudness) -> Result<Vec<CardFit>, Stopped> {
+        let cases: Vec<_> = profiles.iter().map(|card| self.case(card, None)).collect();
+        let runs = self.run(&cases, false, None, loudness)?.runs;
+        let mut cards: Vec<_> = profiles
+            .iter()
+            .zip(&runs)
+            .map(|(card, run)| {
+                let room = self.room(card);
+                CardFit {
+                    gpu: run.gpu.clone(),
+                    room,
+                    largest: None,
+                    too_large: None,
+                    ended: Ended::Found,
+                    not_monotonic: Vec::new(),
+                    probes: vec![Probe::of(None, run, room, self.warm)],
+                }
+            })
+            .collect();
+        // What is too much where memory ends tells how much only where it does not.
+        let full: Vec<_> = (0..cards.len())
+            .filter(|&at| cards[at].probes[0].out_of_memory)
+            .collect();
+        let again: Vec<_> = full.iter().map(|&at| cases[at].clone()).collect();
+        for (at, run) in full.into_iter().zip(self.run(&again, true, None, loudness)?.runs) {
+            let room = cards[at].room;
+            cards[at].probes[0].tell(&run, room, self.warm);
+        }
+        Ok(cards)
+    }
+
+    /// The largest value on each card.
+    fn searched(
+        &self,
+        profiles: &[Profile],
+        input: &str,
+        (from, to, multiple_of): (u64, u64, u64),
+        loudness: Loudness,
+    ) -> Result<Vec<CardFit>, Stopped> {
+        let start = self.case.inputs.get(input).copied();
+        let mut cards = Vec::new();
+        for card in profiles {
+            let range = Range {
+                values: from..=to,
+                multiple_of,
+                start: start.unwrap_or(32),
+                room: self.room(card),
+            };
+            if range.first() > range.last() {
+                return Err(FitError::EmptyRange { from, to }.into());
+            }
+            cards.push(self.card(card, input, &range, loudness)?);
+        }
+        Ok(cards)
+    }
+
+    fn card(&self, card: &Profile, input: &str, range: &Range, loudness: Loudness) -> Result<CardFit, Stopped> {
+        let jobs = self.running.jobs.map_or_else(
+            || std::thread::available_parallelism().map_or(1, usize::from),
+            |jobs| jobs as usize,
+        );
+        let mut search = Searched {
+            search: self,
+            card,
+            input,
+            room: range.room,
+            probes: BTreeMap::new(),
+            tuned: BTreeMap::new(),
+            gpu: None,
+            is_cold: false,
+            loudness,
+        };
+        loop {
+            let next = range.next(&search.tried(), jobs);
+            if !next.is_empty() {
+                search.probe(&next)?;
+                continue;
+            }
+            let (largest, _) = boundary(&search.probes);
+            match largest.filter(|value| search.probes[value].shares_plan && !self.warm) {
+                Some(largest) => search.settle(largest)?,
+                None => break,
+            }
+        }
+        let Searched { probes, gpu, .. } = search;
+        let (largest, too_large) = boundary(&probes);
+        let fits = |(value, probe): (&u64, &Probe)| probe.fits.then_some(*value);
+        let smallest_full = probes.iter().find(|(_, probe)| !probe.fits && probe.error.is_none());
+        let not_monotonic =
+            smallest_full.map_or_else(Vec::new, |(full, _)| probes.range(full..).filter_map(fits).collect());
+        let ended = match (largest, too_large) {
+            (Some(largest), None) if largest == range.last() => Ended::EndOfRange,
+            (Some(largest), Some(too_large)) if too_large == largest + range.multiple_of => Ended::Found,
+            (None, Some(too_large)) if too_large == range.first() => Ended::NothingFits,
+            _ => Ended::CannotBeRun,
+        };
+        Ok(CardFit {
+            gpu: gpu.ok_or(FitError::Problem("nothing was run".to_owned(), None))?,
+            room: range.room,
+            largest,
+            too_large,
+            ended,
+            not_monotonic,
+            probes: probes.into_values().collect(),
+        })
+    }
+
+    /// An input that the model has not is no matter of memory.
+    fn refused(&self, runs: &[Run]) -> Result<(), Stopped> {
+        let mut errors = runs.iter().filter_map(|run| run.error.as_ref());
+        match errors.find(|error| error.code == code::UNKNOWN_INPUT) {
+            Some(error) => Err(FitError::NoInput(error.message.clone(), error.help.clone()).into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The search on one card.
+struct Searched<'a> {
+    search: &'a Search<'a>,
+    card: &'a Profile,
+    input: &'a str,
+    room: Bytes,
+    probes: BTreeMap<u64, Probe>,
+    /// Where the choices are that a value's own cold pass made.
+    tuned: BTreeMap<u64, PathBuf>,
+    gpu: Option<Gpu>,
+    /// Whether the first launch turned out to need more than any later one, so that each value is tried cold.
+    is_cold: bool,
+    loudness: Loudness,
+}
+
+impl Searched<'_> {
+    fn tried(&self) -> BTreeMap<u64, Tried> {
+        let tried = self.probes.iter();
+        tried.map(|(value, probe)| (*value, probe.tried())).collect()
+    }
+
+    fn cases(&self, values: &[u64]) -> Vec<Case> {
+        let case = |value: &u64| self.search.case(self.card, Some((self.input, *value)));
+        values.iter().map(case).collect()
+    }
+
+    /// Tries values: with choices made for one near by, where those are all that it takes.
+    fn probe(&mut self, values: &[u64]) -> Result<(), Stopped> {
+        if self.is_cold {
+            return self.tune(values);
+        }
+        // Choices are made for ranges of sizes, which end at powers of two.
+        let near = |value: u64| {
+            let mut known = self.tuned.iter();
+            known.find(|(tuned, _)| tuned.next_power_of_two() == value.next_power_of_two())
+        };
+        let (sharing, own): (Vec<u64>, Vec<u64>) = values.iter().partition(|value| near(**value).is_some());
+        let mut lacking = Vec::new();
+        if let Some((_, plan)) = sharing.first().and_then(|value| near(*value)) {
+            let plan = plan.clone();
+            let ran = self
+                .search
+                .run(&self.cases(&sharing), true, Some(&plan), self.loudness)?;
+            for ((value, run), unplanned) in sharing.into_iter().zip(&ran.runs).zip(ran.unplanned) {
+                if unplanned > 0 {
+                    lacking.push(value);
+                    continue;
+                }
+                let probe = Probe::of(Some(value), run, self.room, true);
+                self.add(
+                    value,
+                    run,
+                    Probe {
+                        shares_plan: true,
+                        ..probe
+                    },
+                );
+            }
+        }
+        lacking.extend(own);
+        self.tune(&lacking)
+    }
+
+    /// Tries values cold, and warm with their own choices.
+    fn tune(&mut self, values: &[u64]) -> Result<(), Stopped> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let ran = self.search.run(&self.cases(values), false, None, self.loudness)?;
+        for ((value, run), choices) in values.iter().zip(&ran.runs).zip(ran.choices) {
+            if run.error.is_none() {
+                self.tuned.insert(*value, choices);
+            }
+            self.add(*value, run, Probe::of(Some(*value), run, self.room, self.search.warm));
+        }
+        Ok(())
+    }
+
+    /// Tries cold what fits warm. Where it does not, nothing is known of what else only fits warm.
+    fn settle(&mut self, value: u64) -> Result<(), Stopped> {
+        self.tune(&[value])?;
+        if !self.probes[&value].fits {
+            self.is_cold = true;
+            self.probes.retain(|_, probe| !(probe.fits && probe.shares_plan));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, value: u64, run: &Run, probe: Probe) {
+        self.gpu.get_or_insert_with(|| run.gpu.clone());
+        if !self.loudness.quiet {
+            terminal::remark(&report::fit::probe(&probe, self.input, &self.card.id));
+        }
+        self.probes.insert(value, probe);
+    }
+}
+
+/// The largest value that fits, and the smallest above it that does not.
+fn boundary(probes: &BTreeMap<u64, Probe>) -> (Option<u64>, Option<u64>) {
+    let largest = probes
+        .iter()
+        .rev()
+        .find(|(_, probe)| probe.fits)
+        .map(|(value, _)| *value);
+    let too_large = probes
+        .range(largest.map_or(0, |largest| largest + 1)..)
+        .find(|(_, probe)| !probe.fits && probe.error.is_none());
+    (largest, too_large.map(|(value, _)| *value))
+}
+
+fn range(text: &str) -> Result<(u64, u64), String> {
+    let expected = || "expected the smallest and the largest value, such as 1..4096".to_owned();
+    let (from, to) = text.split_once("..").ok_or_else(expected)?;
+    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| expected());
+    match (number(from)?, number(to)?) {
+        (0, _) => Err("the smallest value is 1".to_owned()),
+        (from, to) if from > to => Err(format!("{from}..{to} is upside down: the smallest value comes first")),
+        range => Ok(range),
+    }
+}
+
+fn percent(text: &str) -> Result<Percent, String> {
+    parse_percent(text)
+        .filter(|percent| *percent < Percent::whole(100))
+        .ok_or_else(|| "expected a percentage below 100, such as 5%".to_owned())
+}

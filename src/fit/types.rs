@@ -1,0 +1,142 @@
+//! The types of an answer. Their names are the format: renaming one is a new version.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Tried;
+use crate::bytes::Bytes;
+use crate::report::{Gpu, Peaks, Run, Tool};
+
+/// The version of the format that this program writes.
+pub const FIT_VERSION: u32 = 1;
+
+/// Whether a model fits on cards, and the largest input with which it does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Fit {
+    /// Always [`FIT_VERSION`].
+    pub version: u32,
+    /// Which program made it.
+    pub tool: Tool,
+    /// The commit that was checked out, where the workspace is a git checkout.
+    pub commit: Option<String>,
+    /// The package that declares the model.
+    pub package: String,
+    /// The model, or its budget's name.
+    pub model: String,
+    /// The input that was varied: `batch_size`; absent where cards alone were.
+    pub vary: Option<String>,
+    /// Inputs that were not varied and differ from what the model says.
+    pub inputs: BTreeMap<String, u64>,
+    /// Whether only launches count for which autotune's choices are there already, and not the first one.
+    pub warm_only: bool,
+    /// How much of each card is to be left free, in percent, as it was asked for.
+    pub headroom: String,
+    /// One entry a card, the smallest first.
+    pub cards: Vec<CardFit>,
+}
+
+/// What came of one card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CardFit {
+    /// The card.
+    pub gpu: Gpu,
+    /// What a process may hold of it: its memory less the headroom.
+    pub room: Bytes,
+    /// The largest value of the varied input that fits; absent where none does, or none was varied.
+    pub largest: Option<u64>,
+    /// The smallest value above it that was tried, and does not fit.
+    pub too_large: Option<u64>,
+    /// Why the search ended.
+    pub ended: Ended,
+    /// Values above one that does not fit that fit all the same.
+    pub not_monotonic: Vec<u64>,
+    /// Every value that was tried, the smallest first.
+    pub probes: Vec<Probe>,
+}
+
+/// Why a search ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ended {
+    /// What fits and what does not are neighbours, or nothing was searched.
+    Found,
+    /// The largest value of the range fits.
+    EndOfRange,
+    /// The smallest value of the range does not fit.
+    NothingFits,
+    /// Values between what fits and what does not cannot be run.
+    CannotBeRun,
+}
+
+/// One estimate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Probe {
+    /// The value of the varied input.
+    pub value: Option<u64>,
+    /// Whether it fits, cold and warm, with the headroom.
+    pub fits: bool,
+    /// What a process holds at its peak, cold or warm; where the card's memory does not suffice, what it came to when it
+    /// asked for more than there was or, of a table of cards, what a run without an end of memory came to.
+    pub needed: Option<Bytes>,
+    /// The room less what is needed: negative where so much is missing.
+    pub left: Option<i64>,
+    /// Its peaks.
+    pub peaks: Peaks,
+    /// More than that would be needed: it is what was held and asked for when the card had no more.
+    pub at_least: bool,
+    /// Whether the card's own memory ended it, rather than the headroom.
+    pub out_of_memory: bool,
+    /// Why it could not be run at all.
+    pub error: Option<String>,
+    /// There was no cold pass: autotune's choices for another value were all that it took.
+    pub shares_plan: bool,
+}
+
+impl Probe {
+    /// Makes one of a run; of its warm pass alone, or of the cold one, too.
+    #[must_use]
+    pub fn of(value: Option<u64>, run: &Run, room: Bytes, warm_only: bool) -> Self {
+        let Peaks { warm, cold } = run.peaks;
+        let cold = cold.process.filter(|_| !warm_only);
+        let held = warm.process.into_iter().chain(cold).max();
+        // What was asked for when nothing was left is the least that is missing.
+        let outside = run.gpu.total_bytes.0.saturating_sub(run.gpu.available_bytes.0);
+        let asked = run.oom.as_ref().map(|oom| {
+            let requested = oom.requested.map_or(1, |bytes| bytes.0);
+            Bytes(oom.reserved.0.saturating_add(requested).saturating_add(outside))
+        });
+        let needed = asked.or(held).filter(|_| run.error.is_none());
+        Self {
+            value,
+            fits: run.oom.is_none() && needed.is_some_and(|needed| needed <= room),
+            needed,
+            left: needed.map(|needed| room.less(needed)),
+            peaks: run.peaks,
+            at_least: run.oom.is_some(),
+            out_of_memory: run.oom.is_some() || needed.is_some_and(|needed| needed > run.gpu.total_bytes),
+            error: run.error.as_ref().map(|error| error.message.clone()),
+            shares_plan: false,
+        }
+    }
+
+    /// Tells what it needs, of a run in which memory had no end.
+    pub fn tell(&mut self, endless: &Run, room: Bytes, warm_only: bool) {
+        let told = Self::of(self.value, endless, room, warm_only);
+        if told.needed > self.needed {
+            (self.needed, self.left, self.peaks) = (told.needed, told.left, told.peaks);
+            self.at_least = false;
+        }
+    }
+
+    /// What it tells a search.
+    #[must_use]
+    pub fn tried(&self) -> Tried {
+        match (self.needed, self.fits) {
+            (None, _) => Tried::Broken,
+            (Some(needed), true) => Tried::Fits(needed),
+            (Some(needed), false) => Tried::Full((!self.at_least).then_some(needed)),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What fits, as people read it: a table with a bar for each value or card, and a last line that says it.
+
+mod chart;
+
+use std::fmt::Write;
+
+use comfy_table::{Cell, CellAlignment, Color, Table};
+
+use super::change::change;
+use super::human::cells::{bar, shown, tinted};
+use super::human::table::lines;
+use super::human::text::{BOLD, RED, named, words};
+use crate::bytes::Bytes;
+use crate::fit::{CardFit, Ended, Fit, Probe};
+pub use chart::svg;
+
+/// Draws an answer, with colours as escape sequences.
+#[must_use]
+pub fn human(fit: &Fit, quiet: bool) -> String {
+    let mut text = String::new();
+    if !quiet {
+        let _ = writeln!(text, "{}\n", headline(fit));
+        let table = match fit.cards.as_slice() {
+            [card] if fit.vary.is_some() => values(fit, card),
+            _ if fit.vary.is_some() => matrix(fit),
+            cards => table_of_cards(cards),
+        };
+        for line in lines(&table) {
+            let _ = writeln!(text, "{line}");
+        }
+        text.push('\n');
+    }
+    text.push_str(&remarks(fit));
+    let _ = writeln!(text, "{BOLD}{}{BOLD:#}", verdict(fit));
+    text
+}
+
+/// One probe of a search, while it goes on.
+#[must_use]
+pub fn probe(probe: &Probe, input: &str, gpu: &str) -> String {
+    let value = probe
+        .value
+        .map_or_else(String::new, |value| format!(" {input} {value}"));
+    let needed = probe.needed.map_or_else(String::new, |needed| format!(" {needed},"));
+    format!("{gpu}{value}:{needed} {}", outcome(probe))
+}
+
+fn headline(fit: &Fit) -> String {
+    let name = named(&format!("{}/{}", fit.package, fit.model));
+    let inputs: Vec<_> = fit
+        .inputs
+        .iter()
+        .map(|(input, value)| format!("{}={value}", named(input)))
+        .collect();
+    let with = match inputs.as_slice() {
+        [] => String::new(),
+        inputs => format!(" with {}", inputs.join(" ")),
+    };
+    let free = match fit.headroom.as_str() {
+        "0%" => String::new(),
+        headroom => format!(", {headroom} kept free"),
+    };
+    let on = match fit.cards.as_slice() {
+        [card] => format!(" on a virtual {} ({})", named(&card.gpu.name), card.gpu.total_bytes),
+        cards => format!(" on {} virtual cards", cards.len()),
+    };
+    let passes = if fit.warm_only { "warm" } else { "cold and warm" };
+    format!("{name}{with}{on}{free}; {passes}; no GPU was used")
+}
+
+fn new_table<const N: usize>(header: [&str; N], left: &[usize]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(comfy_table::presets::NOTHING);
+    table.enforce_styling();
+    table.set_header(header);
+    for at in (0..N).filter(|at| !left.contains(at)) {
+        if let Some(column) = table.column_mut(at) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// The values that were tried on one card.
+fn values(fit: &Fit, card: &CardFit) -> Table {
+    let input = fit.vary.as_deref().unwrap_or_default();
+    let of = format!("of {}", card.room);
+    let mut table = new_table([&named(input), "warm", "cold", &of, ""], &[3, 4]);
+    for probe in &card.probes {
+        table.add_row([
+            Cell::new(probe.value.map(|value| value.to_string()).unwrap_or_default()),
+            shown(probe.peaks.warm.process),
+            shown(probe.peaks.cold.process),
+            Cell::new(probe.needed.map(|needed| bar(needed, card.room)).unwrap_or_default()),
+            state(probe),
+        ]);
+    }
+    table
+}
+
+/// Every card with the same inputs.
+fn table_of_cards(cards: &[CardFit]) -> Table {
+    let mut table = new_table(["card", "memory", "needed", "", "left", ""], &[0, 3, 5]);
+    for card in cards {
+        for probe in &card.probes {
+            table.add_row([
+                Cell::new(named(&card.gpu.id)),
+                Cell::new(card.gpu.total_bytes.to_string()),
+                shown(probe.needed),
+                Cell::new(probe.needed.map(|needed| bar(needed, card.room)).unwrap_or_default()),
+                Cell::new(probe.left.map(change).unwrap_or_default()),
+                state(probe),
+            ]);
+        }
+    }
+    table
+}
+
+/// The largest value of every card.
+fn matrix(fit: &Fit) -> Table {
+    let input = fit.vary.as_deref().unwrap_or_default();
+    let largest = format!("largest {}", named(input));
+    let mut table = new_table(["card", "memory", &largest, "needed", "", "tried"], &[0, 4]);
+    for card in &fit.cards {
+        let found = card
+            .probes
+            .iter()
+            .find(|probe| probe.fits && probe.value == card.largest);
+        let needed = found.and_then(|probe| probe.needed);
+        table.add_row([
+            Cell::new(named(&card.gpu.id)),
+            Cell::new(card.gpu.total_bytes.to_string()),
+            match card.largest {
+                Some(value) => Cell::new(value.to_string()),
+                None => tinted("none".to_owned(), Some(Color::Red)),
+            },
+            shown(needed),
+            Cell::new(needed.map(|needed| bar(needed, card.room)).unwrap_or_default()),
+            Cell::new(card.probes.len().to_string()),
+        ]);
+    }
+    table
+}
+
+fn state(probe: &Probe) -> Cell {
+    let color = if probe.fits { Color::Green } else { Color::Red };
+    tinted(outcome(probe), Some(color))
+}
+
+fn outcome(probe: &Probe) -> String {
+    if let Some(error) = &probe.error {
+        return format!("cannot be run: {}", words(error.lines().next().unwrap_or_default()));
+    }
+    if probe.fits {
+        return "fits".to_owned();
+    }
+    let missing = probe.left.map(|left| Bytes(left.unsigned_abs()));
+    let least = if probe.at_least { "at least " } else { "" };
+    let missing = missing.map_or_else(String::new, |missing| format!(", {least}{missing} too much"));
+    let why = if probe.out_of_memory {
+        "out of memory"
+    } else {
+        "no headroom left"
+    };
+    format!("{why}{missing}")
+}
+
+/// What a reader of the last line must know beside it.
+fn remarks(fit: &Fit) -> String {
+    let mut text = String::new();
+    for card in &fit.cards {
+        if !card.not_monotonic.is_empty() {
+            let values: Vec<_> = card.not_monotonic.iter().map(ToString::to_string).collect();
+            let _ = writeln!(
+                text,
+                "{RED}not monotonic{RED:#} on {}: {} fits, though a smaller value does not; values between were not all tried",
+                named(&card.gpu.id),
+                values.join(", ")
+            );
+        }
+    }
+    text
+}
+
+/// What it comes to, in a sentence.
+fn verdict(fit: &Fit) -> String {
+    let Some(input) = &fit.vary else {
+        let fitting: Vec<_> = fit
+            .cards
+            .iter()
+            .filter(|card| card.probes.iter().any(|probe| probe.fits))
+            .collect();
+        return match fitting.first() {
+            Some(first) => format!(
+                "fits on {} of {} cards; the smallest is {} ({})",
+                fitting.len(),
+                fit.cards.len(),
+                named(&first.gpu.id),
+                first.gpu.total_bytes
+            ),
+            None => format!("fits on none of {} cards", fit.cards.len()),
+        };
+    };
+    let input = named(input);
+    match fit.cards.as_slice() {
+        [card] => one(card, &input),
+        cards => {
+            let found = cards.iter().filter(|card| card.largest.is_some()).count();
+            format!("{found} of {} cards take some {input}", cards.len())
+        }
+    }
+}
+
+/// What it comes to on one card.
+fn one(card: &CardFit, input: &str) -> String {
+    match (card.ended, card.largest, card.too_large) {
+        (Ended::EndOfRange, Some(largest), _) => {
+            format!("{input} {largest} fits, and is the largest of the range")
+        }
+        (_, Some(largest), Some(too_large)) if card.ended == Ended::Found => {
+            format!("{input} {largest} fits, {too_large} does not")
+        }
+        (_, Some(largest), Some(too_large)) => {
+            format!("{input} {largest} fits, {too_large} does not; those between cannot be run")
+        }
+        (_, Some(largest), None) => format!("{input} {largest} fits; larger ones cannot be run"),
+        (_, None, Some(too_large)) => format!("not even {input} {too_large} fits"),
+        (_, None, None) => format!("{input} cannot be run with any value that was tried"),
+    }
+}

@@ -1,0 +1,147 @@
+//! `cargo vram fit`, through the binary, on a small model and a small card.
+#![cfg(feature = "cli")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use cargo_vram::fit::{CardFit, Ended, Fit};
+
+/// A card that is soon full, beside those that are known.
+const CARDS: &str = "\
+version: 1
+gpu: small
+gpu_profiles:
+  small: { like: l4, total: 1 GiB, name: A small card }
+models: {}
+";
+
+/// Asks what fits: the answer, the exit code, and what was said.
+fn fit(arguments: &[&str]) -> (Option<Fit>, i32, String) {
+    let (folder, budgets) = common::budgets(CARDS);
+    let file = folder.path().join("fit.json");
+    let mut all = vec!["fit", "-p", "retained-loss-before", "charted", "--budgets", &budgets];
+    all.extend(arguments);
+    let output = common::vram(&all)
+        .args(["--message-format", "json", "--output"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    let fit = std::fs::read(&file).ok();
+    let fit = fit.map(|json| serde_json::from_slice(&json).unwrap());
+    (fit, output.status.code().unwrap(), said)
+}
+
+/// The peak of a process as `estimate` tells it, or nothing where it runs out of memory.
+fn estimated(batch_size: u64) -> Option<(u64, u64)> {
+    let (_folder, budgets) = common::budgets(CARDS);
+    let set = format!("batch_size={batch_size}");
+    let (report, ..) = common::report(&[
+        "estimate",
+        "-p",
+        "retained-loss-before",
+        "--budgets",
+        &budgets,
+        "--set",
+        &set,
+    ]);
+    let run = &report.runs[0];
+    let process = |peak: cargo_vram::report::Peak| peak.process.unwrap().0;
+    run.oom
+        .is_none()
+        .then(|| (process(run.peaks.warm), process(run.peaks.cold)))
+}
+
+fn only(fit: Option<Fit>) -> CardFit {
+    let mut cards = fit.unwrap().cards;
+    assert_eq!(cards.len(), 1);
+    cards.remove(0)
+}
+
+#[test]
+fn the_largest_batch_is_found_and_is_what_an_estimate_says() {
+    let (answer, exit, said) = fit(&["--gpu", "small"]);
+    let card = only(answer);
+    assert_eq!((exit, card.ended), (0, Ended::Found), "{said}");
+    let largest = card.largest.unwrap();
+    assert_eq!(card.too_large, Some(largest + 1));
+    assert!(
+        said.contains(&format!("batch_size {largest} fits, {} does not", largest + 1)),
+        "{said}"
+    );
+    // Those two as anybody would estimate them.
+    let (warm, cold) = estimated(largest).unwrap();
+    let found = card.probes.iter().find(|probe| probe.value == Some(largest)).unwrap();
+    assert_eq!(found.peaks.warm.process.unwrap().0, warm);
+    assert_eq!(found.peaks.cold.process.unwrap().0, cold);
+    assert!(estimated(largest + 1).is_none());
+    // Choices that were made for another value change no figure.
+    let shared: Vec<_> = card
+        .probes
+        .iter()
+        .filter(|probe| probe.shares_plan && probe.fits)
+        .collect();
+    for probe in shared.iter().rev().take(2) {
+        let (warm, _) = estimated(probe.value.unwrap()).unwrap();
+        assert_eq!(probe.peaks.warm.process.unwrap().0, warm, "{probe:?}");
+    }
+
+    // What is to be left free is left free, and neighbours are so far apart as they may be.
+    let (answer, _, said) = fit(&["--gpu", "small", "--headroom", "25%", "--multiple-of", "64", "--warm"]);
+    let card = only(answer);
+    let fewer = card.largest.unwrap();
+    assert!(fewer < largest && fewer.is_multiple_of(64), "{said}");
+    assert_eq!(card.too_large, Some(fewer + 64));
+    assert_eq!(card.room.0, 768 << 20);
+    assert!(card.probes.iter().any(|probe| probe.shares_plan), "{said}");
+}
+
+#[test]
+fn cards_are_told_by_what_they_have_left() {
+    let (answer, exit, said) = fit(&["--set", "batch_size=200000"]);
+    let cards = answer.unwrap().cards;
+    assert_eq!(exit, 0, "{said}");
+    assert!(cards.is_sorted_by_key(|card| card.gpu.total_bytes));
+    let left: Vec<_> = cards.iter().map(|card| card.probes[0].left.unwrap()).collect();
+    let fits: Vec<_> = cards.iter().map(|card| card.probes[0].fits).collect();
+    assert_eq!(fits, left.iter().map(|left| *left >= 0).collect::<Vec<_>>(), "{said}");
+    assert!(
+        (cards[0].gpu.id.as_str(), fits[0]) == ("small", false) && fits[fits.len() - 1],
+        "{said}"
+    );
+    assert!(said.contains("the smallest is"), "{said}");
+
+    // On none.
+    let (answer, exit, said) = fit(&["--gpu", "small", "--range", "100000..200000"]);
+    let card = only(answer);
+    assert_eq!(
+        (exit, card.ended, card.largest),
+        (100, Ended::NothingFits, None),
+        "{said}"
+    );
+    assert!(said.contains("not even batch_size 100000 fits"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_searched_is_told_before_anything_is_run() {
+    for (arguments, told) in [
+        (
+            &["--gpu", "small", "--vary", "batchsize"][..],
+            "did you mean `batch_size`",
+        ),
+        (&["--gpu", "small", "--range", "64..8"], "64..8 is upside down"),
+        (
+            &["--gpu", "small", "--range", "5..7", "--multiple-of", "4"],
+            "there is no value to try in 5..7",
+        ),
+        (
+            &["--gpu", "small", "--set", "batch_size=8"],
+            "`batch_size` is both set and varied",
+        ),
+        (&["--gpu", "small", "--headroom", "100%"], "below 100"),
+    ] {
+        let (answer, exit, said) = fit(arguments);
+        assert_eq!((exit, answer.is_none()), (2, true), "{said}");
+        assert!(said.contains(told), "{said}");
+    }
+}
