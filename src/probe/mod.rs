@@ -18,6 +18,8 @@
 mod burn_0_21;
 mod entry;
 mod events;
+#[cfg(feature = "explain")]
+mod numbers;
 mod optimizer;
 mod run;
 mod timeline;

@@ -1,12 +1,16 @@
 //! The trace: a file of what was seen, operation by operation and launch by launch, for explanations.
 
+mod line;
+
 use std::collections::HashMap;
 use std::fs::File;
+use std::hash::{Hash, Hasher};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use super::numbers::{Numbers, SPREAD};
 use super::timeline::Moment;
 use crate::protocol::{Frame, Held, Made, Symbol, Traced};
 
@@ -15,13 +19,53 @@ const DEEPEST: usize = 256;
 
 struct Trace {
     file: BufWriter<File>,
-    stacks: HashMap<Vec<Frame>, u32>,
+    /// The line that is being written.
+    line: String,
+    stacks: HashMap<Stack, u32, Numbers>,
     kernels: HashMap<String, u32>,
-    /// Tensors that an operation was told of.
-    told: std::collections::HashSet<u64>,
+    /// The kernel of the last sample.
+    kernel: Option<(String, u32)>,
+    /// Whether an operation was told of a tensor, by the tensor's number: numbers are handed out one after the other.
+    told: Vec<bool>,
     /// Addresses of which the trace does not say yet what they are.
     unnamed: std::collections::BTreeSet<u64>,
     named: std::collections::BTreeSet<u64>,
+}
+
+/// A call's frames, each as its address and where its stack is.
+#[derive(Default, PartialEq, Eq)]
+struct Stack {
+    /// Made of all frames as they are taken: users build this crate unoptimized, and hashing them once more is slow there.
+    hash: u64,
+    frames: Vec<u64>,
+}
+
+impl Stack {
+    fn push(&mut self, address: u64, stack: u64) {
+        self.frames.push(address);
+        self.frames.push(stack);
+        self.hash = (self.hash.rotate_left(5) ^ address ^ stack.rotate_left(32)).wrapping_mul(SPREAD);
+    }
+
+    fn depth(&self) -> usize {
+        self.frames.len() / 2
+    }
+
+    fn frames(&self) -> Vec<Frame> {
+        let frames = self.frames.chunks_exact(2);
+        frames
+            .map(|frame| Frame {
+                address: frame[0],
+                stack: frame[1],
+            })
+            .collect()
+    }
+}
+
+impl Hash for Stack {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
 }
 
 static TRACE: OnceLock<Mutex<Trace>> = OnceLock::new();
@@ -37,9 +81,11 @@ pub(super) fn open(path: &Path, foresees: bool) -> std::io::Result<()> {
     let file = BufWriter::with_capacity(1 << 16, File::create(path)?);
     let trace = Trace {
         file,
-        stacks: HashMap::new(),
+        line: String::new(),
+        stacks: HashMap::default(),
         kernels: HashMap::new(),
-        told: std::collections::HashSet::new(),
+        kernel: None,
+        told: Vec::new(),
         unnamed: std::collections::BTreeSet::new(),
         named: std::collections::BTreeSet::new(),
     };
@@ -77,26 +123,63 @@ fn with(act: impl FnOnce(&mut Trace)) {
 impl Trace {
     /// A failure to write is seen by the reader as a missing end.
     fn write(&mut self, what: &Traced) {
-        let _ = serde_json::to_writer(&mut self.file, what);
-        let _ = self.file.write_all(b"\n");
+        self.line.clear();
+        let _ = line::write(what, &mut self.line);
+        self.line.push('\n');
+        let _ = self.file.write_all(self.line.as_bytes());
     }
 
-    fn stack(&mut self, frames: Vec<Frame>) -> u32 {
-        if let Some(number) = self.stacks.get(&frames) {
+    fn stack(&mut self, stack: Stack) -> u32 {
+        if let Some(number) = self.stacks.get(&stack) {
             return *number;
         }
         let number = u32::try_from(self.stacks.len()).unwrap_or(u32::MAX);
+        let frames = stack.frames();
         for frame in &frames {
             if !self.named.contains(&frame.address) {
                 self.unnamed.insert(frame.address);
             }
         }
-        self.write(&Traced::Stack {
-            stack: number,
-            frames: frames.clone(),
-        });
-        self.stacks.insert(frames, number);
+        self.write(&Traced::Stack { stack: number, frames });
+        self.stacks.insert(stack, number);
         number
+    }
+
+    /// A kernel's number: most samples come in pairs, before a launch and after it.
+    fn kernel(&mut self, name: &str) -> u32 {
+        if let Some((last, number)) = &self.kernel
+            && last == name
+        {
+            return *number;
+        }
+        let number = match self.kernels.get(name) {
+            Some(number) => *number,
+            None => {
+                let number = u32::try_from(self.kernels.len()).unwrap_or(u32::MAX);
+                self.kernels.insert(name.to_owned(), number);
+                self.write(&Traced::Kernel {
+                    kernel: number,
+                    name: name.to_owned(),
+                });
+                number
+            }
+        };
+        self.kernel = Some((name.to_owned(), number));
+        number
+    }
+
+    /// An operation was told of a tensor.
+    fn tell(&mut self, id: u64) {
+        let at = usize::try_from(id).unwrap_or(usize::MAX);
+        if at >= self.told.len() {
+            self.told.resize(at + 1, false);
+        }
+        self.told[at] = true;
+    }
+
+    fn is_told(&self, id: u64) -> bool {
+        let at = usize::try_from(id).unwrap_or(usize::MAX);
+        self.told.get(at).is_some_and(|told| *told)
     }
 }
 
@@ -122,18 +205,17 @@ pub(super) fn launches() -> u64 {
 
 /// The user's thread asked for an operation.
 pub(super) fn operation(name: &str, inputs: Vec<u64>, outputs: Vec<Made>) {
-    let mut frames = Vec::new();
+    let mut frames = Stack::default();
     backtrace::trace(|frame| {
-        frames.push(Frame {
-            address: frame.ip() as u64,
-            stack: frame.sp() as u64,
-        });
-        frames.len() < DEEPEST
+        frames.push(frame.ip() as u64, frame.sp() as u64);
+        frames.depth() < DEEPEST
     });
     with(|trace| {
         OPERATIONS.fetch_add(1, Relaxed);
         let stack = trace.stack(frames);
-        trace.told.extend(outputs.iter().map(|made| made.id));
+        for made in &outputs {
+            trace.tell(made.id);
+        }
         trace.write(&Traced::Operation {
             name: name.to_owned(),
             inputs,
@@ -167,18 +249,7 @@ pub(super) fn reached(moment: Moment) {
 /// Memory was looked at, or was so much for an instant.
 pub(super) fn sample(live: u64, kernel: Option<&str>) {
     with(|trace| {
-        let kernel = kernel.map(|name| {
-            if let Some(number) = trace.kernels.get(name) {
-                return *number;
-            }
-            let number = u32::try_from(trace.kernels.len()).unwrap_or(u32::MAX);
-            trace.kernels.insert(name.to_owned(), number);
-            trace.write(&Traced::Kernel {
-                kernel: number,
-                name: name.to_owned(),
-            });
-            number
-        });
+        let kernel = kernel.map(|name| trace.kernel(name));
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         trace.write(&Traced::Sample {
             time: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
@@ -214,7 +285,7 @@ pub(super) fn look(after: u64, steps: u32, came: Vec<Held>, gone: Vec<u64>) {
 pub(super) fn ran(made: Vec<Made>, freed: Vec<u64>) {
     with(|trace| {
         let numbers = made.iter().map(|made| made.id).collect();
-        let inner = made.into_iter().filter(|made| !trace.told.contains(&made.id)).collect();
+        let inner = made.into_iter().filter(|made| !trace.is_told(made.id)).collect();
         trace.write(&Traced::Ran {
             made: numbers,
             freed,

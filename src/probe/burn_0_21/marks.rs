@@ -75,6 +75,14 @@ pub(super) fn settle() {
     }
 }
 
+/// Has fusion's thread do this once everything that was asked for so far is with fusion.
+#[cfg(feature = "explain")]
+pub(super) fn in_line(task: impl FnOnce() + Send + 'static) {
+    if let Some((upstream, _)) = OBSERVED.get() {
+        upstream.submit(move |_| task());
+    }
+}
+
 impl Pending {
     /// Has fusion report what it runs, where it does not yet.
     fn watch(&mut self) {

@@ -2,23 +2,25 @@
 //! it changes nothing of what is fused, and is made on fusion's own thread.
 //!
 //! Looks also decide when fusion is to report what it runs: a report costs a copy of its whole table of tensors for
-//! every operation that is asked for, and most operations are only put off.
+//! every operation that is asked for, and most operations are only put off. Where nothing was expected to run, nor is
+//! next, and nothing was launched, there is no look either: the next one finds what ran all the same.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use burn_backend::StreamId;
+use burn_backend::{DType, Shape, StreamId};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl_fusion::CubeFusionHandle;
 use burn_fusion::stream::{Operation, OperationStreams};
 use burn_fusion::{Client, FusionRuntime};
-use burn_ir::{CustomOpIr, HandleContainer, OperationIr};
+use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorId, TensorIr, TensorStatus};
 use cubecl::cuda::{CudaDevice, CudaRuntime};
 
 use super::Inner;
 use crate::probe::burn_0_21::marks;
+use crate::probe::numbers::{Numbers, SPREAD};
 use crate::probe::{events, trace};
 use crate::protocol::{Event, Held, Made};
 
@@ -33,16 +35,45 @@ pub(in crate::probe::burn_0_21) fn look(device: &<Inner as burn::tensor::backend
 }
 
 /// How many of the last operations tell what fusion does next.
-const TELLING: usize = 16;
+const TELLING: u32 = 16;
 /// How often fusion must have put the next operation off after these to be believed to do so again.
 const BELIEVED: u32 = 2;
-/// With so many operations put off, fusion may run them at any time. On a DenseNet-201, whose queues are run at 1 to 484
-/// operations, something is expected so before four of ten operations, and nothing runs unexpected.
+/// With so many operations put off, fusion may run them at any time, so that it also tells how many there are. On a
+/// DenseNet-201, whose queues are run at 1 to 484 operations, something is expected so before 26 of 100 operations,
+/// something runs at 20, and nothing runs unexpected.
 const MANY: u64 = 32;
 
+/// The last operations that a thread asked for.
+struct Asked {
+    last: VecDeque<u64>,
+    /// Made of all of them, as a polynomial, so that the oldest can be taken out of it.
+    hash: u64,
+}
+
+/// What the oldest operation counts once there is one more.
+const OLDEST: u64 = SPREAD.wrapping_pow(TELLING);
+
+impl Asked {
+    const fn new() -> Self {
+        Self {
+            last: VecDeque::new(),
+            hash: 0,
+        }
+    }
+
+    fn push(&mut self, operation: u64) {
+        self.hash = self.hash.wrapping_mul(SPREAD).wrapping_add(operation);
+        if self.last.len() == TELLING as usize
+            && let Some(oldest) = self.last.pop_front()
+        {
+            self.hash = self.hash.wrapping_sub(oldest.wrapping_mul(OLDEST));
+        }
+        self.last.push_back(operation);
+    }
+}
+
 thread_local! {
-    /// The last operations that this thread asked for.
-    static LAST_ASKED: RefCell<VecDeque<u64>> = const { RefCell::new(VecDeque::new()) };
+    static LAST_ASKED: RefCell<Asked> = const { RefCell::new(Asked::new()) };
     /// What was asked for after those.
     static FOLLOWED: RefCell<HashSet<(u64, &'static str)>> = RefCell::new(HashSet::new());
 }
@@ -62,26 +93,18 @@ pub(super) fn asked(name: &str, outputs: &[Made]) {
     for made in outputs {
         made.shape.len().hash(&mut hasher);
     }
-    LAST_ASKED.with_borrow_mut(|last| {
-        if last.len() == TELLING {
-            last.pop_front();
-        }
-        last.push_back(hasher.finish());
-    });
+    LAST_ASKED.with_borrow_mut(|last| last.push(hasher.finish()));
 }
 
 /// What was asked for last, where that tells anything.
 fn history() -> Option<u64> {
-    LAST_ASKED.with_borrow(|last| {
-        let mut hasher = DefaultHasher::new();
-        last.hash(&mut hasher);
-        (last.len() == TELLING && trace::may_foresee()).then(|| hasher.finish())
-    })
+    let asked = LAST_ASKED.with_borrow(|asked| (asked.last.len() == TELLING as usize).then_some(asked.hash));
+    asked.filter(|_| trace::may_foresee())
 }
 
 /// What comes next is not what came next before: a phase ends, or fusion is about to run all that it put off.
 pub(in crate::probe::burn_0_21) fn forget() {
-    LAST_ASKED.with_borrow_mut(VecDeque::clear);
+    LAST_ASKED.set(Asked::new());
 }
 
 /// A backend whose tensors' memory can be looked at, where it is fused.
@@ -107,19 +130,34 @@ where
 }
 
 pub(super) fn send<R: FusionRuntime>(client: &Client<R>, made: Option<u64>, is_ahead: bool) {
-    let streams = STREAM.executes(OperationStreams::default);
-    let operation = OperationIr::Custom(CustomOpIr::new("cargo-vram", &[], &[]));
-    client.register(
-        streams,
-        operation,
-        Glance {
-            after: trace::operations(),
-            steps: trace::steps(),
-            made,
-            history: history(),
-            is_ahead,
-        },
-    );
+    let glance = Glance {
+        after: trace::operations(),
+        steps: trace::steps(),
+        made,
+        history: history(),
+        is_ahead,
+    };
+    let client = client.clone();
+    // In line with the operations, which is soon done where there is nothing to see.
+    marks::in_line(move || {
+        if !glance.is_needless() {
+            let streams = STREAM.executes(OperationStreams::default);
+            let operation = OperationIr::Custom(CustomOpIr::new("cargo-vram", &[anchor()], &[]));
+            // On fusion's own thread, which does it at once.
+            client.register(streams, operation, glance);
+        }
+    });
+}
+
+/// A tensor that there is not. Fusion forgets a stream that has none whenever another runs something, and would make the
+/// stream of looks anew for each.
+fn anchor() -> TensorIr {
+    TensorIr {
+        id: TensorId::new(u64::MAX),
+        shape: Shape::new([1]),
+        status: TensorStatus::ReadOnly,
+        dtype: DType::F32,
+    }
 }
 
 /// A look on its way.
@@ -142,7 +180,7 @@ struct Glance {
 struct Last {
     launches: u64,
     /// Each tensor's memory, by the tensor's number.
-    held: HashMap<u64, u64>,
+    held: HashMap<u64, u64, Numbers>,
     made: Vec<u64>,
     freed: Vec<u64>,
     /// Whether fusion was not to report what it ran until now.
@@ -150,32 +188,51 @@ struct Last {
     /// After which operation fusion last ran something.
     ran_after: u64,
     /// What the last look came after.
-    history: Option<u64>,
+    came_after: Option<Situation>,
     /// How often fusion ran nothing before the next look, by what a look came after.
-    quiet: HashMap<u64, u32>,
+    quiet: HashMap<Situation, u32, Numbers>,
     /// After what it once ran something.
-    busy: HashSet<u64>,
+    busy: HashSet<u64, Numbers>,
+}
+
+/// What tells whether fusion puts the next operation off: what was asked for last, and how many are put off where they
+/// are many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Situation {
+    history: u64,
+    put_off: u64,
 }
 
 impl Last {
+    fn situation(&self, glance: &Glance) -> Option<Situation> {
+        let put_off = glance.after - self.ran_after;
+        glance.history.map(|history| Situation {
+            history,
+            put_off: if put_off < MANY { 0 } else { put_off },
+        })
+    }
+
+    /// Whether the next operation is believed to be put off.
+    fn believes(&self, situation: Situation) -> bool {
+        !self.busy.contains(&situation.history) && self.quiet.get(&situation).is_some_and(|times| *times >= BELIEVED)
+    }
+
     /// Learns what came of the last look, and whether to expect that something runs before the next.
     fn expects(&mut self, has_run: bool, glance: &Glance) -> bool {
         if has_run {
             self.ran_after = glance.after;
         }
-        if has_run && let Some(history) = self.history {
-            self.busy.insert(history);
+        if has_run && let Some(situation) = self.came_after {
+            self.busy.insert(situation.history);
         }
         if glance.is_ahead {
             return true;
         }
-        if let Some(history) = std::mem::replace(&mut self.history, glance.history).filter(|_| !has_run) {
-            *self.quiet.entry(history).or_default() += 1;
+        let situation = self.situation(glance);
+        if let Some(situation) = std::mem::replace(&mut self.came_after, situation).filter(|_| !has_run) {
+            *self.quiet.entry(situation).or_default() += 1;
         }
-        glance.after - self.ran_after >= MANY
-            || glance.history.is_none_or(|history| {
-                self.busy.contains(&history) || self.quiet.get(&history).is_none_or(|times| *times < BELIEVED)
-            })
+        !situation.is_some_and(|situation| self.believes(situation))
     }
 }
 
@@ -201,12 +258,26 @@ impl<R: FusionRuntime> Operation<R> for Glance {
 }
 
 impl Glance {
+    /// Whether nothing was expected to run, nor is next, and nothing was launched.
+    fn is_needless(&self) -> bool {
+        let mut last = last();
+        let last = last.get_or_insert_default();
+        let is_needless = last.is_unwatched
+            && !self.is_ahead
+            && last.launches == trace::launches()
+            && last.situation(self).is_some_and(|situation| last.believes(situation));
+        if is_needless {
+            last.expects(false, self);
+        }
+        is_needless
+    }
+
     /// Tells the trace what changed, and whether something is expected to run before the next look.
     fn look<H: Clone + 'static>(&self, handles: &HandleContainer<H>) -> bool {
         let mut last = last();
         let last = last.get_or_insert_default();
         let launches = trace::launches();
-        let is_there = |id: &u64| handles.has_handle(&burn_ir::TensorId::new(*id));
+        let is_there = |id: &u64| handles.has_handle(&TensorId::new(*id));
         // A view of a tensor needs no launch.
         let is_view = self
             .made
@@ -226,17 +297,20 @@ impl Glance {
         let mut gone: Vec<u64> = std::mem::take(&mut last.freed);
         gone.retain(|id| !is_there(id) && last.held.remove(id).is_some());
         for id in std::mem::take(&mut last.made) {
-            come(last, handles, burn_ir::TensorId::new(id), &mut came);
+            come(last, handles, TensorId::new(id), &mut came);
         }
         if handles.num_handles() != last.held.len() {
             // Something else made or freed some: a copy from the host, a read.
-            let all: Vec<u64> = last.held.keys().copied().filter(|id| !is_there(id)).collect();
-            for id in all {
-                last.held.remove(&id);
-                gone.push(id);
-            }
+            let mut are_held = true;
             for id in handles.handle_ids() {
-                come(last, handles, *id, &mut came);
+                are_held &= come(last, handles, *id, &mut came);
+            }
+            if !are_held || handles.num_handles() != last.held.len() {
+                let all: Vec<u64> = last.held.keys().copied().filter(|id| !is_there(id)).collect();
+                for id in all {
+                    last.held.remove(&id);
+                    gone.push(id);
+                }
             }
         }
         came.sort_by_key(|held: &Held| held.tensor);
@@ -246,15 +320,10 @@ impl Glance {
     }
 }
 
-/// A tensor has memory now that had none at the last look.
-fn come<H: Clone + 'static>(
-    last: &mut Last,
-    handles: &HandleContainer<H>,
-    id: burn_ir::TensorId,
-    came: &mut Vec<Held>,
-) {
+/// A tensor may have memory now that had none at the last look: whether it is known to have some.
+fn come<H: Clone + 'static>(last: &mut Last, handles: &HandleContainer<H>, id: TensorId, came: &mut Vec<Held>) -> bool {
     if last.held.contains_key(&id.value()) {
-        return;
+        return true;
     }
     let handle = handles.get_handle_ref(&id).map(|handle| handle as &dyn std::any::Any);
     let handle = handle.and_then(|handle| handle.downcast_ref::<CubeFusionHandle<CudaRuntime>>());
@@ -267,4 +336,5 @@ fn come<H: Clone + 'static>(
             memory,
         });
     }
+    memory.is_some()
 }
