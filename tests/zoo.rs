@@ -18,7 +18,8 @@ struct Checked {
 fn checked() -> &'static Checked {
     static CHECKED: OnceLock<Checked> = OnceLock::new();
     CHECKED.get_or_init(|| {
-        let (report, exit, text) = common::report(&["check", "-p", "zoo", "--estimate"]);
+        let (report, exit, text) =
+            common::report(&["check", "-p", "zoo", "--estimate", "--exact", "--require-baseline"]);
         Checked { report, exit, text }
     })
 }
@@ -31,6 +32,15 @@ fn the_zoo_is_within_its_budgets() {
     assert_eq!(report.expected.len(), 13);
     assert_eq!(report.runs.len(), 13);
     assert!(report.problems.is_empty());
+}
+
+#[test]
+fn every_figure_is_the_one_that_was_accepted() {
+    let Checked { report, text, .. } = checked();
+    for run in &report.runs {
+        let baseline = run.baseline.as_ref().unwrap_or_else(|| panic!("{text}"));
+        assert_eq!(baseline.peaks, run.peaks, "{}: {text}", run.model);
+    }
 }
 
 #[test]
