@@ -210,10 +210,10 @@ fn obtained(report: &Report, markdown: &Markdown<'_>) -> Section {
             ),
             Mode::Measure => format!("Measured on {}, driver {}", words(&run.gpu.name), name(&run.gpu.driver)),
         };
-        lines.insert(format!("- {how}, Burn {}\n", name(&run.burn)));
+        // Around a list, the lines of `<sub>` would lie one upon the other.
+        lines.insert(format!("- <sub>{how}, Burn {}</sub>\n", name(&run.burn)));
     }
-    let mut head = "<sub>\n\n".to_owned();
-    let mut tail = format!("- {} {}", name(&report.tool.name), name(&report.tool.version));
+    let mut tail = format!("- <sub>{} {}", name(&report.tool.name), name(&report.tool.version));
     if let Some(id) = &report.commit {
         let dirty = if report.dirty == Some(true) {
             " with changes on top"
@@ -233,16 +233,15 @@ fn obtained(report: &Report, markdown: &Markdown<'_>) -> Section {
     if let Some(partition) = &report.partition {
         let _ = write!(tail, ", partition {}", code(partition));
     }
-    tail.push('\n');
+    tail.push_str("</sub>\n");
     if let Some(url) = markdown.artifact.filter(|url| is_plain_url(url)) {
-        let _ = writeln!(tail, "- [The whole report]({url})");
+        let _ = writeln!(tail, "- <sub>[The whole report]({url})</sub>");
     }
-    tail.push_str("\n</sub>\n");
     if lines.is_empty() {
-        head.push_str("- No model was run\n");
+        lines.insert("- <sub>No model was run</sub>\n".to_owned());
     }
     Section {
-        head,
+        head: String::new(),
         items: lines.into_iter().collect(),
         tail,
         noun: "card",
