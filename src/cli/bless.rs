@@ -12,6 +12,7 @@ use crate::budget::{Accepted, Entry, Key, Lock};
 use crate::bytes::Bytes;
 use crate::report::Report;
 use crate::report::change::signed_percent;
+use crate::report::human::text;
 use crate::report::words::mode_name;
 
 /// Accept figures as the baseline, in budgets.lock
@@ -155,7 +156,8 @@ fn told(accepted: &[Accepted], lock: &Lock, file: &str, only_checked: bool, loud
 
 fn named(key: &Key) -> String {
     let mode = mode_name(key.mode);
-    format!("{}/{} ({}, {mode})", key.package, key.model, key.gpu)
+    let name = text::named(&format!("{}/{}", key.package, key.model));
+    format!("{name} ({}, {mode})", text::named(&key.gpu))
 }
 
 /// What becomes of live, or where that stays, of the first figure that does not.

@@ -147,7 +147,7 @@ impl Check {
             report.verdicts.extend(lock.missing(&report, &lock_name));
         }
         if self.exact {
-            report.verdicts.extend(lock.inexact(&report, &lock_name));
+            report.verdicts.extend(lock.inexact(&report, &lock_name, whole));
         }
         report.skipped.extend(budget::unjudged(&report.runs));
         if let Some(against) = against {

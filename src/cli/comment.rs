@@ -29,7 +29,7 @@ Examples:
 
 Exit codes:
   0    the comment is there, or there is nothing to say
-  101  could not complete: GitHub is out of reach or refuses, or the conversation is locked
+  101  could not complete: the report cannot be opened, GitHub is out of reach or refuses, or the conversation is locked
   2    command line, environment or report unusable; nothing was posted")]
 pub(super) struct Comment {
     /// What `cargo vram check --message-format json -o FILE` wrote

@@ -34,7 +34,7 @@ pub(super) struct Diff {
     /// The newer report or explanation
     #[arg(value_name = "HEAD")]
     head: Utf8PathBuf,
-    /// Exit with 100 where a figure grew past its limit
+    /// Exit with 100 where a figure grew past its limit or a model ran out of memory, 101 where one died
     #[arg(long)]
     fail: bool,
     /// What the output looks like
@@ -71,9 +71,10 @@ impl Diff {
             terminal::show(&table);
         }
         pipeline::put(&text, self.output.as_deref())?;
-        Ok(match self.fail && diff.status == Status::Fail {
-            true => Exit::OverBudget,
-            false => Exit::Success,
+        Ok(match diff.status {
+            Status::Error if self.fail => Exit::Incomplete,
+            Status::Fail if self.fail => Exit::OverBudget,
+            _ => Exit::Success,
         })
     }
 }

@@ -333,7 +333,7 @@ pub(super) fn report(prepared: &Prepared, models: &Models, running: &Running, ru
         tool: Tool {
             name: env!("CARGO_PKG_NAME").into(),
             version: env!("CARGO_PKG_VERSION").into(),
-            fingerprint: fingerprint(),
+            fingerprint: fingerprint(prepared, running),
         },
         commit,
         dirty,
@@ -348,16 +348,22 @@ pub(super) fn report(prepared: &Prepared, models: &Models, running: &Running, ru
     }
 }
 
-/// A hash over everything that an estimate depends on besides the model.
-fn fingerprint() -> String {
+/// A hash over everything that an estimate depends on besides the model: the user's own cards and recordings, too.
+fn fingerprint(prepared: &Prepared, running: &Running) -> String {
     use sha2::{Digest, Sha256};
-    let all = [
-        env!("CARGO_PKG_VERSION"),
-        &driver::fingerprint(),
-        &crate::gpu::fingerprint(),
-        &crate::recording::fingerprint(),
-    ]
-    .join(" ");
+    let mut all = vec![
+        env!("CARGO_PKG_VERSION").to_owned(),
+        driver::fingerprint(),
+        crate::gpu::fingerprint(),
+        crate::recording::fingerprint(),
+    ];
+    let cards = prepared.budgets.iter().flat_map(|budgets| budgets.gpu_profiles.keys());
+    let cards = cards.filter_map(|id| prepared.profiles.find(id));
+    all.extend(cards.map(|card| format!("{} {}", card.id, card.fingerprint())));
+    // What cannot be read ended the command before.
+    let recordings = own_recordings(running).ok().flatten();
+    all.extend(recordings.map(|own| own.fingerprint()));
+    let all = all.join(" ");
     Sha256::digest(all)
         .iter()
         .take(8)

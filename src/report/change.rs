@@ -24,7 +24,9 @@ impl Change<'_> {
     }
 
     pub(crate) fn is_improvement(&self) -> bool {
-        self.verdict.is_some_and(Verdict::is_improvement)
+        // A verdict by the branch's own baseline says nothing of the distance from the base's.
+        let own = |verdict: &Verdict| verdict.is_improvement() && verdict.baseline == self.before;
+        self.verdict.is_some_and(own)
     }
 
     /// By how many bytes, whichever way.

@@ -50,6 +50,8 @@ pub struct ModelDiff {
     pub gpu: String,
     /// What became of it.
     pub state: State,
+    /// Why the newer run is not whole: `out-of-memory`, or the code of its error.
+    pub ended: Option<String>,
     /// Its figures, those that did not change among them.
     pub figures: Vec<FigureDiff>,
     /// What else changed, the largest first.
@@ -162,6 +164,7 @@ pub fn diff(base: &Report, head: &Report) -> Diff {
             let state = match (old, new) {
                 (None, _) => State::New,
                 (_, None) => State::Removed,
+                (Some(old), Some(new)) if ended(old) != ended(new) => State::Changed,
                 _ if figures.iter().any(|figure| figure.before != figure.after) => State::Changed,
                 _ => State::Same,
             };
@@ -172,6 +175,7 @@ pub fn diff(base: &Report, head: &Report) -> Diff {
                 mode,
                 gpu: gpu.to_owned(),
                 state,
+                ended: new.and_then(ended).map(str::to_owned),
                 figures,
                 causes: old.zip(new).map_or_else(Vec::new, |(old, new)| causes(old, new)),
             }
@@ -192,13 +196,26 @@ impl ModelDiff {
     #[must_use]
     pub fn status(&self) -> Status {
         let judged = self.figures.iter().filter_map(|figure| figure.status);
-        judged.max().unwrap_or(Status::Pass)
+        let ended = self.ended.as_deref().map(|ended| match ended {
+            OUT_OF_MEMORY => Status::Fail,
+            _ => Status::Error,
+        });
+        judged.chain(ended).max().unwrap_or(Status::Pass)
     }
 
     fn distance(&self) -> u64 {
         let changes = self.figures.iter().filter_map(|figure| figure.change);
         changes.map(i64::unsigned_abs).max().unwrap_or(0)
     }
+}
+
+/// As an ending that is none of an error's codes.
+const OUT_OF_MEMORY: &str = "out-of-memory";
+
+/// Why a run is not whole.
+fn ended(run: &Run) -> Option<&str> {
+    let error = run.error.as_ref().map(|error| error.code.as_str());
+    error.or_else(|| run.oom.as_ref().map(|_| OUT_OF_MEMORY))
 }
 
 fn figures<'a>(old: Option<&'a Run>, new: Option<&'a Run>) -> impl Iterator<Item = FigureDiff> + use<'a> {
@@ -355,7 +372,14 @@ fn told(cause: &Cause, shown: impl Fn(&str) -> String) -> String {
     )
 }
 
-const fn word(figure: &FigureDiff) -> &'static str {
+/// How a figure stands, in a word; of a run that is not whole, why.
+fn word<'a>(model: &'a ModelDiff, figure: &FigureDiff) -> &'a str {
+    match model.state {
+        _ if model.ended.is_some() => return model.ended.as_deref().unwrap_or_default(),
+        State::New => return "new",
+        State::Removed => return "removed",
+        State::Changed | State::Same => {}
+    }
     match (figure.status, figure.change) {
         (Some(Status::Fail), _) => "regressed",
         (Some(Status::Warn), _) => "warning",
@@ -369,11 +393,14 @@ const fn word(figure: &FigureDiff) -> &'static str {
 /// The figures of a model that are worth a line: those that changed and, where it is new or gone, live.
 fn shown(model: &ModelDiff) -> impl Iterator<Item = &FigureDiff> {
     let whole = matches!(model.state, State::New | State::Removed);
-    model.figures.iter().filter(move |figure| match whole {
-        true => (figure.pass, figure.metric) == (Pass::Warm, Metric::Live),
-        // Live is hardly ever another when cold.
-        false => figure.before != figure.after && (figure.pass, figure.metric) != (Pass::Cold, Metric::Live),
-    })
+    model
+        .figures
+        .iter()
+        .filter(move |figure| match whole || model.ended.is_some() {
+            true => (figure.pass, figure.metric) == (Pass::Warm, Metric::Live),
+            // Live is hardly ever another when cold.
+            false => figure.before != figure.after && (figure.pass, figure.metric) != (Pass::Cold, Metric::Live),
+        })
 }
 
 #[cfg(test)]

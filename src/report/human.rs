@@ -6,7 +6,7 @@ mod measurement;
 pub(in crate::report) mod problems;
 mod state;
 pub(in crate::report) mod table;
-pub(in crate::report) mod text;
+pub(crate) mod text;
 
 use super::{Report, Run, Skipped};
 pub use problems::problem;

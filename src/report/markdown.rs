@@ -245,7 +245,7 @@ fn obtained(report: &Report, markdown: &Markdown<'_>) -> Section {
         items: lines.into_iter().collect(),
         tail,
         noun: "card",
-        rank: 6,
+        rank: 0,
     }
 }
 

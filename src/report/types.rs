@@ -235,6 +235,13 @@ impl Run {
         self.budget.as_ref().unwrap_or(&self.model)
     }
 
+    /// Whether it is a measurement whose kernels autotune chose there and then: another one may hold more or less.
+    #[must_use]
+    pub fn chose_kernels(&self) -> bool {
+        let measurement = self.measurement.as_ref();
+        measurement.is_some_and(|measurement| measurement.tuning == Tuning::Free)
+    }
+
     /// [`Run::name`] with its package: `zoo/resnet18-b128`.
     #[must_use]
     pub fn full_name(&self) -> String {

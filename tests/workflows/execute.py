@@ -267,7 +267,8 @@ def the_comment_is_posted_by_what_is_on_the_main_branch(folder):
     one = run("vram-comment.yml", after(), folder, artifacts=report)
     expect(one.results == {"comment": "success"}, one.log)
     [comment] = [call for call in one.calls("cargo-vram") if call[1] == "comment"]
-    expect(comment[-3:] == ["--label", "estimated", "--on-change-only"], comment)
+    place = "https://github.invalid/owner/project/actions/runs/5"
+    expect(comment[-5:] == ["--label", "estimated", "--on-change-only", "--artifact-url", place], comment)
     expect("[cache/" not in one.log, "a job that can write took something from a cache")
     one = run("vram-comment.yml", after(name="GPU memory, measured"), folder, artifacts=report)
     [comment] = [call for call in one.calls("cargo-vram") if call[1] == "comment"]
@@ -307,6 +308,8 @@ def a_fork_is_measured_where_somebody_is_asked(folder):
     fork = after(name="GPU memory, measured", repository="stranger/project")
     one = run("vram-measure-forks.yml", fork, folder, variables=GPU, artifacts=models)
     expect(set(one.results.values()) == {"success"}, (one.results, one.log))
+    [comment] = [call for call in one.calls("cargo-vram") if call[1] == "comment"]
+    expect(comment[-1] == "https://github.invalid/owner/project/actions/runs/6", comment)
     workflow = load(".github/workflows/vram-measure-forks.yml")
     for name, job in workflow["jobs"].items():
         takes = any("vram-models" in str(step.get("with")) for step in job["steps"])

@@ -219,6 +219,7 @@ class Run:
                 "GITHUB_WORKSPACE": str(workspace),
                 "GITHUB_REPOSITORY": self.github["repository"],
                 "GITHUB_SERVER_URL": "https://github.invalid",
+                "GITHUB_RUN_ID": "6",
                 "GITHUB_REF_NAME": self.github["ref"].rsplit("/", 1)[-1],
                 "GITHUB_BASE_REF": self.github.get("base_ref", ""),
                 "GITHUB_EVENT_NAME": self.github["event_name"],

@@ -84,6 +84,8 @@ impl Judge<'_> {
                 let message = format!("{name} grew by {by}, from {before} to {after}; {limit}");
                 match advice(self.run).filter(|_| metric == Metric::Process && status == Status::Fail) {
                     Some(advice) => (Status::Warn, format!("{message}; {advice}")),
+                    // Live is hardly another with other kernels; what is reserved for them is.
+                    None if metric != Metric::Live && self.run.chose_kernels() => (Status::Warn, message),
                     None => (status, message),
                 }
             }

@@ -50,6 +50,9 @@ impl Lock {
             return refused(key, "it ran out of memory", true);
         }
         let entry = Entry::of(run, fingerprint);
+        if !is_writable(&key, &entry) {
+            return refused(key, "a name or a number in it is none that a file can hold", true);
+        }
         let before = self.get(&key).cloned();
         if before.as_ref() == Some(&entry) {
             return Accepted::Same(key);
@@ -81,6 +84,16 @@ impl Lock {
     }
 }
 
+/// Whether it is read again as it was written: TOML has numbers up to 2⁶³, and a name is one line.
+fn is_writable(key: &Key, entry: &Entry) -> bool {
+    let names = [&key.package, &key.model, &key.gpu, &entry.burn, &entry.rests_on];
+    let mut names = names.into_iter().chain(entry.inputs.keys());
+    let peaks = [entry.peaks.warm, entry.peaks.cold].map(|peak| [peak.live, peak.reserved, peak.process]);
+    let bytes = peaks.into_iter().flatten().flatten().map(|bytes| bytes.0);
+    let mut numbers = bytes.chain(entry.inputs.values().copied()).chain(entry.parameters);
+    names.all(|name| !name.contains(char::is_control)) && numbers.all(|number| i64::try_from(number).is_ok())
+}
+
 /// Whether no figure is larger, and one is smaller.
 fn improves(before: &Peaks, after: &Peaks) -> bool {
     let figures = |peaks: &Peaks| -> Vec<Option<Bytes>> {
@@ -91,5 +104,9 @@ fn improves(before: &Peaks, after: &Peaks) -> bool {
     };
     let (before, after) = (figures(before), figures(after));
     let mut pairs = before.iter().zip(&after);
-    pairs.clone().all(|(before, after)| after <= before) && pairs.any(|(before, after)| after < before)
+    // What is no longer known did not become less.
+    let is_kept = |(before, after): (&Option<Bytes>, &Option<Bytes>)| before.is_some() == after.is_some();
+    pairs.clone().all(is_kept)
+        && pairs.clone().all(|(before, after)| after <= before)
+        && pairs.any(|(before, after)| after < before)
 }

@@ -2,7 +2,7 @@
 
 use super::{Entry, Key, Lock};
 use crate::report::words::count;
-use crate::report::{Baseline, BaselineFrom, Mode, Report, Rule, Run, Skipped, Status, Tuning, Verdict};
+use crate::report::{Baseline, BaselineFrom, Mode, Report, Rule, Run, Skipped, Status, Verdict};
 
 impl Lock {
     /// Gives every run its baseline, and tells which are not compared, and why.
@@ -47,9 +47,29 @@ impl Lock {
             .collect()
     }
 
-    /// A failure for each estimate that is not what was accepted, to the byte.
+    /// A failure for each estimate that is not what was accepted, to the byte; and, where the report is of all that there is,
+    /// for each that was accepted of a model that is no more.
     #[must_use]
-    pub fn inexact(&self, report: &Report, file: &str) -> Vec<Verdict> {
+    pub fn inexact(&self, report: &Report, file: &str, of_all: bool) -> Vec<Verdict> {
+        let is_gone = |key: &Key| {
+            let mut own = report.runs.iter().filter(|run| run.mode == key.mode);
+            key.mode == Mode::Estimate && own.all(|run| (&run.package, run.name()) != (&key.package, &key.model))
+        };
+        let keys = self.entries().map(|(key, _)| key);
+        let gone = keys
+            .filter(|key| of_all && is_gone(key))
+            .zip(report.runs.first().into_iter().cycle())
+            .map(|(key, run)| Verdict {
+                package: key.package.clone(),
+                model: key.model.clone(),
+                gpu: key.gpu.clone(),
+                mode: key.mode,
+                ..failed(
+                    run,
+                    format!("{file} is out of date; there is no such model, and `cargo vram bless` leaves it out"),
+                    file,
+                )
+            });
         let estimates = report
             .runs
             .iter()
@@ -57,6 +77,7 @@ impl Lock {
         estimates
             .filter(|run| self.get(&Key::of(run)) != Some(&Entry::of(run, &report.tool.fingerprint)))
             .map(|run| failed(run, format!("{file} is out of date; {}", advice(run)), file))
+            .chain(gone)
             .collect()
     }
 
@@ -80,15 +101,6 @@ impl Lock {
         };
         if run.mode == Mode::Estimate && entry.rests_on != fingerprint {
             return Err("the estimator changed since it was accepted: `cargo vram bless` again".to_owned());
-        }
-        if run
-            .measurement
-            .as_ref()
-            .is_some_and(|measurement| measurement.tuning == Tuning::Free)
-        {
-            return Err(
-                "this measurement chose its own kernels, which another may not: no plan is recorded for it".to_owned(),
-            );
         }
         Ok(Some(entry))
     }
@@ -131,6 +143,9 @@ fn differs(entry: &Entry, run: &Run) -> Vec<String> {
     }
     if run.mode == Mode::Measure && entry.rests_on != run.gpu.driver {
         differs.push(format!("driver {} → {}", entry.rests_on, run.gpu.driver));
+    }
+    if run.chose_kernels() {
+        differs.push("kernels that this measurement chose itself".to_owned());
     }
     let parameters = run.parameters.as_ref().map(|parameters| parameters.count);
     if entry.parameters != parameters {

@@ -12,6 +12,7 @@ use crate::budget::source::{self, Source, Span};
 use crate::bytes::Bytes;
 use crate::report::{Mode, Peak, Peaks};
 
+const ANEW: &str = "correct it, or delete the file and `cargo vram bless`";
 const BLESS: &str = "`cargo vram bless` writes this file anew";
 /// What git leaves where two branches changed the same lines.
 const CONFLICT: [&str; 4] = ["<<<<<<<", "|||||||", "=======", ">>>>>>>"];
@@ -95,7 +96,7 @@ impl Lock {
                 Some(span) => problem.at(span, "here"),
                 None => problem,
             }
-            .help(BLESS)
+            .help(ANEW)
             .alone(&source)
         };
         let version: Version = toml_edit::de::from_str(source.text()).map_err(|error| other(&error))?;
@@ -104,11 +105,14 @@ impl Lock {
                 .version
                 .map_or_else(|| "none".to_owned(), |version| version.to_string());
             let message = format!("this is version {found} of the file, and this program reads version {LOCK_VERSION}");
-            let help = "use the version of cargo-vram that wrote it, or bless again with this one";
+            let help =
+                "use the version of cargo-vram that wrote it, or delete the file and `cargo vram bless` with this one";
             let problem = Problem::new("budgets::lock-version", message).help(help);
             let at = source
                 .text()
-                .find("version")
+                .match_indices("version")
+                .map(|(at, _)| at)
+                .find(|at| *at == 0 || source.text().as_bytes()[at - 1] == b'\n')
                 .map(|at| Span::new(at, at + "version".len()));
             return Err(match at {
                 Some(span) => problem.at(span, "here"),

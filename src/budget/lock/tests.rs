@@ -160,7 +160,7 @@ fn what_has_no_baseline_and_what_is_out_of_date_can_be_made_to_fail() {
         ]
     );
     assert_eq!(
-        told(lock.inexact(&report, "budgets.lock")),
+        told(lock.inexact(&report, "budgets.lock", false)),
         [
             "changed: budgets.lock is out of date; `cargo vram bless -m p/changed` accepts what it needs now",
             "new: budgets.lock is out of date; `cargo vram bless -m p/new` accepts what it needs now",
@@ -172,7 +172,7 @@ fn what_has_no_baseline_and_what_is_out_of_date_can_be_made_to_fail() {
 fn only_what_became_less_is_accepted_where_that_is_asked_for() {
     let base = accepted(vec![run("less", 5), run("more", 5), run("mixed", 5), run("same", 5)]);
     let mut mixed = run("mixed", 4);
-    mixed.peaks.warm.reserved = Some(Bytes(u64::MAX));
+    mixed.peaks.warm.reserved = Some(Bytes(i64::MAX as u64));
     let runs = vec![run("less", 4), run("more", 6), mixed, run("same", 5), run("new", 1)];
     let mut lock = base.clone();
     let told: Vec<_> = lock
@@ -239,4 +239,50 @@ proptest::proptest! {
         let _ = parse(&text);
         let _ = parse(&format!("version = 1\n{text}"));
     }
+}
+
+#[test]
+fn a_measurement_that_chose_its_own_kernels_is_compared_and_says_so() {
+    let measured = |live| sample::measured(run("a", live));
+    let lock = accepted(vec![measured(1000)]);
+    let mut head = report(vec![measured(2000)]);
+    lock.compare(&mut head, BaselineFrom::Lock);
+    let baseline = head.runs[0].baseline.as_ref().unwrap();
+    assert_eq!(baseline.differs, ["kernels that this measurement chose itself"]);
+    assert_eq!(lock.missing(&head, "budgets.lock"), []);
+}
+
+#[test]
+fn what_no_file_can_hold_is_not_accepted() {
+    let mut long = run("long", 1);
+    long.inputs = [("seed".to_owned(), u64::MAX)].into();
+    for run in [run("two\nlines", 1), long] {
+        let mut lock = Lock::default();
+        let told = lock.accept(&report(vec![run]), false);
+        assert!(
+            matches!(told.as_slice(), [Accepted::Refused { is_wrong: true, .. }]),
+            "{told:?}"
+        );
+        assert_eq!(lock, Lock::default());
+    }
+}
+
+#[test]
+fn a_figure_that_is_no_longer_known_is_no_improvement() {
+    let mut lock = accepted(vec![run("a", 5)]);
+    let mut lost = run("a", 4);
+    lost.peaks.warm.process = None;
+    assert!(matches!(
+        lock.accept(&report(vec![lost]), true).as_slice(),
+        [Accepted::Refused { .. }]
+    ));
+}
+
+#[test]
+fn an_entry_of_a_model_that_is_gone_is_out_of_date_where_everything_was_looked_at() {
+    let lock = accepted(vec![run("here", 1), run("gone", 1)]);
+    let report = report(vec![run("here", 1)]);
+    assert_eq!(lock.inexact(&report, "budgets.lock", false), []);
+    let told = lock.inexact(&report, "budgets.lock", true);
+    assert_eq!((told.len(), told[0].model.as_str()), (1, "gone"));
 }

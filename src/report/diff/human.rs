@@ -72,11 +72,7 @@ fn row(model: &ModelDiff, figure: &FigureDiff) -> Vec<Cell> {
         _ => None,
     };
     let change = figure.before.zip(figure.after);
-    let word = match model.state {
-        State::New => "new",
-        State::Removed => "removed",
-        State::Changed | State::Same => word(figure),
-    };
+    let word = named(word(model, figure));
     let last = Cell::new(word);
     vec![
         Cell::new(format!("{}/{}", named(&model.package), named(&model.model))),

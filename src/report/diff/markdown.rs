@@ -63,11 +63,7 @@ fn row(model: &ModelDiff, figure: &FigureDiff) -> String {
             signed(before, after) + &percent
         },
     );
-    let word = match model.state {
-        State::New => "new",
-        State::Removed => "removed",
-        State::Changed | State::Same => word(figure),
-    };
+    let word = name(word(model, figure));
     format!(
         "| {} | {} | {} | {} | {} → {} | {by} | {word} |\n",
         code(&format!("{}/{}", model.package, model.model)),

@@ -160,3 +160,44 @@ fn explanations_tell_which_categories_and_layers_changed() {
         "{text}"
     );
 }
+
+#[test]
+fn a_model_that_died_or_ran_out_of_memory_is_never_fine() {
+    use crate::report::{Oom, RunError};
+
+    let of = |more: fn(&mut Run)| {
+        let mut run = with_live("a", 800);
+        more(&mut run);
+        sample::report(vec![run])
+    };
+    let before = of(|_| ());
+    let died = of(|run| {
+        run.peaks.warm.live = None;
+        run.error = Some(RunError {
+            code: "model-panicked".to_owned(),
+            message: String::new(),
+            help: None,
+        });
+    });
+    let full = of(|run| {
+        run.oom = Some(Oom {
+            pass: Pass::Warm,
+            step: None,
+            phase: None,
+            kernel: None,
+            requested: None,
+            function: None,
+            reserved: Bytes(0),
+            available: Bytes(0),
+        });
+    });
+    for (after, status, word) in [
+        (&died, Status::Error, "model-panicked"),
+        (&full, Status::Fail, "out-of-memory"),
+    ] {
+        let diff = diff(&before, after);
+        assert_eq!((diff.status, diff.models[0].state), (status, State::Changed));
+        assert!(human(&diff, false).contains(word) && markdown(&diff, 10_000).contains(word));
+    }
+    assert_eq!(diff(&died, &before).status, Status::Pass);
+}

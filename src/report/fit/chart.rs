@@ -57,9 +57,11 @@ impl Plot {
         HEIGHT - BOTTOM - u64::try_from(up).unwrap_or(0)
     }
 
+    /// Through what was held to the end: a pass that ran out tells no more than that.
     fn line(&self, probes: &[&Probe], of: impl Fn(&Probe) -> Option<Bytes>) -> String {
         let points: Vec<_> = probes
             .iter()
+            .filter(|probe| !probe.at_least)
             .filter_map(|probe| Some((probe.value?, of(probe)?)))
             .map(|(value, bytes)| format!("{} {}", px(self.x(value)), px(self.y(bytes.0))))
             .collect();
@@ -69,8 +71,12 @@ impl Plot {
 
 fn chart(fit: &Fit, card: &CardFit) -> String {
     let total = card.gpu.total_bytes.0.max(1);
-    // Far beyond the card's memory there is nothing to see.
-    let near = |probe: &&Probe| probe.needed.is_some_and(|needed| needed.0 <= total / 2 * 3);
+    // Far beyond what fits there is nothing to see.
+    let last = card.too_large.map_or(u64::MAX, |value| value.saturating_add(value / 4));
+    let near = |probe: &&Probe| {
+        let is_near = probe.value.is_some_and(|value| value <= last);
+        is_near && probe.needed.is_some_and(|needed| needed.0 <= total / 2 * 3)
+    };
     let probes: Vec<&Probe> = card.probes.iter().filter(near).collect();
     let values: Vec<u64> = probes.iter().filter_map(|probe| probe.value).collect();
     let most = probes
@@ -107,7 +113,15 @@ fn chart(fit: &Fit, card: &CardFit) -> String {
             "<path class=\"{class}\" d=\"M{left} {y}H{right}\"/><text class=\"end halo\" x=\"{right}\" y=\"{y}\" dy=\"-4\">{label}: {bytes}</text>"
         );
     }
-    let _ = writeln!(text, "<path class=\"grid\" d=\"M{left} {}H{right}\"/>", px(bottom));
+    for part in 0..4 {
+        let bytes = Bytes(total / 4 * part);
+        let y = px(plot.y(bytes.0));
+        let _ = writeln!(
+            text,
+            "<path class=\"grid\" d=\"M{left} {y}H{right}\"/><text class=\"end muted\" x=\"{}\" y=\"{y}\" dy=\"4\">{bytes}</text>",
+            px(LEFT - 80)
+        );
+    }
     let warm = plot.line(&probes, |probe| probe.peaks.warm.process);
     let cold = plot.line(&probes, |probe| probe.peaks.cold.process);
     if !cold.is_empty() {

@@ -38,7 +38,7 @@ const fn is_unseen(c: char) -> bool {
 }
 
 /// A name that is not ours, on one line whatever it holds.
-pub(in crate::report) fn named(text: &str) -> String {
+pub(crate) fn named(text: &str) -> String {
     clean(&cut(text, NAME)).replace('\n', " ")
 }
 

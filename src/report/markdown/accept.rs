@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Told;
 use super::page::Section;
-use crate::report::{Mode, Rule, Run, Status};
+use crate::report::{Mode, Rule, Run, Status, Verdict};
 
 /// Models that are named one by one; more are accepted together.
 const NAMED: usize = 8;
@@ -15,7 +15,7 @@ pub(super) fn accept(told: &Told<'_>) -> Section {
     let moved = told
         .changed
         .iter()
-        .filter(|change| change.distance() > 0)
+        .filter(|change| change.distance() > 0 && !is_accepted(told, change.run))
         .map(|change| change.run);
     let runs: Vec<&Run> = moved
         .chain(told.new.iter().copied())
@@ -50,6 +50,17 @@ pub(super) fn accept(told: &Told<'_>) -> Section {
     Section::text(format!(
         "To accept it, run this and commit `budgets.lock`{report}:\n\n```sh\n{commands}```\n\n{over}"
     ))
+}
+
+/// Whether the branch's own baseline has it already, though the base's has not.
+fn is_accepted(told: &Told<'_>, run: &Run) -> bool {
+    let own = |verdict: &&Verdict| {
+        let whose = (&verdict.package, verdict.model.as_str(), verdict.mode, &verdict.gpu);
+        verdict.rule == Rule::Growth && whose == (&run.package, run.name(), run.mode, &run.gpu.id)
+    };
+    let mut growth = told.report.verdicts.iter().filter(own).peekable();
+    let is_judged = growth.peek().is_some();
+    told.report.base.is_some() && is_judged && growth.all(|verdict| verdict.baseline == verdict.actual)
 }
 
 fn command(models: &BTreeSet<String>, rest: &str) -> String {

@@ -81,7 +81,11 @@ fn quiet(report: &Report, told: &Told<'_>) -> String {
     let compared = report.runs.iter().any(|run| run.baseline.is_some());
     match (runs, told.changed.is_empty()) {
         (0, _) => "No model was run".to_owned(),
-        (_, false) => format!("{runs} run{plural} {judged}, small changes alone"),
+        (_, false) => {
+            let largest = told.changed.iter().max_by_key(|change| share(change));
+            let largest = largest.map_or_else(String::new, |change| format!("; {}", moved(change)));
+            format!("{runs} run{plural} {judged}{largest}")
+        }
         _ if compared && !told.is_news() => format!("{runs} run{plural} {judged}, nothing changed"),
         _ => format!("{runs} run{plural} {judged}"),
     }
@@ -108,6 +112,12 @@ fn sentence(change: &Change<'_>) -> String {
             card(&change.run.gpu.id)
         );
     }
+    moved(change)
+}
+
+/// What became of a figure, whatever is said of it.
+fn moved(change: &Change<'_>) -> String {
+    let figure = metric_name(change.pass, change.metric);
     let (Some(before), Some(after)) = (change.before, change.after) else {
         let place = card(&change.run.gpu.id);
         return format!("{} needs another look at {figure} on {place}", name(change.run.name()));

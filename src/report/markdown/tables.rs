@@ -50,7 +50,7 @@ fn row(change: &Change<'_>) -> String {
 fn word(change: &Change<'_>) -> &'static str {
     let Some(verdict) = change.verdict else { return "" };
     match (verdict.status, verdict.rule) {
-        (Status::Pass, _) if verdict.is_improvement() => "🎉 improved",
+        (Status::Pass, _) if change.is_improvement() => "🎉 improved",
         (Status::Pass, _) => "✅ ok",
         (Status::Warn, _) => "⚠️ warning",
         (Status::Error, _) => "❌ not judged",

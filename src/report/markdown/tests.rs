@@ -454,3 +454,27 @@ fn a_link_to_the_whole_report_is_a_plain_one_or_none() {
     assert!(!with("https://e.example/a) [b](c").contains("]("));
     assert!(!with("javascript:alert(1)").contains("]("));
 }
+
+/// A growth that the branch has accepted itself.
+#[test]
+fn growth_that_a_branch_accepts_is_in_the_first_line_and_needs_no_command() {
+    let mut report = judged(vec![compared(sample::run("grown", "l4"), 400)]);
+    let live = report.runs[0].peaks.warm.live;
+    for verdict in &mut report.verdicts {
+        (verdict.status, verdict.baseline, verdict.actual) = (Status::Pass, live, live);
+    }
+    report.status = Status::Pass;
+    report.base = Some(Base {
+        revision: "origin/main".to_owned(),
+        commit: "0".repeat(40),
+        edited: Vec::new(),
+        dependencies: Vec::new(),
+    });
+    let text = seen(&report);
+    let first = text.lines().next().unwrap();
+    assert!(first.starts_with("### ✅ ") && first.contains("grown grew "), "{text}");
+    assert!(
+        !text.contains("cargo vram bless") && !text.contains("improved"),
+        "{text}"
+    );
+}
