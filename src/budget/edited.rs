@@ -10,18 +10,19 @@ use crate::report::{EditedLimit, Metric};
 type Place = (Option<String>, String);
 
 /// What is written there.
-#[derive(Clone, Copy)]
 enum Written {
     /// The text itself.
     At(Span),
     /// A number that belongs to what stands there.
     Number(u64, Span),
+    /// A name that belongs to what stands there.
+    Name(String, Span),
 }
 
 impl Written {
-    const fn span(self) -> Span {
+    const fn span(&self) -> Span {
         match self {
-            Self::At(span) | Self::Number(_, span) => span,
+            Self::At(span) | Self::Number(_, span) | Self::Name(_, span) => *span,
         }
     }
 }
@@ -44,6 +45,7 @@ impl Budgets {
                 let written = |of: &Self, limit: &Written| match limit {
                     Written::At(span) => of.source.slice(*span).trim().to_owned(),
                     Written::Number(number, _) => number.to_string(),
+                    Written::Name(name, _) => name.clone(),
                 };
                 let was = old.get(place).map(|limit| written(before, limit));
                 let is = new.get(place).map(|limit| written(self, limit));
@@ -70,8 +72,33 @@ impl Budgets {
             all.insert((None, "gpu".to_owned()), Written::At(gpu.span));
         }
         settings(&mut all, None, &self.defaults, &Defaults::default());
+        for (id, entry) in &self.gpu_profiles {
+            let spans = [
+                ("like", Some(entry.like.span)),
+                ("total", entry.total.as_ref().map(|value| value.span)),
+                ("sm_count", entry.sm_count.as_ref().map(|value| value.span)),
+                (
+                    "compute_capability",
+                    entry.compute_capability.as_ref().map(|value| value.span),
+                ),
+                (
+                    "shared_memory_per_block_optin",
+                    entry.shared_memory_per_block_optin.as_ref().map(|value| value.span),
+                ),
+                ("context", entry.context.as_ref().map(|value| value.span)),
+            ];
+            for (key, span) in spans {
+                let place = (None, format!("gpu_profiles.{id}.{key}"));
+                all.extend(span.map(|span| (place, Written::At(span))));
+            }
+        }
         for budget in &self.models {
             let name = &budget.name.value;
+            // Another model under the name of a budget that is kept.
+            if budget.model != *name {
+                let place = (Some(name.clone()), "model".to_owned());
+                all.insert(place, Written::Name(budget.model.clone(), budget.name.span));
+            }
             for (input, value) in &budget.inputs {
                 let place = (Some(name.clone()), format!("inputs.{input}"));
                 all.insert(place, Written::Number(value.value, value.span));
@@ -170,6 +197,25 @@ models:
         assert_eq!(told(BEFORE), [""; 0]);
         let otherwise = BEFORE.replace("live: 900 MiB", "live: { fail: 900 MiB }");
         assert_eq!(told(&format!("# A comment.\n{otherwise}")), [""; 0]);
+    }
+
+    #[test]
+    fn so_is_what_limits_are_judged_on() {
+        let lab = "gpu_profiles: { lab: { like: l4, total: 20 GiB } }\n";
+        let before = BEFORE.replace("defaults:", &format!("{lab}defaults:"));
+        let after = before
+            .replace("20 GiB", "40 GiB")
+            .replace("  a: { live", "  a: { model: smaller, live");
+        let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200"]).unwrap();
+        let edited = parse(&after).edited(&parse(&before), "budgets.yaml");
+        let told: Vec<_> = edited
+            .iter()
+            .map(|edited| (edited.limit.as_str(), edited.after.as_deref()))
+            .collect();
+        assert_eq!(
+            told,
+            [("gpu_profiles.lab.total", Some("40 GiB")), ("model", Some("smaller"))]
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::Stopped;
 use super::pipeline::Prepared;
 use super::source::Source;
 use crate::budget::{Budgets, Lock};
-use crate::report::{Base, BaselineFrom, ChangedDependency, Report};
+use crate::report::{Base, BaselineFrom, ChangedDependency, Report, Skipped};
 use crate::workspace;
 
 /// Why there is no base.
@@ -90,12 +90,15 @@ pub(super) struct Against {
     lock: Lock,
     from: BaselineFrom,
     budgets: Option<Budgets>,
+    /// Why its budgets cannot be read, where they cannot.
+    unreadable: Option<String>,
     dependencies: Vec<ChangedDependency>,
 }
 
 impl Against {
     /// Reads budgets and baseline of the commit that this one and the revision have in common.
-    pub(super) fn read(revision: &str, prepared: &Prepared) -> Result<Self, Stopped> {
+    /// A file of the baseline is not looked at where the base is to be rebuilt.
+    pub(super) fn read(revision: &str, prepared: &Prepared, rebuilds: bool) -> Result<Self, Stopped> {
         let root = prepared.source.root();
         if !matches!(prepared.source, Source::Workspace(_)) {
             return Err(BaseError::NoGit(root.to_owned()).into());
@@ -140,12 +143,15 @@ impl Against {
         let (lock_path, lock_name) = prepared.lock();
         let shown = |name: &str| format!("{name} at {revision}");
         let lock = then(&lock_path)
+            .filter(|_| !rebuilds)
             .map(|text| Lock::parse(text.as_bytes(), &shown(&lock_name)))
             .transpose()?;
-        // One that cannot be read was nobody's budget.
         let known: Vec<_> = prepared.profiles.ids().collect();
         let budgets = then(&prepared.budgets_path)
-            .and_then(|text| Budgets::parse(text.as_bytes(), &shown(&prepared.budgets_name), &known).ok());
+            .map(|text| Budgets::parse(text.as_bytes(), &shown(&prepared.budgets_name), &known))
+            .transpose();
+        // A change that mends them is not to fail for what they were.
+        let unreadable = budgets.as_ref().err().map(ToString::to_string);
         let pinned = root.join("Cargo.lock");
         let dependencies = then(&pinned)
             .zip(std::fs::read_to_string(&pinned).ok())
@@ -155,7 +161,8 @@ impl Against {
             commit,
             lock: lock.unwrap_or_default(),
             from: BaselineFrom::Base,
-            budgets,
+            budgets: budgets.unwrap_or_default(),
+            unreadable,
             dependencies: dependencies.unwrap_or_default(),
         })
     }
@@ -172,6 +179,10 @@ impl Against {
 
     /// Puts into a report, once it is judged, what its runs were at the base, and every limit that was edited since.
     pub(super) fn tell(self, report: &mut Report, budgets: &Budgets, file: &str) {
+        report.skipped.extend(self.unreadable.map(|why| Skipped {
+            what: "edits of limits".to_owned(),
+            why,
+        }));
         let edited = self.budgets.map(|before| budgets.edited(&before, file));
         report.base = Some(Base {
             revision: self.revision,

@@ -105,7 +105,7 @@ impl Check {
         let mut against = self
             .base
             .as_deref()
-            .map(|revision| Against::read(revision, &prepared))
+            .map(|revision| Against::read(revision, &prepared, self.rebuild))
             .transpose()?;
         let taken = measures
             .then(|| card::take(&self.measuring, None, &driver, &prepared.profiles, loudness))
