@@ -157,7 +157,7 @@ impl Check {
         report.verdicts.retain(|verdict| {
             verdict.mode == Mode::Measure || verdict.gpu == declared_card.id || verdict.rule == Rule::Oom
         });
-        pipeline::write(&mut report, &self.output, loudness, &headline, true)?;
+        pipeline::write(&mut report, &self.output, loudness, &headline, true, &prepared.source)?;
         // An input that a model turned out not to have is a mistake of the file: point at it there.
         let known: Vec<_> = models
             .declared

@@ -41,7 +41,7 @@ impl Estimate {
                 card.name, card.total.value
             )
         });
-        pipeline::write(&mut report, &self.output, loudness, &headline, false)?;
+        pipeline::write(&mut report, &self.output, loudness, &headline, false, &prepared.source)?;
         Ok(Exit::of_errors(&report))
     }
 }

@@ -97,7 +97,7 @@ impl Measure {
         };
         let Ran { runs, choices, .. } = pipeline::run(&cases, &self.running, on, loudness);
         let mut report = pipeline::report(&prepared, &models, &self.running, runs);
-        pipeline::write(&mut report, &self.output, loudness, &headline, false)?;
+        pipeline::write(&mut report, &self.output, loudness, &headline, false, &prepared.source)?;
         if let Some(folder) = &self.record {
             record(folder, &report, &choices, facts, loudness)?;
         }

@@ -1,6 +1,6 @@
 //! `cargo vram merge`: joins the reports of several jobs.
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use miette::Diagnostic;
 use thiserror::Error;
@@ -52,7 +52,7 @@ impl Merge {
         let report = merge::merge(reports)?.ok_or(Nothing)?;
         // An estimate is not judged, and neither are many of them.
         let judged = !report.verdicts.is_empty();
-        pipeline::show(&report, &self.output, loudness, &headline, judged)?;
+        pipeline::show(&report, &self.output, loudness, &headline, judged, Utf8Path::new("."))?;
         Ok(Exit::of_judged(&report, self.deny_warnings))
     }
 }

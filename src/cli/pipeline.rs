@@ -378,6 +378,7 @@ pub(super) fn write(
     loudness: Loudness,
     headline: &str,
     judged: bool,
+    source: &Source,
 ) -> Result<(), Stopped> {
     let errors = report.problems.len() + report.runs.iter().filter(|run| run.error.is_some()).count();
     let worst = report
@@ -387,16 +388,17 @@ pub(super) fn write(
         .max()
         .unwrap_or(Status::Pass);
     report.status = if errors > 0 { Status::Error } else { worst };
-    show(report, output, loudness, headline, judged)
+    show(report, output, loudness, headline, judged, source.root())
 }
 
-/// Writes a report as it was asked for.
+/// Writes a report as it was asked for; files that it names are relative to `root`.
 pub(super) fn show(
     report: &Report,
     output: &ReportOutput,
     loudness: Loudness,
     headline: &str,
     judged: bool,
+    root: &Utf8Path,
 ) -> Result<(), Stopped> {
     let table = human::render(
         report,
@@ -412,7 +414,11 @@ pub(super) fn show(
         ReportFormat::Human => table.clone(),
         ReportFormat::Json => json(report)?,
         ReportFormat::Markdown => markdown::render(report, &Markdown::default()),
-        ReportFormat::Github => github::render(report),
+        ReportFormat::Github => {
+            // GitHub looks for files from the repository's top.
+            let prefix = super::source::git(root, &["rev-parse", "--show-prefix"]);
+            github::render(report, prefix.unwrap_or_default().trim())
+        }
         ReportFormat::Junit => junit::render(report).into_diagnostic()?,
     };
     if output.output.is_some() {

@@ -38,9 +38,10 @@ struct Annotation<'a> {
     message: String,
 }
 
-/// Draws what is wrong, and what became better, as annotations: at most ten of each kind, the last of which counts the rest.
+/// Draws what is wrong, and what became better, as annotations: at most ten of each kind, the last of which counts the rest. `prefix` is the folder that files are
+/// named from, as the repository has it: `model/`.
 #[must_use]
-pub fn render(report: &Report) -> String {
+pub fn render(report: &Report, prefix: &str) -> String {
     let all = annotations(report);
     let mut text = String::new();
     for kind in [Kind::Error, Kind::Warning, Kind::Notice] {
@@ -51,7 +52,7 @@ pub fn render(report: &Report) -> String {
             of_kind.len()
         };
         for annotation in &of_kind[..shown] {
-            text.push_str(&line(annotation));
+            text.push_str(&line(annotation, prefix));
         }
         if of_kind.len() > shown {
             let rest = Annotation {
@@ -60,7 +61,7 @@ pub fn render(report: &Report) -> String {
                 title: "cargo vram".to_owned(),
                 message: format!("and {} more, which the report has", of_kind.len() - shown),
             };
-            text.push_str(&line(&rest));
+            text.push_str(&line(&rest, prefix));
         }
     }
     text
@@ -115,13 +116,15 @@ fn titled(package: &str, model: &str, gpu: &str, mode: Mode, what: &str) -> Stri
     format!("{package}/{model} on {gpu}, {}: {what}", mode_name(mode))
 }
 
-fn line(annotation: &Annotation<'_>) -> String {
+fn line(annotation: &Annotation<'_>, prefix: &str) -> String {
     let mut text = format!("::{} ", annotation.kind.word());
     if let Some((verdict, file)) = annotation
         .at
         .and_then(|verdict| Some((verdict, verdict.file.as_ref()?)))
     {
-        let _ = write!(text, "file={},", property(file));
+        // A file elsewhere is named from the root of all.
+        let prefix = if file.starts_with('/') { "" } else { prefix };
+        let _ = write!(text, "file={},", property(&format!("{prefix}{file}")));
         if let Some(line) = verdict.line {
             let _ = write!(text, "line={line},");
             if let Some(column) = verdict.column {
@@ -170,10 +173,13 @@ mod tests {
     }
 
     fn drawn(verdicts: Vec<Verdict>) -> String {
-        render(&Report {
-            verdicts,
-            ..sample::report(Vec::new())
-        })
+        render(
+            &Report {
+                verdicts,
+                ..sample::report(Vec::new())
+            },
+            "",
+        )
     }
 
     #[test]
@@ -201,5 +207,14 @@ mod tests {
             let title = text.trim_start_matches("::error ").split("::").next().unwrap_or_default();
             prop_assert_eq!(title.matches(',').count(), 3);
         }
+    }
+
+    #[test]
+    fn files_are_named_from_the_top_of_the_repository() {
+        let report = Report {
+            verdicts: vec![failing("too much")],
+            ..sample::report(Vec::new())
+        };
+        assert!(render(&report, "model/").contains("file=model/budgets.yaml,line=12,"));
     }
 }

@@ -348,7 +348,7 @@ proptest! {
             (verdict.limit, verdict.actual, verdict.baseline) = (Some(next()), Some(next()), Some(next()));
         }
         prop_assert!(seen(&report).len() <= COMMENT);
-        prop_assert!(crate::report::github::render(&report).starts_with("::error "));
+        prop_assert!(crate::report::github::render(&report, "").starts_with("::error "));
         prop_assert!(crate::report::junit::render(&report).is_ok());
         let older = everything(&["x".to_owned()]);
         for (base, head) in [(&older, &report), (&report, &older)] {
