@@ -33,6 +33,8 @@ fn with_a_model() -> Repository {
     let repository = Repository::new();
     let from = common::root().join("fixtures/many");
     let manifest = std::fs::read_to_string(from.join("Cargo.toml")).unwrap();
+    // Named otherwise: in one target folder, Cargo would take it for that one.
+    let manifest = manifest.replace("name = \"many\"", "name = \"model\"");
     let manifest = manifest.replace("\"../..\"", &format!("{:?}", common::root()));
     repository.write("model/Cargo.toml", &manifest);
     repository.write("model/src/lib.rs", "");
@@ -127,6 +129,9 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
         (BaselineFrom::Rebuilt, 512)
     );
     assert!(said.contains("likely because of batch_size 512 → 8192"), "{said}");
+    // The base's program never stands for what is here.
+    let (report, _, said) = Repository::check(&model, "main", &[]);
+    assert_eq!(report.unwrap().runs[0].inputs["batch_size"], 8192, "{said}");
     // What was not there then is new, and a base that cannot be built is told, with what it has to say.
     let (report, exit, said) = rebuilt("nothing");
     assert_eq!((exit, report.unwrap().runs[0].baseline.is_none()), (0, true), "{said}");
@@ -136,7 +141,7 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     repository.write("model/benches/vram.rs", BENCH);
     let (report, exit, said) = rebuilt("broken");
     assert_eq!((exit, report.unwrap().problems.len()), (101, 1), "{said}");
-    assert!(said.contains("at broken: `vram` of many does not compile"), "{said}");
+    assert!(said.contains("at broken: `vram` of model does not compile"), "{said}");
     // A package beside the repository is at no path from a checkout elsewhere; nor is what a submodule cannot get.
     let outside = tempfile::tempdir().unwrap();
     let lib = "[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";

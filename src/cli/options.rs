@@ -125,12 +125,11 @@ impl Packages {
         path.canonicalize_utf8().ok()
     }
 
-    /// The same of another manifest, built into the same target folder.
-    pub(crate) fn at(&self, manifest: &Utf8Path, target: &Utf8Path) -> Self {
+    /// The same of another manifest, with more of Cargo's configuration.
+    pub(crate) fn at(&self, manifest: &Utf8Path, config: &Utf8Path) -> Self {
         let mut other = self.clone();
         other.manifest.manifest_path = Some(manifest.into());
-        let folder = toml_edit::Value::from(target.as_str());
-        other.config.push(format!("build.target-dir={folder}"));
+        other.config.push(config.to_string());
         other
     }
 

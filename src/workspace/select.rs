@@ -89,6 +89,14 @@ impl Workspace {
         self.whole
     }
 
+    /// The ids of the packages that are there by their path, members or not.
+    pub fn local(&self) -> impl Iterator<Item = &str> {
+        let packages = self.metadata.packages.iter();
+        packages
+            .filter(|package| package.source.is_none())
+            .map(|package| package.id.repr.as_str())
+    }
+
     /// The packages that are there by a path which leads out of a folder.
     #[must_use]
     pub fn outside(&self, folder: &Utf8Path) -> Vec<String> {

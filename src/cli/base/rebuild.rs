@@ -41,8 +41,18 @@ impl Against {
         let Some(manifest) = manifest.filter(|manifest| manifest.exists()) else {
             return Ok(());
         };
-        let packages = packages.at(&manifest, target);
-        let source = match Source::at(packages.selection().map_err(miette::Report::msg)?, &self.revision) {
+        let config = worktree.config();
+        let packages = packages.at(&manifest, &config);
+        let selection = packages.selection().map_err(miette::Report::msg)?;
+        let profile = packages.build(true).profile;
+        worktree.configure(target, profile.as_deref(), [].into_iter())?;
+        let mut source = Source::at(selection.clone(), &self.revision);
+        if let Ok(Source::Workspace(there)) = &source {
+            // Once more, now that it is known what is to be told apart.
+            worktree.configure(target, profile.as_deref(), there.workspace().local())?;
+            source = Source::at(selection, &self.revision);
+        }
+        let source = match source {
             Ok(source) => source,
             Err(WorkspaceError::UnknownPackage(..)) => return Ok(()),
             Err(error) => {

@@ -7,6 +7,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 use super::BaseError;
 use crate::cli::source::{git, git_or_why};
 
+/// Parts that the compiler takes a package in; nobody else asks for so many.
+const UNITS: u32 = 251;
+
 /// A checkout of its own, which goes when this is dropped.
 pub(super) struct Worktree {
     /// The repository that it is of.
@@ -52,6 +55,34 @@ impl Worktree {
             git_or_why(&worktree.path, &update).map_err(BaseError::Submodules)?;
         }
         Ok(worktree)
+    }
+
+    /// The file of Cargo's configuration for what is built of it.
+    pub(super) fn config(&self) -> Utf8PathBuf {
+        self.path.with_file_name("config.toml")
+    }
+
+    /// Has it built in the shared target folder, and tells its own packages from those of the other checkout: Cargo takes
+    /// two packages at the same place of two workspaces for one, and the newer one's program for both. A profile that
+    /// differs in how the compiler splits its work makes them two, and changes no program's meaning.
+    pub(super) fn configure<'a>(
+        &self,
+        target: &Utf8Path,
+        profile: Option<&str>,
+        packages: impl Iterator<Item = &'a str>,
+    ) -> Result<(), BaseError> {
+        let text = |text: &str| toml_edit::Value::from(text).to_string();
+        let mut config = format!("[build]\ntarget-dir = {}\n", text(target.as_str()).trim());
+        for package in packages {
+            let (profile, package) = (text(profile.unwrap_or("dev")), text(package));
+            config.push_str(&format!(
+                "\n[profile.{}.package.{}]\ncodegen-units = {UNITS}\n",
+                profile.trim(),
+                package.trim()
+            ));
+        }
+        let path = self.config();
+        std::fs::write(&path, config).map_err(|source| BaseError::Folder { path, source })
     }
 
     pub(super) fn path(&self) -> &Utf8Path {
