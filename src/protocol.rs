@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. A model that speaks another one is not run.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// The environment variable that holds the path of the job file. Without it, a model's binary does nothing.
 pub const JOB_VARIABLE: &str = "CARGO_VRAM_JOB";
@@ -67,25 +67,105 @@ pub struct RunJob {
     pub settle_ms: u64,
 }
 
-/// In what a pass differs from what the model says.
+/// In what a pass differs from what the model says. Its names are those of the report, too.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(schemars::JsonSchema))]
+#[serde(default)]
 pub struct WhatIf {
+    /// Another optimizer, as Burn has it by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optimizer: Option<Optimizer>,
     /// The element type of floats: Burn's default for tensors that do not say another.
-    pub float: Option<Float>,
-    /// Another optimizer: SGD without momentum, which keeps nothing from step to step.
-    pub stateless_optimizer: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Float>,
+    /// Into how many parts each batch is taken apart, whose gradients are added up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accumulate: Option<u32>,
     /// No gradients: the step is the forward phase alone, as in validation.
-    pub no_gradients: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub infer: bool,
+    /// Autodiff keeps less and computes it again; another build.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub checkpointing: bool,
+    /// Operations are not fused; another build.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_fusion: bool,
+}
+
+impl WhatIf {
+    /// Whether the model is run as it is.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What is changed, in words: `sgd, f16`.
+impl std::fmt::Display for WhatIf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let flag = |is_set: bool, word: &str| is_set.then(|| word.to_owned());
+        let words = [
+            self.optimizer.map(|optimizer| optimizer.name().to_owned()),
+            self.dtype.map(|dtype| dtype.name().to_owned()),
+            self.accumulate.map(|parts| format!("accumulate {parts}")),
+            flag(self.infer, "infer"),
+            flag(self.checkpointing, "checkpointing"),
+            flag(self.no_fusion, "no fusion"),
+        ];
+        let words: Vec<_> = words.into_iter().flatten().collect();
+        f.write_str(&words.join(", "))
+    }
+}
+
+/// An optimizer, with Burn's defaults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(schemars::JsonSchema, clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum Optimizer {
+    /// SGD, which keeps nothing from step to step
+    Sgd,
+    /// SGD with momentum, which keeps one value a parameter
+    SgdMomentum,
+    /// Adam, which keeps two values a parameter
+    Adam,
+    /// AdamW, which keeps two values a parameter
+    #[cfg_attr(feature = "cli", value(name = "adamw"))]
+    #[serde(rename = "adamw")]
+    AdamW,
+}
+
+impl Optimizer {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sgd => "sgd",
+            Self::SgdMomentum => "sgd-momentum",
+            Self::Adam => "adam",
+            Self::AdamW => "adamw",
+        }
+    }
 }
 
 /// An element type of floats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(schemars::JsonSchema, clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Float {
-    /// Half precision.
+    /// Single precision
+    F32,
+    /// Half precision
     F16,
-    /// Half precision with the range of single precision.
+    /// Half precision with the range of single precision
     Bf16,
+}
+
+impl Float {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        }
+    }
 }
 
 /// What a model does in its step.

@@ -36,37 +36,43 @@ fn with_a_model() -> Repository {
     // Named otherwise: in one target folder, Cargo would take it for that one.
     let manifest = manifest.replace("name = \"many\"", "name = \"model\"");
     let manifest = manifest.replace("\"../..\"", &format!("{:?}", common::root()));
-    repository.write("model/Cargo.toml", &manifest);
-    repository.write("model/src/lib.rs", "");
-    repository.write("model/benches/vram.rs", BENCH);
-    std::fs::copy(from.join("Cargo.lock"), repository.path("model/Cargo.lock")).unwrap();
+    repository.folder.write("model/Cargo.toml", &manifest);
+    repository.folder.write("model/src/lib.rs", "");
+    repository.folder.write("model/benches/vram.rs", BENCH);
+    std::fs::copy(from.join("Cargo.lock"), repository.folder.path("model/Cargo.lock")).unwrap();
     repository
 }
 
 #[test]
 fn a_branch_is_told_what_it_changes_since_it_parted() {
     let repository = with_a_model();
-    let model = repository.path("model");
+    let model = repository.folder.path("model");
     // Long ago there was no bench here.
     repository.git(&["commit", "--quiet", "--allow-empty", "--message", "nothing"]);
     repository.git(&["tag", "nothing"]);
-    repository.write("model/budgets.yaml", BUDGETS);
+    repository.folder.write("model/budgets.yaml", BUDGETS);
     let bless = common::vram(&["bless"]).current_dir(&model).output().unwrap();
     assert!(bless.status.success(), "{}", String::from_utf8_lossy(&bless.stderr));
     repository.commit("the gate");
     repository.git(&["branch", "topic"]);
     // Main goes on, which is none of the branch's doing.
-    repository.write("model/budgets.yaml", &BUDGETS.replace("4 GiB", "3 GiB"));
+    repository
+        .folder
+        .write("model/budgets.yaml", &BUDGETS.replace("4 GiB", "3 GiB"));
     repository.commit("main goes on");
     repository.git(&["checkout", "--quiet", "topic"]);
-    repository.write("model/budgets.yaml", &BUDGETS.replace("4 GiB", "8 GiB"));
-    let lock = std::fs::read_to_string(repository.path("model/budgets.lock")).unwrap();
+    repository
+        .folder
+        .write("model/budgets.yaml", &BUDGETS.replace("4 GiB", "8 GiB"));
+    let lock = std::fs::read_to_string(repository.folder.path("model/budgets.lock")).unwrap();
     let lower = |line: &str| match line.strip_prefix("warm.live = ") {
         Some(live) => format!("warm.live = {}", live.parse::<u64>().unwrap() + 512),
         None => line.to_owned(),
     };
     let moved: Vec<_> = lock.lines().map(lower).collect();
-    repository.write("model/budgets.lock", &(moved.join("\n") + "\n"));
+    repository
+        .folder
+        .write("model/budgets.lock", &(moved.join("\n") + "\n"));
     // Changes that are not committed count, too.
     let (report, exit, said) = Repository::check(&model, "main", &[]);
     let report = report.unwrap();
@@ -85,7 +91,10 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
             )
         })
         .collect();
-    assert_eq!(edited, [("reserved.fail", Some("4 GiB"), Some("8 GiB"), Some(4))]);
+    assert_eq!(edited[0], ("reserved.fail", Some("4 GiB"), Some("8 GiB"), Some(4)));
+    // A figure of the baseline that is neither the base's nor what the model needs was put there by hand.
+    assert_eq!((edited.len(), edited[1].0), (2, "baseline on l4, live"));
+    assert_ne!(edited[1].1, edited[1].2);
     // Judged by the branch's own lock, and shown beside what the base's says.
     let baseline = report.runs[0].baseline.as_ref().unwrap();
     assert_eq!(baseline.from, BaselineFrom::Base);
@@ -113,10 +122,16 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
         assert!(said.contains(told), "{said}");
     }
 
+    // Nor does it go without a word.
+    std::fs::remove_file(repository.folder.path("model/budgets.lock")).unwrap();
+    let (report, _, said) = Repository::check(&model, "main", &[]);
+    let edited = report.unwrap().base.unwrap().edited;
+    let taken_out = edited.iter().find(|edited| edited.limit == "baseline on l4").unwrap();
+    assert!(taken_out.before.is_some() && taken_out.after.is_none(), "{said}");
+
     // Without any file of the base's, its own models tell.
     let rebuilt = |base: &str| Repository::check(&model, base, &["--rebuild"]);
-    std::fs::remove_file(repository.path("model/budgets.lock")).unwrap();
-    repository.write(
+    repository.folder.write(
         "model/benches/vram.rs",
         &BENCH.replace("batch_size(512)", "batch_size(8192)"),
     );
@@ -135,10 +150,12 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     // What was not there then is new, and a base that cannot be built is told, with what it has to say.
     let (report, exit, said) = rebuilt("nothing");
     assert_eq!((exit, report.unwrap().runs[0].baseline.is_none()), (0, true), "{said}");
-    repository.write("model/benches/vram.rs", &BENCH.replace("fn charted", "fn chartered"));
+    repository
+        .folder
+        .write("model/benches/vram.rs", &BENCH.replace("fn charted", "fn chartered"));
     repository.commit("broken");
     repository.git(&["branch", "broken"]);
-    repository.write("model/benches/vram.rs", BENCH);
+    repository.folder.write("model/benches/vram.rs", BENCH);
     let (report, exit, said) = rebuilt("broken");
     assert_eq!((exit, report.unwrap().problems.len()), (101, 1), "{said}");
     assert!(said.contains("at broken: `vram` of model does not compile"), "{said}");
@@ -148,21 +165,21 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     std::fs::write(outside.path().join("Cargo.toml"), lib).unwrap();
     std::fs::create_dir(outside.path().join("src")).unwrap();
     std::fs::write(outside.path().join("src/lib.rs"), "").unwrap();
-    let manifest = std::fs::read_to_string(repository.path("model/Cargo.toml")).unwrap();
+    let manifest = std::fs::read_to_string(repository.folder.path("model/Cargo.toml")).unwrap();
     let path = format!("../../{}", outside.path().file_name().unwrap().to_str().unwrap());
     let with = manifest.replace(
         "[dependencies]",
         &format!("[dependencies]\noutside = {{ path = {path:?} }}"),
     );
-    repository.write("model/Cargo.toml", &with);
+    repository.folder.write("model/Cargo.toml", &with);
     repository.commit("outside");
     let (_, exit, said) = rebuilt("HEAD");
     assert_eq!(exit, 2, "{said}");
     assert!(said.contains("lies outside of the repository"), "{said}");
-    repository.write("model/Cargo.toml", &manifest);
+    repository.folder.write("model/Cargo.toml", &manifest);
     let other = Repository::new();
     other.git(&["commit", "--quiet", "--allow-empty", "--message", "nothing"]);
-    let url = other.folder.path().to_str().unwrap();
+    let url = other.folder.root().to_str().unwrap();
     repository.git(&["submodule", "--quiet", "add", url, "part"]);
     repository.commit("submodule");
     let (_, exit, said) = rebuilt("HEAD");
@@ -177,10 +194,10 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     assert_eq!(String::from_utf8(worktrees.stdout).unwrap().lines().count(), 1);
 
     // A clone that was cut short says how to get the rest.
-    let clone = repository.path("clone");
-    let url = format!("file://{}", repository.folder.path().display());
+    let clone = repository.folder.path("clone");
+    let url = format!("file://{}", repository.folder.root().display());
     Repository::git_in(
-        repository.folder.path(),
+        repository.folder.root(),
         &[
             "clone",
             "--quiet",
@@ -199,8 +216,8 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     );
 
     // Where there is no git there is no base.
-    std::fs::remove_dir_all(repository.path("clone/.git")).unwrap();
-    std::fs::remove_dir_all(repository.path(".git")).unwrap();
+    std::fs::remove_dir_all(repository.folder.path("clone/.git")).unwrap();
+    std::fs::remove_dir_all(repository.folder.path(".git")).unwrap();
     let (_, exit, said) = Repository::check(&model, "main", &[]);
     assert_eq!(exit, 2, "{said}");
     assert!(said.contains("--base needs a git checkout"), "{said}");

@@ -54,7 +54,7 @@ impl Gate {
         let growth = report
             .verdicts
             .into_iter()
-            .filter(|verdict| verdict.rule == Rule::Growth);
+            .filter(|verdict| matches!(verdict.rule, Rule::Growth | Rule::Baseline));
         let skipped = report.skipped.into_iter().filter(|skipped| skipped.what != "leaks");
         (
             growth.map(|verdict| (verdict.status, verdict.message)).collect(),

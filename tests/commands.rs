@@ -7,7 +7,7 @@ mod common;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::Folder;
+use common::{Folder, said};
 use serde_json::Value;
 
 /// A package with a library, a test and Burn, which takes its versions from the project's own lock file.
@@ -40,10 +40,6 @@ impl Project {
     fn init(&self) -> Output {
         self.vram(&["init", "--path", common::root().to_str().unwrap()])
     }
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 #[track_caller]

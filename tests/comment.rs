@@ -55,7 +55,12 @@ impl Folder {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-vram"));
         command
-            .args(["vram", "comment", "--report", "report.json", "--verbose"])
+            .args(["vram", "comment", "--verbose"])
+            .args(if arguments.contains(&"--no-report") {
+                &[][..]
+            } else {
+                &["--report", "report.json"]
+            })
             .args(arguments)
             .current_dir(self.0.path())
             .env("NO_COLOR", "1");
@@ -178,6 +183,35 @@ fn an_app_of_another_name_leaves_one_comment_too() {
         let own = server.own(APP);
         assert!(own.len() == 1 && own[0].contains(artifact), "{own:?}");
     }
+}
+
+#[test]
+fn an_app_that_is_named_keeps_its_comment_up_to_date_where_nothing_changed() {
+    let server = Server::new();
+    server.set_poster(APP);
+    server.comment(ACTIONS, &format!("{MARKER}\nof a workflow"));
+    server.comment(APP, &format!("{MARKER}\nover budget"));
+    // Of nobody who may be named so, whatever he calls himself.
+    server.comment((78, "our-app[bot]", "User"), &format!("{MARKER}\nmine"));
+    post(&server, &["--on-change-only", "--app", "our-app"]).says(0, "updated the comment on #7");
+    assert!(server.own(APP).iter().any(|body| !body.contains("over budget")));
+    assert_eq!(server.own(ACTIONS), [format!("{MARKER}\nof a workflow")]);
+    assert_eq!((server.count("PATCH"), server.all().len()), (1, 3));
+    post(&server, &["--app", "our app"]).says(2, "an app's name");
+}
+
+#[test]
+fn a_run_without_a_report_makes_no_comment_and_an_older_one_no_longer_speaks_for_it() {
+    let server = Server::new();
+    post(&server, &["--no-report"]).says(0, "nothing to say on #7");
+    assert!(server.all().is_empty());
+    server.comment(ACTIONS, &format!("{MARKER}\n### ✅ within budget"));
+    post(&server, &["--no-report", "--artifact-url", "https://a.example/1"]).says(0, "updated the comment on #7");
+    let own = server.own(ACTIONS);
+    assert!(
+        own.len() == 1 && own[0].contains("No figures of the last commit") && own[0].contains("(https://a.example/1)"),
+        "{own:?}"
+    );
 }
 
 #[test]

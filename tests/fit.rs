@@ -26,7 +26,7 @@ fn fit(arguments: &[&str]) -> (Option<Fit>, i32, String) {
         .arg(&file)
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    let said = common::said(&output);
     let fit = std::fs::read(&file).ok();
     let fit = fit.map(|json| serde_json::from_slice(&json).unwrap());
     (fit, output.status.code().unwrap(), said)
@@ -143,5 +143,31 @@ fn what_cannot_be_searched_is_told_before_anything_is_run() {
         let (answer, exit, said) = fit(arguments);
         assert_eq!((exit, answer.is_none()), (2, true), "{said}");
         assert!(said.contains(told), "{said}");
+    }
+}
+
+#[test]
+fn advice_is_the_shortest_list_of_changes_that_makes_it_fit() {
+    let advise = |batch_size: &str| fit(&["--gpu", "t4", "--advise", "--set", batch_size]);
+    let (found, code, said) = advise("batch_size=1024");
+    let found = found.unwrap();
+    assert_eq!((code, found.cards.len()), (0, 1), "{said}");
+    assert!(found.advised && said.contains("fits as it is"), "{said}");
+    // A quarter of a T4 is less than one of its tensors.
+    let (found, code, said) = advise("batch_size=2097152");
+    let found = found.unwrap();
+    assert_eq!(code, 0, "{said}");
+    let tried: Vec<_> = found.cards.iter().map(|card| card.what_if.to_string()).collect();
+    assert_eq!(tried[..4], ["", "f16", "sgd", "accumulate 2"], "{said}");
+    let fits: Vec<_> = found.cards.iter().filter(|card| card.probes[0].fits).collect();
+    assert!(said.contains(&format!("fits with {}", fits[0].what_if)), "{said}");
+    for card in &found.cards {
+        let probe = &card.probes[0];
+        let missing = probe.left.is_some_and(|left| left < 0);
+        assert!(
+            probe.fits || missing || probe.left.is_none(),
+            "{}: {probe:?}",
+            card.what_if
+        );
     }
 }

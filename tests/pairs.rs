@@ -50,7 +50,7 @@ fn put_folder(repository: &Repository, root: &Path, folder: &Path, pair: &str, s
             .replace(&format!("-{side}\""), "\"")
             .replace(&format!("_{side}::"), "::")
             .replace("../../../..", common::root().to_str().unwrap());
-        repository.write(&format!("{pair}/{name}"), &text);
+        repository.folder.write(&format!("{pair}/{name}"), &text);
     }
 }
 
@@ -65,15 +65,15 @@ fn before() -> Repository {
         )
         .replace("\"retained-loss\", \"dependency-bump\"", "\"dependency-bump\"")
         .replace("\"../..\"", &format!("{:?}", common::root()));
-    repository.write("Cargo.toml", &manifest);
-    std::fs::copy(pairs().join("Cargo.lock"), repository.path("Cargo.lock")).unwrap();
+    repository.folder.write("Cargo.toml", &manifest);
+    std::fs::copy(pairs().join("Cargo.lock"), repository.folder.path("Cargo.lock")).unwrap();
     put(&repository, "layers", "");
     for pair in PAIRS.iter().chain([&BUMP]) {
         put(&repository, pair, "before");
     }
     // Everything is built at once.
     let list = common::vram(&["list"])
-        .current_dir(repository.folder.path())
+        .current_dir(repository.folder.root())
         .output()
         .unwrap();
     assert!(list.status.success(), "{}", String::from_utf8_lossy(&list.stderr));
@@ -81,7 +81,7 @@ fn before() -> Repository {
         let (folder, selected) = place(pair);
         let bless = common::vram(&["bless"])
             .args(&selected)
-            .current_dir(repository.path(folder))
+            .current_dir(repository.folder.path(folder))
             .output()
             .unwrap();
         assert!(bless.status.success(), "{}", String::from_utf8_lossy(&bless.stderr));
@@ -111,7 +111,7 @@ fn check(repository: &Repository, pair: &str) -> (Report, i32, String) {
     if pair == "retained-loss" {
         more.extend(["--steps".to_owned(), "10".to_owned()]);
     }
-    let folder = repository.path(folder);
+    let folder = repository.folder.path(folder);
     let more: Vec<_> = more.iter().map(String::as_str).collect();
     let (report, exit, said) = Repository::check(&folder, "main", &more);
     let comment = common::vram(&["comment", "--dry-run", "--report", "report.json"])
@@ -136,7 +136,7 @@ fn every_change_gets_its_verdict_and_its_comment() {
         put(&repository, pair, "after");
     }
     let list = common::vram(&["list"])
-        .current_dir(repository.folder.path())
+        .current_dir(repository.folder.root())
         .output()
         .unwrap();
     assert!(list.status.success(), "{}", String::from_utf8_lossy(&list.stderr));

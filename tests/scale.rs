@@ -45,7 +45,7 @@ fn merge(folder: &Path) -> (Option<Report>, Option<i32>, String) {
         .args(there.iter().filter(|path| path.exists()))
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    let said = common::said(&output);
     let report = std::fs::read(&whole).ok();
     let report = report.map(|json| serde_json::from_slice(&json).unwrap());
     (report, output.status.code(), said)

@@ -173,7 +173,7 @@ fn every_figure_is_marked_as_an_estimate_and_says_what_it_assumes() {
             "{}",
             run.model
         );
-        let choices = run.autotune;
+        let choices = &run.autotune;
         assert!(
             choices.recorded + choices.nearest + choices.assumed > 0,
             "{}",

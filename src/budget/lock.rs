@@ -13,6 +13,7 @@ mod write;
 use std::collections::BTreeMap;
 
 pub use accept::Accepted;
+pub use compare::edits;
 
 use crate::report::{Mode, Peaks, Run};
 

@@ -22,7 +22,7 @@ mod validate;
 use camino::Utf8Path;
 
 pub use judge::{judge, unjudged};
-pub use lock::{Accepted, Entry, Key, LOCK_VERSION, Lock};
+pub use lock::{Accepted, Entry, Key, LOCK_VERSION, Lock, edits};
 pub use models::DeclaredModel;
 #[cfg(unix)]
 pub use problem::{BudgetError, Problem};

@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::Stopped;
 use super::pipeline::Prepared;
 use super::source::Source;
-use crate::budget::{Budgets, Lock};
+use crate::budget::{Budgets, Lock, edits};
 use crate::report::{Base, BaselineFrom, ChangedDependency, Report, Skipped};
 use crate::workspace;
 
@@ -90,8 +90,8 @@ pub(super) struct Against {
     lock: Lock,
     from: BaselineFrom,
     budgets: Option<Budgets>,
-    /// Why its budgets cannot be read, where they cannot.
-    unreadable: Option<String>,
+    /// What cannot be told, since its files cannot be read.
+    unreadable: Vec<Skipped>,
     dependencies: Vec<ChangedDependency>,
 }
 
@@ -145,13 +145,25 @@ impl Against {
         let lock = then(&lock_path)
             .filter(|_| !rebuilds)
             .map(|text| Lock::parse(text.as_bytes(), &shown(&lock_name)))
-            .transpose()?;
+            .transpose();
         let known: Vec<_> = prepared.profiles.ids().collect();
         let budgets = then(&prepared.budgets_path)
             .map(|text| Budgets::parse(text.as_bytes(), &shown(&prepared.budgets_name), &known))
             .transpose();
         // A change that mends them is not to fail for what they were.
-        let unreadable = budgets.as_ref().err().map(ToString::to_string);
+        let unreadable = [
+            ("edits of limits", budgets.as_ref().err().map(ToString::to_string)),
+            (
+                "the change since the base",
+                lock.as_ref().err().map(ToString::to_string),
+            ),
+        ];
+        let unreadable = unreadable.into_iter().filter_map(|(what, why)| {
+            Some(Skipped {
+                what: what.to_owned(),
+                why: why?,
+            })
+        });
         let pinned = root.join("Cargo.lock");
         let dependencies = then(&pinned)
             .zip(std::fs::read_to_string(&pinned).ok())
@@ -159,35 +171,38 @@ impl Against {
         Ok(Self {
             revision: revision.to_owned(),
             commit,
-            lock: lock.unwrap_or_default(),
+            lock: lock.ok().flatten().unwrap_or_default(),
             from: BaselineFrom::Base,
             budgets: budgets.unwrap_or_default(),
-            unreadable,
+            unreadable: unreadable.collect(),
             dependencies: dependencies.unwrap_or_default(),
         })
     }
 
-    /// Gives a report's runs what the base's own models turned out to need, where they were run: then growth is judged by
-    /// that, rather than by what is written down.
-    pub(super) fn judge(&self, report: &mut Report) -> bool {
-        let is_rebuilt = self.from == BaselineFrom::Rebuilt;
-        if is_rebuilt {
-            self.lock.compare(report, self.from);
-        }
-        is_rebuilt
+    /// What the base's own models turned out to need, where they were run: then growth is judged by that, rather than by
+    /// what is written down.
+    pub(super) fn rebuilt(&self) -> Option<&Lock> {
+        (self.from == BaselineFrom::Rebuilt).then_some(&self.lock)
     }
 
-    /// Puts into a report, once it is judged, what its runs were at the base, and every limit that was edited since.
-    pub(super) fn tell(self, report: &mut Report, budgets: &Budgets, file: &str) {
-        report.skipped.extend(self.unreadable.map(|why| Skipped {
-            what: "edits of limits".to_owned(),
-            why,
-        }));
+    /// Puts into a report, once it is judged, what its runs were at the base, and every limit that was edited since, in the
+    /// file of budgets and by hand in that of the baseline.
+    pub(super) fn tell(
+        self,
+        report: &mut Report,
+        (budgets, file): (&Budgets, &str),
+        (own_lock, lock_file): (&Lock, &str),
+    ) {
+        report.skipped.extend(self.unreadable);
         let edited = self.budgets.map(|before| budgets.edited(&before, file));
+        let mut edited = edited.unwrap_or_default();
+        if self.from == BaselineFrom::Base {
+            edited.extend(edits(&self.lock, own_lock, report, lock_file));
+        }
         report.base = Some(Base {
             revision: self.revision,
             commit: self.commit,
-            edited: edited.unwrap_or_default(),
+            edited,
             dependencies: self.dependencies,
         });
         if self.from == BaselineFrom::Base {

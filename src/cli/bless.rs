@@ -7,11 +7,12 @@ use clap::Args;
 
 use super::exit::{Exit, exit_codes};
 use super::options::{Loudness, Packages, Running};
+use super::what_if::WhatIfs;
 use super::{Stopped, cases, pipeline, terminal};
 use crate::budget::{Accepted, Entry, Key, Lock};
 use crate::bytes::Bytes;
 use crate::report::Report;
-use crate::report::change::signed_percent;
+use crate::report::change::{metric_name, signed_percent};
 use crate::report::human::text;
 use crate::report::words::mode_name;
 
@@ -57,6 +58,9 @@ impl Bless {
         } else {
             let read = |path: &Utf8PathBuf| Report::read(path);
             let mut reports = self.reports.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+            for problem in reports.iter().flat_map(|report| &report.problems) {
+                terminal::remark(&crate::report::human::problem(problem));
+            }
             cases::keep_matching(&mut reports, &self.running)?;
             (reports, None)
         };
@@ -65,6 +69,10 @@ impl Bless {
         for report in &reports {
             accepted.extend(lock.accept(report, self.only_improvements));
             exit = exit.or(Exit::of_errors(report));
+        }
+        let is_wrong = |one: &Accepted| matches!(one, Accepted::Refused { is_wrong: true, .. });
+        if accepted.iter().any(is_wrong) {
+            exit = exit.or(Exit::Incomplete);
         }
         if let Some(there) = there {
             // A model is the same one on whatever card.
@@ -95,7 +103,14 @@ impl Bless {
         loudness: Loudness,
     ) -> Result<(Report, Option<Vec<Key>>), Stopped> {
         let inputs = BTreeMap::new();
-        let estimated = pipeline::estimate(prepared, &self.packages, &self.running, &inputs, loudness)?;
+        let estimated = pipeline::estimate(
+            prepared,
+            &self.packages,
+            &self.running,
+            &inputs,
+            &WhatIfs::default(),
+            loudness,
+        )?;
         let (models, report) = (estimated.models, estimated.report);
         for problem in &report.problems {
             terminal::remark(&crate::report::human::problem(problem));
@@ -162,22 +177,13 @@ fn named(key: &Key) -> String {
 
 /// What becomes of live, or where that stays, of the first figure that does not.
 fn change(before: Option<&Entry>, after: Option<&Entry>) -> String {
-    let figures = |entry: Option<&Entry>| {
-        let peaks = entry.map(|entry| entry.peaks).unwrap_or_default();
-        [
-            ("live", peaks.warm.live),
-            ("reserved", peaks.warm.reserved),
-            ("process", peaks.warm.process),
-            ("cold reserved", peaks.cold.reserved),
-            ("cold process", peaks.cold.process),
-        ]
-    };
+    let figures = |entry: Option<&Entry>| entry.map(|entry| entry.peaks).unwrap_or_default().figures();
     let known = |bytes: Option<Bytes>| bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string());
     if before.is_none() {
         return format!("new, {} live", known(after.and_then(|after| after.peaks.warm.live)));
     }
     let pairs = figures(before).into_iter().zip(figures(after));
-    let changed = pairs.map(|((name, before), (_, after))| (name, before, after));
+    let changed = pairs.map(|((pass, metric, before), (.., after))| (metric_name(pass, metric), before, after));
     match changed.into_iter().find(|(_, before, after)| before != after) {
         Some((name, before, after)) => {
             let share = match (before, after) {

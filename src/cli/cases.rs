@@ -11,6 +11,7 @@ use super::pipeline::{Asked, Models, Prepared};
 use crate::budget::Budgets;
 use crate::gpu::Profile;
 use crate::names::listed;
+use crate::protocol::WhatIf;
 use crate::recording::{Recording, Recordings};
 use crate::report::{Report, Run};
 use crate::run::{Case, Listed};
@@ -62,6 +63,13 @@ pub(super) fn keep_matching(reports: &mut [Report], running: &Running) -> Result
     Ok(())
 }
 
+/// Where one of several that match is of exactly this name, it is meant, and no other.
+pub(super) fn prefer_exact(found: &mut Vec<Case>, name: &str) {
+    if found.iter().filter(|case| case.name() == name).count() == 1 {
+        found.retain(|case| case.name() == name);
+    }
+}
+
 /// That nothing is called so, and what there is instead.
 pub(super) fn no_match(asked: &[String], declared: &[Listed]) -> Asked {
     let names: Vec<_> = declared.iter().map(|model| name(model, declared)).collect();
@@ -91,6 +99,12 @@ fn matches(globs: &globset::GlobSet, model: &Listed) -> bool {
 /// A model as `package/model`.
 pub(super) fn identity(model: &Listed) -> String {
     format!("{}/{}", model.built.target.package, model.name)
+}
+
+/// The same model, of those that were built in another way.
+pub(super) fn same(model: &Listed, models: &Models) -> Option<Listed> {
+    let is_it = |other: &&Listed| identity(other) == identity(model);
+    models.selected.iter().find(is_it).cloned()
 }
 
 /// Whether another package declares a model of the same name.
@@ -170,6 +184,7 @@ pub(super) fn cases(
                     .timeout
                     .or(budget.settings.timeout.as_ref().map(|timeout| timeout.value))
                     .unwrap_or(TIMEOUT),
+                what_if: WhatIf::default(),
             });
         }
         if cases.len() == before && (globs.is_empty() || matches(&globs, model)) {
@@ -183,6 +198,7 @@ pub(super) fn cases(
                 inputs: inputs.clone(),
                 profile: profile.clone(),
                 timeout: running.timeout.or(default).unwrap_or(TIMEOUT),
+                what_if: WhatIf::default(),
             });
         }
     }

@@ -8,7 +8,7 @@ use clap::Args;
 use super::exit::Exit;
 use super::options::{self, Loudness};
 use super::{Stopped, terminal};
-use crate::github::{self, Client, Environment, Event, Label, Posted, Repository, Token, Where};
+use crate::github::{self, App, Client, Environment, Event, Label, Place, Posted, Repository, Token, Where};
 use crate::report::Report;
 use crate::report::change::Told;
 use crate::report::markdown::{self, Markdown};
@@ -25,6 +25,7 @@ Examples:
   cargo vram comment --report report.json --on-change-only  no comment where nothing changed
   cargo vram comment --report l4.json --label l4            one comment a card
   cargo vram comment --report report.json --dry-run         show it, and post nothing
+  cargo vram comment --no-report --artifact-url URL         a run wrote none: no comment goes on saying what was before
   cargo vram comment --report report.json --repo tracel-ai/models --pr 12
 
 Exit codes:
@@ -33,8 +34,11 @@ Exit codes:
   2    command line, environment or report unusable; nothing was posted")]
 pub(super) struct Comment {
     /// What `cargo vram check --message-format json -o FILE` wrote
-    #[arg(long, value_name = "FILE")]
-    report: Utf8PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "no_report")]
+    report: Option<Utf8PathBuf>,
+    /// There is none: where there is a comment already, it is to say so
+    #[arg(long, conflicts_with_all = ["report", "on_change_only"])]
+    no_report: bool,
     /// Which of several comments on one pull request this is
     #[arg(long, value_name = "LABEL", default_value = "default")]
     label: Label,
@@ -56,6 +60,9 @@ pub(super) struct Comment {
     /// The environment variable that has the token
     #[arg(long, value_name = "NAME", default_value = "GITHUB_TOKEN")]
     token_env: String,
+    /// The app whose token it is, if it is neither a workflow's own nor a person's: my-app
+    #[arg(long, value_name = "NAME", default_value_t)]
+    app: App,
     /// The API; an Enterprise server's is https://HOST/api/v3
     #[arg(long, value_name = "URL", env = "GITHUB_API_URL", default_value = API, hide_env_values = true)]
     api_url: String,
@@ -68,15 +75,18 @@ const API: &str = "https://api.github.com";
 
 impl Comment {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
-        let report = Report::read(&self.report)?;
-        let body = markdown::render(
-            &report,
-            &Markdown {
-                most: markdown::COMMENT,
-                artifact: self.artifact_url.as_deref(),
-            },
-        );
-        let says_something = !self.on_change_only || Told::new(&report).is_news();
+        let markdown = Markdown {
+            most: markdown::COMMENT,
+            artifact: self.artifact_url.as_deref(),
+        };
+        let (body, says_something) = match &self.report {
+            None => (markdown::without_report(&markdown), false),
+            Some(report) => {
+                let report = Report::read(report)?;
+                let says_something = !self.on_change_only || Told::new(&report).is_news();
+                (markdown::render(&report, &markdown), says_something)
+            }
+        };
         if self.dry_run {
             terminal::show(&format!("{}\n", self.label.mark(&body).trim_end()));
             terminal::remark(&self.plan(says_something));
@@ -89,7 +99,13 @@ impl Comment {
         let told = match github::find(&client, &place)? {
             None => "nothing posted: no open pull request has this commit as its head any more".to_owned(),
             Some(pull) => {
-                let posted = github::post(&client, &place.repository, pull, &self.label, &body, says_something)?;
+                let place = Place {
+                    repository: &place.repository,
+                    pull,
+                    label: &self.label,
+                    app: &self.app,
+                };
+                let posted = github::post(&client, place, &body, says_something)?;
                 told(&posted, pull)
             }
         };

@@ -87,13 +87,12 @@ struct Side {
 
 impl Side {
     fn read(path: &Utf8Path) -> Result<Self, Stopped> {
-        if !explanations::is_one(path)? {
+        let Some(explanations) = explanations::read_unless_report(path)? else {
             return Ok(Self {
                 report: Report::read(path)?,
                 explanations: Vec::new(),
             });
-        }
-        let explanations = explanations::read(path)?;
+        };
         let report = Report {
             version: REPORT_VERSION,
             tool: explanations[0].tool.clone(),

@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::exit::Exit;
 use super::options::{Archive, Inputs, Loudness, Packages, ReportOutput, Running};
+use super::what_if::WhatIfs;
 use super::{Stopped, pipeline};
 
 /// Estimate what models need, on a virtual GPU
@@ -15,12 +16,15 @@ Examples:
   cargo vram estimate                               every model, on the card of budgets.yaml
   cargo vram estimate -m resnet18 --gpu a100-80gb   one model, another card
   cargo vram estimate --set batch_size=64 --message-format json -o report.json
+  cargo vram estimate -m resnet18 --optimizer sgd,adam --dtype f16   what if it were so, against the model as it is
   cargo vram estimate --archive-file zoo-vram.tar.zst --gpu h200")]
 pub(super) struct Estimate {
     #[command(flatten)]
     running: Running,
     #[command(flatten)]
     inputs: Inputs,
+    #[command(flatten)]
+    what_ifs: WhatIfs,
     #[command(flatten)]
     output: ReportOutput,
     #[command(flatten)]
@@ -31,9 +35,17 @@ pub(super) struct Estimate {
 
 impl Estimate {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
-        let prepared = pipeline::prepare(&self.packages, self.archive.file(), self.running.budgets.as_deref())?;
+        let packages = self.what_ifs.packages(&self.packages);
+        let prepared = pipeline::prepare(&packages, self.archive.file(), self.running.budgets.as_deref())?;
         let inputs = self.inputs.values();
-        let estimated = pipeline::estimate(&prepared, &self.packages, &self.running, &inputs, loudness)?;
+        let estimated = pipeline::estimate(
+            &prepared,
+            &self.packages,
+            &self.running,
+            &inputs,
+            &self.what_ifs,
+            loudness,
+        )?;
         let mut report = estimated.report;
         let headline = estimated.card.map_or_else(String::new, |card| {
             format!(

@@ -10,6 +10,7 @@ use super::card::Measuring;
 use super::exit::Exit;
 use super::explanation::{self, Asked};
 use super::options::{Archive, Format, Inputs, LEAK_STEPS, Loudness, Output, Packages, Running};
+use super::what_if::WhatIfs;
 use super::{Stopped, pipeline, terminal};
 use crate::explain::Activations;
 use crate::report::explain::{Style, View, explain};
@@ -35,6 +36,7 @@ Examples:
   cargo vram explain resnet18 --tensors 50 --bytes   the 50 largest tensors at the peak, to the byte
   cargo vram explain resnet18 --lines                what each line of code adds and takes away
   cargo vram explain resnet18 --savings --gpu l4     what would take less memory, and what that costs
+  cargo vram explain resnet18 --optimizer sgd        what another optimizer changes, and of what
   cargo vram explain resnet18 --leak                 whether live memory grows from step to step, and what of it
   cargo vram explain resnet18 --layers | grep Conv2d
   cargo vram explain resnet18 --message-format json -o resnet18.json")]
@@ -85,6 +87,8 @@ pub(super) struct Explain {
     #[command(flatten)]
     pub(super) inputs: Inputs,
     #[command(flatten)]
+    what_ifs: WhatIfs,
+    #[command(flatten)]
     pub(super) output: Output,
     #[command(flatten)]
     pub(super) archive: Archive,
@@ -105,6 +109,7 @@ impl Explain {
             lines: self.lines,
             savings: self.savings,
             measuring: self.measure.then_some(&self.measuring),
+            what_ifs: self.what_ifs.clone(),
             packages: &self.packages,
         };
         let explanation = explanation::one(&asked, self.archive.file(), loudness)?;

@@ -10,15 +10,15 @@ use thiserror::Error;
 use super::card::{self, Measuring, Taken};
 use super::options::{Loudness, Packages, Running};
 use super::pipeline::{Models, Prepared};
-use super::source::{Scratch, Source};
+use super::source::Scratch;
+use super::what_if::WhatIfs;
 use super::{Stopped, cases, pipeline, savings};
 use crate::bytes::Bytes;
 use crate::explain::{self, Activations, Explanation, Ingredients};
 use crate::gpu::Profile;
-use crate::protocol::WhatIf;
 use crate::recording::Recordings;
 use crate::report::{Report, Run, RunError};
-use crate::run::{Case, Hardware, Listed, TracedCase, code};
+use crate::run::{Case, Hardware, TracedCase, code};
 
 /// The feature of this library that models are built with.
 const FEATURE: &str = "cargo-vram/explain";
@@ -31,6 +31,8 @@ pub(super) struct Asked<'a> {
     pub(super) lines: bool,
     /// What would take less, by running the model with each change.
     pub(super) savings: bool,
+    /// In what the model is run otherwise than it says; at most one.
+    pub(super) what_ifs: WhatIfs,
     /// On which real card, where it is to be measured.
     pub(super) measuring: Option<&'a Measuring>,
     /// How the models are built.
@@ -67,6 +69,20 @@ pub(super) enum ExplainError {
         help("name one of them; `package/model` tells models of one name apart")
     )]
     Several(String, String),
+    /// More than one what-if is meant.
+    #[error("one what-if at a time can be explained, and these are several")]
+    #[diagnostic(
+        code(explain::matrix),
+        help("`cargo vram estimate` shows them all beside each other")
+    )]
+    Matrix,
+    /// Nothing is seen where operations are not fused.
+    #[error("operations are seen by fusion, so nothing is explained without it")]
+    #[diagnostic(
+        code(explain::no_fusion),
+        help("`cargo vram estimate --no-fusion` tells what it comes to")
+    )]
+    NoFusion,
     /// The models could not be built or listed.
     #[error("{0}")]
     #[diagnostic(code(explain::problem))]
@@ -101,7 +117,15 @@ pub(super) fn one(
 ) -> Result<Explained, Stopped> {
     let (stage, models) = set(asked, archive_file, loudness)?;
     match stage.cases(&models)?.as_slice() {
-        [case] => stage.explained(&models, case, 0),
+        [case] => match stage.otherwise(case)? {
+            None => stage.explained(&models, case, 0, asked.savings),
+            Some(otherwise) => {
+                let origin = stage.explained(&models, case, 0, false)?;
+                let mut explained = stage.explained(&models, &otherwise, 1, asked.savings)?;
+                explained.explanation.changed = explain::changed(&origin.explanation, &explained.explanation);
+                Ok(explained)
+            }
+        },
         several => {
             let names: Vec<_> = several.iter().map(Case::full_name).collect();
             Err(ExplainError::Several(asked.running.model.join(", "), names.join(", ")).into())
@@ -115,7 +139,7 @@ pub(super) fn all(asked: &Asked<'_>, loudness: Loudness) -> Result<Vec<Explained
     let cases = stage.cases(&models)?;
     let numbered = cases.iter().enumerate();
     numbered
-        .map(|(number, case)| stage.explained(&models, case, number))
+        .map(|(number, case)| stage.explained(&models, case, number, asked.savings))
         .collect()
 }
 
@@ -125,6 +149,9 @@ fn set<'a>(
     archive_file: Option<&Utf8Path>,
     loudness: Loudness,
 ) -> Result<(Stage<'a>, Models), Stopped> {
+    if asked.what_ifs.no_fusion {
+        return Err(ExplainError::NoFusion.into());
+    }
     let packages = &asked.packages.with_feature(FEATURE);
     let prepared = pipeline::prepare(packages, archive_file, asked.running.budgets.as_deref())?;
     // Before the models are built: without a card there is nothing to build them for.
@@ -195,23 +222,38 @@ impl Stage<'_> {
             if found.is_empty() {
                 return Err(cases::no_match(&running.model, &models.declared).into());
             }
-            if found.iter().filter(|case| case.name() == glob).count() == 1 {
-                found.retain(|case| case.name() == glob);
-            }
+            cases::prefer_exact(&mut found, glob);
             found.retain(|case| meant.iter().all(|other| other.full_name() != case.full_name()));
             meant.extend(found);
         }
         Ok(meant)
     }
 
+    /// The case as it was asked to be otherwise, where it was.
+    fn otherwise(&self, case: &Case) -> Result<Option<Case>, Stopped> {
+        let packages = self.asked.packages.with_feature(FEATURE);
+        let here = (&self.prepared, &packages, self.asked.running);
+        let what_ifs = &self.asked.what_ifs;
+        let (otherwise, problems) =
+            what_ifs.cases(std::slice::from_ref(case), here, self.loudness, self.folder.path())?;
+        if let Some(problem) = problems.first() {
+            return Err(ExplainError::Problem(problem.message.clone(), problem.help.clone()).into());
+        }
+        let mut otherwise = otherwise.into_iter().flatten();
+        match (otherwise.next(), otherwise.next()) {
+            (first, None) => Ok(first),
+            (_, Some(_)) => Err(ExplainError::Matrix.into()),
+        }
+    }
+
     /// Runs a case, and explains it.
-    fn explained(&self, models: &Models, case: &Case, number: usize) -> Result<Explained, Stopped> {
+    fn explained(&self, models: &Models, case: &Case, number: usize, savings: bool) -> Result<Explained, Stopped> {
         let scratch = self.folder.path().join(format!("explain-{number}"));
-        let run = self.run(case, WhatIf::default(), Some(&scratch))?;
+        let run = self.run(case, Some(&scratch))?;
         let mut report = pipeline::report(&self.prepared, models, self.asked.running, Vec::new());
         report.runs.push(run);
         let mut explanation = explained(report, &scratch, self.asked, self.prepared.source.root())?;
-        if self.asked.savings {
+        if savings {
             let mut savings = savings::run(self, case, &explanation)?;
             savings.append(&mut explanation.savings);
             explanation.savings = savings;
@@ -224,23 +266,11 @@ impl Stage<'_> {
         })
     }
 
-    /// Whether models are built here, rather than brought.
-    pub(super) fn builds(&self) -> bool {
-        matches!(self.prepared.source, Source::Workspace(_))
-    }
-
     fn silent(&self) -> Loudness {
         Loudness {
             quiet: true,
             ..self.loudness
         }
-    }
-
-    /// The same case, of models that were built in another way.
-    pub(super) fn rebuilt(case: &Case, models: &Models) -> Option<Case> {
-        let same = |model: &&Listed| cases::identity(model) == cases::identity(&case.model);
-        let model = models.selected.iter().find(same)?.clone();
-        Some(Case { model, ..case.clone() })
     }
 
     /// The models, built in another way.
@@ -252,10 +282,9 @@ impl Stage<'_> {
     }
 
     /// Runs a case; with a folder for its trace, where there is to be one.
-    pub(super) fn run(&self, case: &Case, what_if: WhatIf, trace: Option<&Path>) -> Result<Run, Stopped> {
+    pub(super) fn run(&self, case: &Case, trace: Option<&Path>) -> Result<Run, Stopped> {
         let driver = self.prepared.source.driver()?;
         let on = pipeline::On {
-            what_if,
             trace: trace.is_some(),
             ..pipeline::On::new(
                 &driver,

@@ -73,16 +73,27 @@ struct Versioned {
 
 /// Reads the explanations of a file, which nobody vouches for: one, or a list of them.
 pub(super) fn read(path: &Utf8Path) -> Result<Vec<Explanation>, Stopped> {
+    parse(path, &text(path)?)
+}
+
+/// The same, where the file begins as explanations do, rather than as a report.
+pub(super) fn read_unless_report(path: &Utf8Path) -> Result<Option<Vec<Explanation>>, Stopped> {
     let text = text(path)?;
+    let is_list = text.trim_start().starts_with('[');
+    let is_one = is_list || serde_json::from_str::<Versioned>(&text).is_ok_and(|each| each.layers.is_some());
+    is_one.then(|| parse(path, &text)).transpose()
+}
+
+fn parse(path: &Utf8Path, text: &str) -> Result<Vec<Explanation>, Stopped> {
     let json = |source| Unreadable::Json {
         path: path.to_owned(),
         source,
     };
     let many = text.trim_start().starts_with('[');
     let versions: Vec<Versioned> = if many {
-        serde_json::from_str(&text).map_err(json)?
+        serde_json::from_str(text).map_err(json)?
     } else {
-        vec![serde_json::from_str(&text).map_err(json)?]
+        vec![serde_json::from_str(text).map_err(json)?]
     };
     if versions.iter().any(|each| each.runs.is_some()) {
         Err(Unreadable::Report { path: path.to_owned() })?;
@@ -97,9 +108,9 @@ pub(super) fn read(path: &Utf8Path) -> Result<Vec<Explanation>, Stopped> {
         Err(unsound(Unsound::Version { found: *version }))?;
     }
     let explanations: Vec<Explanation> = if many {
-        serde_json::from_str(&text).map_err(json)?
+        serde_json::from_str(text).map_err(json)?
     } else {
-        vec![serde_json::from_str(&text).map_err(json)?]
+        vec![serde_json::from_str(text).map_err(json)?]
     };
     if explanations.is_empty() {
         Err(Unreadable::Empty { path: path.to_owned() })?;
@@ -108,13 +119,6 @@ pub(super) fn read(path: &Utf8Path) -> Result<Vec<Explanation>, Stopped> {
         explanation.check().map_err(unsound)?;
     }
     Ok(explanations)
-}
-
-/// Whether a file begins as explanations do, rather than as a report. What it is in truth is told when it is read.
-pub(super) fn is_one(path: &Utf8Path) -> Result<bool, Stopped> {
-    let text = text(path)?;
-    let is_list = text.trim_start().starts_with('[');
-    Ok(is_list || serde_json::from_str::<Versioned>(&text).is_ok_and(|each| each.layers.is_some()))
 }
 
 fn text(path: &Utf8Path) -> Result<String, Stopped> {

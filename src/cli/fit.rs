@@ -1,5 +1,7 @@
 //! `cargo vram fit`: the largest input that trains on a card, or the cards that a model fits on.
 
+mod advise;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,6 +14,7 @@ use thiserror::Error;
 use super::exit::Exit;
 use super::options::{Archive, Format, Inputs, Loudness, Output, Packages, Running};
 use super::pipeline::{self, Ran};
+use super::what_if::{self, WhatIfs};
 use super::{Stopped, cases, terminal};
 use crate::budget::{Percent, parse_percent};
 use crate::bytes::Bytes;
@@ -42,7 +45,9 @@ Examples:
   cargo vram fit transformer --gpu h200 --vary seq_len     another input
   cargo vram fit resnet18 --gpu l4 --vary image_size --multiple-of 32 --set batch_size=64
   cargo vram fit resnet18 --set batch_size=64              which cards suffice, the smallest first
+  cargo vram fit resnet18 --gpu t4 --set batch_size=256 --advise   what would make it fit
   cargo vram fit resnet18 --gpu all --vary batch_size      the largest batch on every card
+  cargo vram fit resnet18 --gpu l4 --dtype f32,f16         what if floats were half as long
   cargo vram fit resnet18 --gpu l4 --svg fit.svg           peaks by batch as a picture
 
 Exit codes:
@@ -66,6 +71,9 @@ pub(super) struct Fit {
     /// Leave the first launch out, in which autotune tries kernels: what fits once its choices are cached
     #[arg(long)]
     warm: bool,
+    /// What would make it fit: changes alone and together, those first that cost the least speed
+    #[arg(long, conflicts_with_all = ["vary", "range", "multiple_of", "svg", "optimizer", "dtype", "accumulate", "infer", "checkpointing", "no_fusion"])]
+    advise: bool,
     /// How much of the card is to be left free
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent)]
     headroom: Percent,
@@ -76,6 +84,8 @@ pub(super) struct Fit {
     running: Running,
     #[command(flatten)]
     inputs: Inputs,
+    #[command(flatten)]
+    what_ifs: WhatIfs,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -121,7 +131,7 @@ impl Fit {
         let every_card = self.running.gpu.as_deref() == Some("all");
         let vary = match (&self.vary, &self.running.gpu) {
             (Some(input), _) => Some(input.clone()),
-            (None, Some(_)) if !every_card => Some("batch_size".to_owned()),
+            (None, Some(_)) if !every_card && !self.advise => Some("batch_size".to_owned()),
             (None, _) => None,
         };
         let inputs = self.inputs.values();
@@ -133,8 +143,12 @@ impl Fit {
             gpu: self.running.gpu.clone().filter(|_| !every_card),
             ..self.running.clone()
         };
-        let prepared = pipeline::prepare(&self.packages, self.archive.file(), running.budgets.as_deref())?;
-        let profiles: Vec<Profile> = if every_card || (vary.is_none() && running.gpu.is_none()) {
+        let packages = match self.advise {
+            true => self.packages.with_feature(what_if::FEATURE),
+            false => self.what_ifs.packages(&self.packages),
+        };
+        let prepared = pipeline::prepare(&packages, self.archive.file(), running.budgets.as_deref())?;
+        let profiles: Vec<Profile> = if every_card || (vary.is_none() && running.gpu.is_none() && !self.advise) {
             let mut all: Vec<_> = prepared.profiles.iter().cloned().collect();
             all.sort_by(|one, other| (one.total.value, &one.id).cmp(&(other.total.value, &other.id)));
             all
@@ -142,16 +156,13 @@ impl Fit {
             vec![cases::declared_card(&prepared, &running)?.clone()]
         };
         let folder = prepared.source.scratch(running.keep.as_deref())?;
-        let models = pipeline::models(&prepared, &self.packages, Some(&running), loudness, folder.path())?;
+        let models = pipeline::models(&prepared, &packages, Some(&running), loudness, folder.path())?;
         if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
             return Err(FitError::Problem(problem.message.clone(), problem.help.clone()).into());
         }
         let case = {
             let mut found = cases::cases(&prepared, &models, &running, &inputs, &profiles[0])?;
-            let exact = |case: &Case| Some(case.name()) == self.fitted.as_deref();
-            if found.iter().filter(|case| exact(case)).count() == 1 {
-                found.retain(exact);
-            }
+            cases::prefer_exact(&mut found, self.fitted.as_deref().unwrap_or_default());
             match found.as_slice() {
                 [one] => one.clone(),
                 several => {
@@ -161,32 +172,61 @@ impl Fit {
             }
         };
         let recordings = pipeline::recordings(&running)?;
-        let search = Search {
-            driver: prepared.source.driver()?,
-            recordings,
+        let here = (&prepared, &self.packages, &running);
+        let (otherwise, problems) = self
+            .what_ifs
+            .cases(std::slice::from_ref(&case), here, loudness, folder.path())?;
+        if let Some(problem) = problems.first() {
+            return Err(FitError::Problem(problem.message.clone(), problem.help.clone()).into());
+        }
+        let otherwise: Vec<Case> = otherwise.into_iter().flatten().collect();
+        let tried = if otherwise.is_empty() {
+            vec![case.clone()]
+        } else {
+            otherwise
+        };
+        let range = (from, to, self.multiple_of);
+        let mut cards = Vec::new();
+        let driver = prepared.source.driver()?;
+        let search = |number: usize, case: Case| Search {
+            driver: driver.clone(),
+            recordings: recordings.clone(),
             running: &running,
-            folder: folder.path(),
+            folder: folder.path().join(format!("fit-{number}")),
             headroom: self.headroom,
             case,
             warm: self.warm,
             rounds: Cell::new(0),
         };
-        let range = (from, to, self.multiple_of);
-        let cards = match &vary {
-            Some(input) => search.searched(&profiles, input, range, loudness)?,
-            None => search.table(&profiles, loudness)?,
-        };
+        if self.advise {
+            let rebuilt = || advise::rebuilt(&case, &here, loudness, folder.path());
+            cards = advise::advise(&case, &profiles[0], search, rebuilt, loudness)?;
+        }
+        for (number, case) in tried.into_iter().enumerate().filter(|_| !self.advise) {
+            let search = search(number, case);
+            cards.extend(match &vary {
+                Some(input) => search.searched(&profiles, input, range, loudness)?,
+                None => search
+                    .table(&profiles, loudness)?
+                    .into_iter()
+                    .map(|(card, _)| card)
+                    .collect(),
+            });
+        }
+        let mut inputs = case.inputs.clone();
+        inputs.retain(|name, _| Some(name) != vary.as_ref());
         let report = pipeline::report(&prepared, &models, &running, Vec::new());
         let answer = Answer {
             version: FIT_VERSION,
             tool: report.tool,
             commit: report.commit,
-            package: search.case.model.built.target.package.clone(),
-            model: search.case.name().to_owned(),
-            inputs: search.inputs(vary.as_deref()),
+            package: case.model.built.target.package.clone(),
+            model: case.name().to_owned(),
+            inputs,
             vary,
             warm_only: self.warm,
             headroom: self.headroom.to_string(),
+            advised: self.advise,
             cards,
         };
         self.show(&answer, loudness)?;
@@ -228,7 +268,7 @@ struct Search<'a> {
     driver: DriverLibrary,
     recordings: Recordings,
     running: &'a Running,
-    folder: &'a Path,
+    folder: PathBuf,
     headroom: Percent,
     case: Case,
     /// Whether the first launch is left out.
@@ -238,13 +278,6 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// What is the same in every probe.
-    fn inputs(&self, vary: Option<&str>) -> BTreeMap<String, u64> {
-        let mut inputs = self.case.inputs.clone();
-        inputs.retain(|name, _| Some(name.as_str()) != vary);
-        inputs
-    }
-
     /// What a process may hold of a card.
     fn room(&self, card: &Profile) -> Bytes {
         let total = card.total.value;
@@ -277,12 +310,12 @@ impl Search<'_> {
             )
         };
         let ran = pipeline::run(cases, &running, on, loudness);
-        self.refused(&ran.runs)?;
+        refused(&ran.runs)?;
         Ok(ran)
     }
 
-    /// Every card, with the inputs as they are.
-    fn table(&self, profiles: &[Profile], loudness: Loudness) -> Result<Vec<CardFit>, Stopped> {
+    /// Every card, with the inputs as they are, and the run that tells.
+    fn table(&self, profiles: &[Profile], loudness: Loudness) -> Result<Vec<(CardFit, Run)>, Stopped> {
         let cases: Vec<_> = profiles.iter().map(|card| self.case(card, None)).collect();
         let runs = self.run(&cases, false, None, loudness)?.runs;
         let mut cards: Vec<_> = profiles
@@ -292,6 +325,7 @@ impl Search<'_> {
                 let room = self.room(card);
                 CardFit {
                     gpu: run.gpu.clone(),
+                    what_if: run.what_if.clone(),
                     room,
                     largest: None,
                     too_large: None,
@@ -310,7 +344,7 @@ impl Search<'_> {
             let room = cards[at].room;
             cards[at].probes[0].tell(&run, room, self.warm);
         }
-        Ok(cards)
+        Ok(cards.into_iter().zip(runs).collect())
     }
 
     /// The largest value on each card.
@@ -339,10 +373,6 @@ impl Search<'_> {
     }
 
     fn card(&self, card: &Profile, input: &str, range: &Range, loudness: Loudness) -> Result<CardFit, Stopped> {
-        let jobs = self.running.jobs.map_or_else(
-            || std::thread::available_parallelism().map_or(1, usize::from),
-            |jobs| jobs as usize,
-        );
         let mut search = Searched {
             search: self,
             card,
@@ -355,7 +385,7 @@ impl Search<'_> {
             loudness,
         };
         loop {
-            let next = range.next(&search.tried(), jobs);
+            let next = range.next(&search.tried(), self.running.jobs());
             if !next.is_empty() {
                 search.probe(&next)?;
                 continue;
@@ -380,6 +410,7 @@ impl Search<'_> {
         };
         Ok(CardFit {
             gpu: gpu.ok_or(FitError::Problem("nothing was run".to_owned(), None))?,
+            what_if: self.case.what_if.clone(),
             room: range.room,
             largest,
             too_large,
@@ -388,14 +419,14 @@ impl Search<'_> {
             probes: probes.into_values().collect(),
         })
     }
+}
 
-    /// An input that the model has not is no matter of memory.
-    fn refused(&self, runs: &[Run]) -> Result<(), Stopped> {
-        let mut errors = runs.iter().filter_map(|run| run.error.as_ref());
-        match errors.find(|error| error.code == code::UNKNOWN_INPUT) {
-            Some(error) => Err(FitError::NoInput(error.message.clone(), error.help.clone()).into()),
-            None => Ok(()),
-        }
+/// An input that the model has not is no matter of memory.
+fn refused(runs: &[Run]) -> Result<(), Stopped> {
+    let mut errors = runs.iter().filter_map(|run| run.error.as_ref());
+    match errors.find(|error| error.code == code::UNKNOWN_INPUT) {
+        Some(error) => Err(FitError::NoInput(error.message.clone(), error.help.clone()).into()),
+        None => Ok(()),
     }
 }
 

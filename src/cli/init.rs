@@ -149,8 +149,12 @@ impl Init {
         let mut dependency = InlineTable::new();
         match &self.path {
             Some(folder) => {
-                // Cargo takes a path from the manifest's folder, people give it from where they are.
-                let folder = folder.canonicalize_utf8().unwrap_or_else(|_| folder.clone());
+                // Cargo takes a path from the manifest's folder, people give it from where they are. What they give as
+                // relative is so on other machines, too.
+                let whole = |path: &Utf8Path| path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned());
+                let from = path.parent().map(whole).filter(|_| folder.is_relative());
+                let relative = from.and_then(|from| pathdiff::diff_utf8_paths(whole(folder), from));
+                let folder = relative.unwrap_or_else(|| whole(folder));
                 dependency.insert("path", Value::from(folder.as_str()))
             }
             None => dependency.insert("version", Value::from(env!("CARGO_PKG_VERSION"))),

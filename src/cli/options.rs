@@ -215,6 +215,14 @@ pub(crate) struct Running {
     pub(crate) keep: Option<Utf8PathBuf>,
 }
 
+impl Running {
+    /// Estimates at once: so many as were asked for, or one a core.
+    pub(crate) fn jobs(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.jobs.map_or_else(cores, |jobs| jobs as usize)
+    }
+}
+
 /// What the output looks like, and where it goes.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Output {

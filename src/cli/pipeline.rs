@@ -10,11 +10,11 @@ use thiserror::Error;
 use super::options::{Loudness, Packages, ReportFormat, ReportOutput, Running};
 use super::source::Source;
 use super::terminal::{self, Progress};
+use super::what_if::WhatIfs;
 use super::{Stopped, cases};
 use crate::budget::Budgets;
 use crate::driver::{self, DriverLibrary};
 use crate::gpu::{Overrides, Profiles};
-use crate::protocol::WhatIf;
 use crate::recording::Recordings;
 use crate::report::markdown::{self, Markdown};
 use crate::report::{Problem, REPORT_VERSION, Report, Run, Status, Tool, github, human, junit};
@@ -221,8 +221,6 @@ pub(super) struct On<'a> {
     pub(super) repeat: u32,
     /// What autotune chose on real cards.
     pub(super) recordings: Recordings,
-    /// In what the passes differ from what the models say.
-    pub(super) what_if: WhatIf,
     /// Whether traced passes write traces.
     pub(super) trace: bool,
     /// Whether live is observed, which takes a pass of its own.
@@ -241,7 +239,6 @@ impl<'a> On<'a> {
             hardware,
             repeat: 1,
             recordings,
-            what_if: WhatIf::default(),
             trace: false,
             observed: true,
             endless: false,
@@ -261,9 +258,8 @@ pub(super) struct Ran {
 
 /// Runs the cases.
 pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudness) -> Ran {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (jobs, doing) = match on.hardware {
-        Hardware::Virtual => (running.jobs.map_or(cores, |jobs| jobs as usize), "estimating"),
+        Hardware::Virtual => (running.jobs(), "estimating"),
         Hardware::Real(_) => (1, "measuring"),
     };
     let settings = Settings {
@@ -273,7 +269,6 @@ pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudn
         fault: running.fault.clone(),
         recordings: on.recordings,
         plan: running.plan.clone(),
-        what_if: on.what_if,
         trace: on.trace,
         observed: on.observed,
         endless: on.endless,
@@ -308,13 +303,25 @@ pub(super) fn estimate(
     packages: &Packages,
     running: &Running,
     inputs: &BTreeMap<String, u64>,
+    what_ifs: &WhatIfs,
     loudness: Loudness,
 ) -> Result<Estimated, Stopped> {
     let folder = prepared.source.scratch(running.keep.as_deref())?;
-    let models = self::models(prepared, packages, Some(running), loudness, folder.path())?;
+    let mut models = self::models(prepared, packages, Some(running), loudness, folder.path())?;
     let recordings = self::recordings(running)?;
     let profile = cases::estimated(cases::declared_card(prepared, running)?, &recordings);
     let cases = cases::cases(prepared, &models, running, inputs, &profile)?;
+    let here = (prepared, packages, running);
+    let (otherwise, problems) = what_ifs.cases(&cases, here, loudness, folder.path())?;
+    let new = |problem: &Problem| !models.problems.contains(problem);
+    let problems: Vec<_> = problems.into_iter().filter(new).collect();
+    models.problems.extend(problems);
+    // Each as it is, and then otherwise.
+    let cases: Vec<_> = cases
+        .into_iter()
+        .zip(otherwise)
+        .flat_map(|(case, otherwise)| std::iter::once(case).chain(otherwise))
+        .collect();
     let driver = prepared.source.driver()?;
     let on = On::new(&driver, Hardware::Virtual, recordings, folder.path().join("estimate"));
     let runs = run(&cases, running, on, loudness).runs;

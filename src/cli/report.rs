@@ -10,6 +10,7 @@ use thiserror::Error;
 use super::exit::Exit;
 use super::explanation::{self, Asked, Explained};
 use super::options::{Inputs, LEAK_STEPS, Loudness, Packages, Running};
+use super::what_if::WhatIfs;
 use super::{Stopped, explanations, pipeline, terminal};
 use crate::bytes::Bytes;
 use crate::explain::{Activations, Explanation};
@@ -236,6 +237,7 @@ impl Report {
     /// Explains models here and now, each with the limit of its budget.
     fn explained(&self, loudness: Loudness) -> Result<Vec<Drawn>, Stopped> {
         let asked = Asked {
+            what_ifs: WhatIfs::default(),
             running: &self.running,
             inputs: self.inputs.values(),
             activations: Activations::default(),

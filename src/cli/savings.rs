@@ -1,11 +1,11 @@
 //! What would take less: the model, run with each change.
 
-use super::Stopped;
 use super::explanation::Stage;
 use super::terminal::Turns;
+use super::{Stopped, cases};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Certainty, Explanation, Saving, Tensor};
-use crate::protocol::{Float, Phase, Task, WhatIf};
+use crate::protocol::{Float, Optimizer, Phase, Task, WhatIf};
 use crate::report::Run;
 use crate::run::Case;
 
@@ -22,18 +22,17 @@ struct Change {
     change: String,
     cost: &'static str,
     case: Case,
-    what_if: WhatIf,
 }
 
 /// Runs every change that applies to this model.
 pub(super) fn run(stage: &Stage<'_>, case: &Case, now: &Explanation) -> Result<Vec<Saving>, Stopped> {
     let mut savings = Vec::new();
     let changes = changes(case, &now.run);
-    let is_rebuilt = now.run.task == Some(Task::Train) && stage.builds();
+    let is_rebuilt = now.run.task == Some(Task::Train) && stage.prepared.source.builds();
     let mut turns = Turns::new(stage.loudness, changes.len() + usize::from(is_rebuilt));
     for change in changes {
         turns.begin(&change.change);
-        let run = stage.run(&change.case, change.what_if.clone(), None)?;
+        let run = stage.run(&change.case, None)?;
         savings.push(saving(&change, &run, now));
     }
     if is_rebuilt {
@@ -51,8 +50,10 @@ fn changes(case: &Case, run: &Run) -> Vec<Change> {
         code,
         change: change.to_owned(),
         cost,
-        case: case.clone(),
-        what_if,
+        case: Case {
+            what_if,
+            ..case.clone()
+        },
     };
     let mut changes = Vec::new();
     for (name, value) in &run.inputs {
@@ -75,11 +76,10 @@ fn changes(case: &Case, run: &Run) -> Vec<Change> {
             change: format!("{name} {} instead of {value}", value / 2),
             cost,
             case: smaller,
-            what_if: WhatIf::default(),
         });
     }
     let half = WhatIf {
-        float: Some(Float::F16),
+        dtype: Some(Float::F16),
         ..WhatIf::default()
     };
     changes.push(plain(
@@ -90,7 +90,7 @@ fn changes(case: &Case, run: &Run) -> Vec<Change> {
     ));
     if trains {
         let stateless = WhatIf {
-            stateless_optimizer: true,
+            optimizer: Some(Optimizer::Sgd),
             ..WhatIf::default()
         };
         changes.push(plain(
@@ -100,7 +100,7 @@ fn changes(case: &Case, run: &Run) -> Vec<Change> {
             stateless,
         ));
         let validation = WhatIf {
-            no_gradients: true,
+            infer: true,
             ..WhatIf::default()
         };
         changes.push(plain(
@@ -166,12 +166,20 @@ fn saving(change: &Change, run: &Run, now: &Explanation) -> Saving {
 fn checkpointing(stage: &Stage<'_>, case: &Case, now: &Explanation) -> Result<Saving, Stopped> {
     let (change, cost) = (CHECKPOINTED, "forward is computed again in part");
     let models = stage.models(&stage.asked.packages.with_feature(CHECKPOINTING))?;
-    let Some(built) = Stage::rebuilt(case, &models) else {
+    let Some(model) = cases::same(&case.model, &models) else {
         let problem = models.problems.first();
         let why = problem.map_or("it is not declared when built so", |problem| &problem.message);
         return Ok(unknown("checkpointing", change, cost, why));
     };
-    let run = stage.run(&built, WhatIf::default(), None)?;
+    let checkpointed = Case {
+        what_if: WhatIf {
+            checkpointing: true,
+            ..WhatIf::default()
+        },
+        model,
+        ..case.clone()
+    };
+    let run = stage.run(&checkpointed, None)?;
     Ok(told("checkpointing", change, cost, &run, now))
 }
 

@@ -61,6 +61,11 @@ impl Scratch {
 }
 
 impl Source {
+    /// Whether models are built here, rather than brought.
+    pub(super) const fn builds(&self) -> bool {
+        matches!(self, Self::Workspace(_))
+    }
+
     /// The workspace that is meant, or the archive, where one is named.
     pub(super) fn open(packages: &Packages, archive_file: Option<&Utf8Path>) -> Result<Self, Stopped> {
         let selection = packages.selection().into_diagnostic()?;

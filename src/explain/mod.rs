@@ -19,6 +19,26 @@ use std::path::Path;
 pub use check::{MOST_BYTES, Unsound};
 pub use types::*;
 
+/// What is held for what at the peaks of a model as it is and of a what-if.
+#[must_use]
+pub fn changed(origin: &Explanation, other: &Explanation) -> Vec<Changed> {
+    let held = |explanation: &Explanation| -> std::collections::BTreeMap<Category, Bytes> {
+        let held = explanation.peak.categories.iter();
+        held.map(|held| (held.category, held.bytes)).collect()
+    };
+    let (before, after) = (held(origin), held(other));
+    let categories: std::collections::BTreeSet<_> = before.keys().chain(after.keys()).copied().collect();
+    let of = |held: &std::collections::BTreeMap<Category, Bytes>, category: Category| {
+        held.get(&category).copied().unwrap_or_default()
+    };
+    let changed = |category: &Category| Changed {
+        category: *category,
+        before: of(&before, *category),
+        after: of(&after, *category),
+    };
+    categories.iter().map(changed).collect()
+}
+
 use self::calls::Calls;
 use self::categories::Origin;
 use self::layers::{Modules, Row};
@@ -106,6 +126,7 @@ pub fn explain(of: Ingredients<'_>) -> std::io::Result<Explanation> {
         totals,
         layers,
         peak,
+        changed: Vec::new(),
         phases: phases::phases(&of.run, of.cold),
         leak: leak(&of.run, &tensors, &memory),
         tensors,

@@ -150,6 +150,7 @@ impl Play {
                 categories: Vec::new(),
                 tensors: Vec::new(),
             },
+            changed: Vec::new(),
             phases: Vec::new(),
             tensors: Vec::new(),
             timeline: Timeline::default(),

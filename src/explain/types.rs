@@ -32,6 +32,9 @@ pub struct Explanation {
     pub layers: Vec<Layer>,
     /// The moment with the most live bytes.
     pub peak: Moment,
+    /// Of a what-if: what is held for what at the peak of the model as it is, and at this one's. Empty of a model as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<Changed>,
     /// Every phase of every step, by pass.
     pub phases: Vec<PhaseRow>,
     /// Every tensor that held memory, in the order in which they came.
@@ -46,6 +49,17 @@ pub struct Explanation {
     pub savings: Vec<Saving>,
     /// What the attribution rests on, besides what the run's figures do, in sentences.
     pub assumptions: Vec<String>,
+}
+
+/// A category of a model as it is, and of a what-if, each at its own peak of live.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Changed {
+    /// What the memory is held for.
+    pub category: Category,
+    /// As the model is.
+    pub before: Bytes,
+    /// With what is otherwise.
+    pub after: Bytes,
 }
 
 /// How activation layers count in the layer table.

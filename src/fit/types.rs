@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Tried;
 use crate::bytes::Bytes;
+use crate::protocol::WhatIf;
 use crate::report::{Gpu, Peaks, Run, Tool};
 
 /// The version of the format that this program writes.
@@ -33,7 +34,10 @@ pub struct Fit {
     pub warm_only: bool,
     /// How much of each card is to be left free, in percent, as it was asked for.
     pub headroom: String,
-    /// One entry a card, the smallest first.
+    /// Whether changes were tried until it fits: then each entry is one of those, in their order.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub advised: bool,
+    /// One entry a card, the smallest first; once for each what-if, where it was asked for those.
     pub cards: Vec<CardFit>,
 }
 
@@ -42,6 +46,9 @@ pub struct Fit {
 pub struct CardFit {
     /// The card.
     pub gpu: Gpu,
+    /// In what the model was run otherwise than it says; absent where it was run as it is.
+    #[serde(default, skip_serializing_if = "WhatIf::is_none")]
+    pub what_if: WhatIf,
     /// What a process may hold of it: its memory less the headroom.
     pub room: Bytes,
     /// The largest value of the varied input that fits; absent where none does, or none was varied.
@@ -78,7 +85,8 @@ pub struct Probe {
     /// Whether it fits, cold and warm, with the headroom.
     pub fits: bool,
     /// What a process holds at its peak, cold or warm; where the card's memory does not suffice, what it came to when it
-    /// asked for more than there was or, of a table of cards, what a run without an end of memory came to.
+    /// asked for more than there was or, of a table of cards, what a run without an end of memory came to. Absent where it
+    /// cannot be run, and where Burn refused a single tensor for its size.
     pub needed: Option<Bytes>,
     /// The room less what is needed: negative where so much is missing.
     pub left: Option<i64>,
@@ -107,12 +115,14 @@ impl Probe {
             let requested = oom.requested.map_or(1, |bytes| bytes.0);
             Bytes(oom.reserved.0.saturating_add(requested).saturating_add(outside))
         });
+        // Burn refuses a tensor that is more than a part of the card, whatever is left: that tells nothing of what is needed.
+        let is_full = |needed: &Bytes| run.oom.is_none() || *needed > run.gpu.total_bytes;
         let needed = asked.or(held).filter(|_| run.error.is_none());
         Self {
             value,
             fits: run.oom.is_none() && needed.is_some_and(|needed| needed <= room),
             needed,
-            left: needed.map(|needed| room.less(needed)),
+            left: needed.filter(is_full).map(|needed| room.less(needed)),
             peaks: run.peaks,
             at_least: run.oom.is_some(),
             out_of_memory: run.oom.is_some() || needed.is_some_and(|needed| needed > run.gpu.total_bytes),

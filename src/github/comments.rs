@@ -2,8 +2,8 @@
 //!
 //! A comment is ours where its author is the token's own and it begins with the marker. Who the token's own is, GitHub tells
 //! a person's token; that of a workflow or of an app may not ask. For those it is `github-actions[bot]`, as workflows post by,
-//! and after a comment was made its author is known whoever that is. So a stranger's comment with our marker in it is never
-//! touched, and an app of another name still leaves one comment.
+//! or the app that the caller names; and after a comment was made its author is known whoever that is. So a stranger's comment
+//! with our marker in it is never touched, and an app that nobody named still leaves one comment.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -11,8 +11,39 @@ use serde_json::json;
 use super::client::{Answer, Ask, Client, Failure, PER_PAGE};
 use super::{GithubError, Label, Repository};
 
-/// Whom a workflow's own token posts as.
-const WORKFLOWS: &str = "github-actions[bot]";
+/// The app that comments are posted as, where that is not the token's to tell. Nobody else may have a login that ends so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct App(String);
+
+/// What the logins of apps end with.
+const BOT: &str = "[bot]";
+
+impl Default for App {
+    /// Whom a workflow's own token posts as.
+    fn default() -> Self {
+        Self(format!("github-actions{BOT}"))
+    }
+}
+
+impl std::fmt::Display for App {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::str::FromStr for App {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let name = text.strip_suffix(BOT).unwrap_or(text);
+        let allowed = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
+        match !name.is_empty() && name.len() <= 100 && name.chars().all(allowed) {
+            true => Ok(Self(format!("{name}{BOT}"))),
+            false => Err("expected an app's name as its address has it: my-app or my-app[bot]".to_owned()),
+        }
+    }
+}
+
 /// How often a comment is made anew that somebody removes meanwhile, or that may not have arrived.
 const ROUNDS: u32 = 4;
 
@@ -49,49 +80,48 @@ struct User {
 
 /// Whom the token posts as.
 #[derive(Debug, Clone, Copy)]
-enum Author {
+enum Author<'a> {
     /// This user, by number: a login can change hands.
     User(u64),
-    /// Not to be told.
-    Workflows,
+    /// This app.
+    App(&'a App),
 }
 
-impl Author {
+impl Author<'_> {
     fn is_of(self, comment: &Comment) -> bool {
         comment.user.as_ref().is_some_and(|user| match self {
             Self::User(id) => user.id == id,
-            Self::Workflows => user.kind == "Bot" && user.login == WORKFLOWS,
+            Self::App(app) => user.kind == "Bot" && user.login.eq_ignore_ascii_case(&app.0),
         })
     }
 }
 
 struct Conversation<'a> {
     client: &'a Client,
-    repository: &'a Repository,
-    pull: u64,
-    label: &'a Label,
+    place: Place<'a>,
+}
+
+/// Which comment is meant: on which pull request, and whose it is where the token does not tell.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// The repository.
+    pub repository: &'a Repository,
+    /// The pull request's number.
+    pub pull: u64,
+    /// Which of several comments.
+    pub label: &'a Label,
+    /// Who posts, where the token is an app's.
+    pub app: &'a App,
 }
 
 /// Puts the comment on the pull request. What has nothing to say makes none, and keeps one that is there up to date.
 ///
 /// # Errors
 /// GitHub cannot be reached, or refuses.
-pub fn post(
-    client: &Client,
-    repository: &Repository,
-    pull: u64,
-    label: &Label,
-    body: &str,
-    has_something_to_say: bool,
-) -> Result<Posted, GithubError> {
-    let conversation = Conversation {
-        client,
-        repository,
-        pull,
-        label,
-    };
+pub fn post(client: &Client, place: Place<'_>, body: &str, has_something_to_say: bool) -> Result<Posted, GithubError> {
+    let conversation = Conversation { client, place };
     let author = conversation.author()?;
-    let text = label.mark(body);
+    let text = place.label.mark(body);
     for _ in 0..ROUNDS {
         let own = conversation.own(author)?;
         let Some(first) = own.first() else {
@@ -122,18 +152,18 @@ pub fn post(
 
 const COMMENT: &str = "comment on the pull request";
 
-impl Conversation<'_> {
+impl<'a> Conversation<'a> {
     fn comments(&self) -> String {
-        format!("/repos/{}/issues/{}/comments", self.repository, self.pull)
+        format!("/repos/{}/issues/{}/comments", self.place.repository, self.place.pull)
     }
 
     fn comment(&self, id: u64) -> String {
         self.client
-            .url(&format!("/repos/{}/issues/comments/{id}", self.repository))
+            .url(&format!("/repos/{}/issues/comments/{id}", self.place.repository))
     }
 
     /// GitHub refuses this question to apps, workflows among them: 403, and by some servers 404.
-    fn author(&self) -> Result<Author, GithubError> {
+    fn author(&self) -> Result<Author<'a>, GithubError> {
         let what = "ask who the token is of";
         let url = self.client.url("/user");
         let answer = self
@@ -141,7 +171,7 @@ impl Conversation<'_> {
             .ask(what, Ask::Get(&[]), &url)
             .map_err(|failure| certain(what, failure))?;
         if matches!(answer.status, 403 | 404) {
-            return Ok(Author::Workflows);
+            return Ok(Author::App(self.place.app));
         }
         if !answer.is_success() {
             return Err(self.client.refusal(what, &answer));
@@ -151,13 +181,13 @@ impl Conversation<'_> {
     }
 
     /// The comments that are ours, the oldest first.
-    fn own(&self, author: Author) -> Result<Vec<Comment>, GithubError> {
+    fn own(&self, author: Author<'_>) -> Result<Vec<Comment>, GithubError> {
         let query = [("per_page", PER_PAGE)];
         let all = self.client.list("read the comments", &self.comments(), &query)?;
         let mut own: Vec<Comment> = all
             .into_iter()
             .filter(|comment: &Comment| {
-                author.is_of(comment) && self.label.is_in(comment.body.as_deref().unwrap_or(""))
+                author.is_of(comment) && self.place.label.is_in(comment.body.as_deref().unwrap_or(""))
             })
             .collect();
         own.sort_by_key(|comment| comment.id);
@@ -167,7 +197,7 @@ impl Conversation<'_> {
 
     /// Makes the comment. Where the connection breaks nobody knows whether it was made, so it is looked for before
     /// another try; `None` where it was found, or somebody else's of ours.
-    fn create(&self, text: &str, author: Author) -> Result<Option<Comment>, GithubError> {
+    fn create(&self, text: &str, author: Author<'_>) -> Result<Option<Comment>, GithubError> {
         let url = self.client.url(&self.comments());
         let body = json!({ "body": text });
         let mut tried = 0;
@@ -235,7 +265,7 @@ impl Conversation<'_> {
 
     fn refusal(&self, answer: &Answer) -> GithubError {
         if matches!(answer.status, 403 | 422 | 423) && answer.message().to_ascii_lowercase().contains("is locked") {
-            return GithubError::Locked(self.pull);
+            return GithubError::Locked(self.place.pull);
         }
         self.client.refusal(COMMENT, answer)
     }

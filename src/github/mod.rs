@@ -9,7 +9,7 @@ mod marker;
 mod pulls;
 
 pub use client::{Client, Token};
-pub use comments::{Posted, post};
+pub use comments::{App, Place, Posted, post};
 pub use error::GithubError;
 pub use event::{Environment, Event, Head, Repository, Where};
 pub use marker::Label;

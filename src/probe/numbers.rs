@@ -1,5 +1,5 @@
 //! Hashes of numbers that this process gave out itself. The standard library's resist what an attacker chooses, and cost
-//! accordingly where users build this crate unoptimized.
+//! accordingly where users may build this crate unoptimized.
 
 use std::hash::{BuildHasherDefault, Hasher};
 

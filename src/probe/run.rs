@@ -12,6 +12,9 @@ use super::timeline::Moment;
 use super::train::{Steps, WithModel};
 use crate::protocol::{Event, Phase, RunJob};
 
+/// The input that is taken apart where gradients are added up.
+const BATCH_SIZE: &str = "batch_size";
+
 /// Marks a [`Run`] that trains.
 #[derive(Debug, Clone, Copy)]
 pub enum Train {}
@@ -54,7 +57,7 @@ pub struct Run<B: Backend, Kind = Train> {
 impl<B: Backend, Kind> Run<B, Kind> {
     /// The input `batch_size`: `default`, unless a budget or `--set batch_size=64` says otherwise.
     pub fn batch_size(&mut self, default: usize) -> usize {
-        self.input("batch_size", default)
+        self.input(BATCH_SIZE, default)
     }
 
     /// A numeric input of the model: `default`, unless a budget or `--set name=value` says otherwise.
@@ -65,7 +68,21 @@ impl<B: Backend, Kind> Run<B, Kind> {
             None => default,
         };
         self.values.insert(name.into(), value as u64);
-        value
+        if name != BATCH_SIZE {
+            return value;
+        }
+        let parts = self.parts() as usize;
+        if !value.is_multiple_of(parts) {
+            events::impossible(format!(
+                "a batch of {value} cannot be taken apart in {parts} of one size"
+            ));
+        }
+        value / parts
+    }
+
+    /// In how many parts a batch goes forward and backward.
+    pub(super) fn parts(&self) -> u32 {
+        self.job.what_if.accumulate.unwrap_or(1).max(1)
     }
 
     /// How the model is made. It is then forked to the device, as Burn's own learner does.
@@ -99,7 +116,7 @@ impl<B: Backend, Kind> Run<B, Kind> {
     fn free_form(&self) {
         events::send(&Event::FreeForm);
         let what_if = &self.job.what_if;
-        if what_if.no_gradients || what_if.stateless_optimizer {
+        if what_if.infer || what_if.optimizer.is_some() || what_if.accumulate.is_some() {
             events::impossible("the loop is written by hand, optimizer and gradients included".to_owned());
         }
         if self.job.lockstep && !self.job.free_form {
@@ -116,6 +133,9 @@ impl<B: Backend, Kind> Run<B, Kind> {
                 known: self.values.clone(),
             });
             std::process::exit(0);
+        }
+        if self.parts() > 1 && !self.values.contains_key(BATCH_SIZE) {
+            events::impossible("the model has no input `batch_size` that could be taken apart".to_owned());
         }
         events::send(&Event::Inputs {
             values: self.values.clone(),

@@ -35,7 +35,7 @@ struct Trace {
 /// A call's frames, each as its address and where its stack is.
 #[derive(Default, PartialEq, Eq)]
 struct Stack {
-    /// Made of all frames as they are taken: users build this crate unoptimized, and hashing them once more is slow there.
+    /// Made of all frames as they are taken: users may build this crate unoptimized, and hashing them once more is slow there.
     hash: u64,
     frames: Vec<u64>,
 }

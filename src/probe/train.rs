@@ -1,22 +1,50 @@
 //! The ready-made loops: train with a loss, train with Burn's `TrainStep`, infer; and the free-form one.
 
 use burn::module::{AutodiffModule, Module};
-#[cfg(feature = "explain")]
-use burn::optim::SgdConfig;
-use burn::optim::{GradientsParams, Optimizer};
+#[cfg(feature = "what-if")]
+use burn::optim::momentum::MomentumConfig;
+#[cfg(feature = "what-if")]
+use burn::optim::{AdamConfig, AdamWConfig, SgdConfig};
+use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::burn_0_21;
-#[cfg(feature = "train")]
+#[cfg(any(feature = "train", not(feature = "what-if")))]
 use super::events;
 use super::optimizer::IntoOptimizer;
 use super::run::{Infer, Marker, Run, Train};
 use super::timeline::{self, Moment};
+#[cfg(feature = "what-if")]
+use crate::protocol;
 use crate::protocol::Phase;
 
 /// The learning rate of the ready-made loops. No figure depends on it.
 const LEARNING_RATE: f64 = 1e-3;
+
+/// Trains with the optimizer that was asked for, or else with the model's own.
+macro_rules! with_optimizer {
+    ($self:ident, $train:ident, $asked:expr, $own:ident) => {
+        #[cfg(feature = "what-if")]
+        if let Some(asked) = $asked {
+            return match asked {
+                protocol::Optimizer::Sgd => $self.$train(SgdConfig::new().init()),
+                protocol::Optimizer::SgdMomentum => {
+                    $self.$train(SgdConfig::new().with_momentum(Some(MomentumConfig::new())).init())
+                }
+                protocol::Optimizer::Adam => $self.$train(AdamConfig::new().init()),
+                protocol::Optimizer::AdamW => $self.$train(AdamWConfig::new().init()),
+            };
+        }
+        #[cfg(not(feature = "what-if"))]
+        if $asked.is_some() {
+            events::impossible(
+                "models take another optimizer if built with the feature `what-if` of cargo-vram".to_owned(),
+            );
+        }
+        $self.$train($own.into_optimizer());
+    };
+}
 
 type Make<B, M> = Box<dyn FnOnce(&<B as burn::tensor::backend::BackendTypes>::Device) -> M>;
 type MakeBatch<B, X> = Box<dyn Fn(&<B as burn::tensor::backend::BackendTypes>::Device) -> X>;
@@ -65,14 +93,10 @@ impl<'a, B: AutodiffBackend, M: AutodiffModule<B>, X> WithBatch<'a, B, Train, M,
     where
         M: burn::train::TrainStep<Input = X>,
     {
-        if self.run.job.what_if.no_gradients {
+        if self.run.job.what_if.infer {
             events::impossible("`TrainStep::step` makes gradients itself".to_owned());
         }
-        #[cfg(feature = "explain")]
-        if self.run.job.what_if.stateless_optimizer {
-            return self.train_step_with(SgdConfig::new().init());
-        }
-        self.train_step_with(optimizer.into_optimizer());
+        with_optimizer!(self, train_step_with, self.run.job.what_if.optimizer, optimizer);
     }
 
     #[cfg(feature = "train")]
@@ -82,21 +106,26 @@ impl<'a, B: AutodiffBackend, M: AutodiffModule<B>, X> WithBatch<'a, B, Train, M,
     {
         let Self { run, make, batch } = self;
         let mut model = made(run, make);
+        let mut sum = GradientsAccumulator::new();
         for step in 0..run.job.steps {
-            run.mark(Some(step), Phase::Batch);
-            let input = batch(&run.device.device);
-            // `step` of the trait runs forward and backward in one call, with no place to mark between them.
-            run.mark(Some(step), Phase::Forward);
-            let output = model.step(input);
-            #[cfg(feature = "explain")]
-            burn_0_21::modules::name_gradients(&model, &output.grads);
-            run.mark(Some(step), Phase::Optimizer);
-            model = model.optimize::<B, _>(&mut optimizer, LEARNING_RATE, output.grads);
-            #[cfg(feature = "explain")]
-            burn_0_21::modules::name(&model);
-            // Burn's learner hands the item to its metrics, which read it: that waits for the step, and holds no more.
-            run.sync();
-            drop(output.item);
+            for part in (0..run.parts()).rev() {
+                run.mark(Some(step), Phase::Batch);
+                let input = batch(&run.device.device);
+                // `step` of the trait runs forward and backward in one call, with no place to mark between them.
+                run.mark(Some(step), Phase::Forward);
+                let output = model.step(input);
+                let Some(gradients) = summed(run, &mut sum, &model, output.grads, part) else {
+                    drop(output.item);
+                    continue;
+                };
+                run.mark(Some(step), Phase::Optimizer);
+                model = model.optimize::<B, _>(&mut optimizer, LEARNING_RATE, gradients);
+                #[cfg(feature = "explain")]
+                burn_0_21::modules::name(&model);
+                // Burn's learner hands the item to its metrics, which read it: that waits for the step, and holds no more.
+                run.sync();
+                drop(output.item);
+            }
             step_done(0);
         }
     }
@@ -135,14 +164,10 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> 
 
     /// Trains with an optimizer, or with one of Burn's optimizer configs. This is the last call.
     pub fn train<Marker>(self, optimizer: impl IntoOptimizer<B, M, Marker>) {
-        if self.given.run.job.what_if.no_gradients {
+        if self.given.run.job.what_if.infer {
             return self.validate();
         }
-        #[cfg(feature = "explain")]
-        if self.given.run.job.what_if.stateless_optimizer {
-            return self.train_with(SgdConfig::new().init());
-        }
-        self.train_with(optimizer.into_optimizer());
+        with_optimizer!(self, train_with, self.given.run.job.what_if.optimizer, optimizer);
     }
 
     /// The forward phase alone, as validation is: no parameter asks for a gradient.
@@ -162,25 +187,50 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> 
     fn train_with(self, mut optimizer: impl Optimizer<M, B>) {
         let WithBatch { run, make, batch } = self.given;
         let mut model = made(run, make);
+        let mut sum = GradientsAccumulator::new();
         for step in 0..run.job.steps {
-            run.mark(Some(step), Phase::Batch);
-            let input = batch(&run.device.device);
-            run.mark(Some(step), Phase::Forward);
-            let loss = (self.loss)(&model, input);
-            run.mark(Some(step), Phase::Backward);
-            let gradients = GradientsParams::from_grads(loss.backward(), &model);
-            #[cfg(feature = "explain")]
-            burn_0_21::modules::name_gradients(&model, &gradients);
-            run.mark(Some(step), Phase::Optimizer);
-            model = optimizer.step(LEARNING_RATE, model, gradients);
-            #[cfg(feature = "explain")]
-            burn_0_21::modules::name(&model);
-            if self.read_loss {
-                let _ = loss.into_data();
+            for part in (0..run.parts()).rev() {
+                run.mark(Some(step), Phase::Batch);
+                let input = batch(&run.device.device);
+                run.mark(Some(step), Phase::Forward);
+                let loss = (self.loss)(&model, input);
+                run.mark(Some(step), Phase::Backward);
+                let gradients = GradientsParams::from_grads(loss.backward(), &model);
+                if let Some(gradients) = summed(run, &mut sum, &model, gradients, part) {
+                    run.mark(Some(step), Phase::Optimizer);
+                    model = optimizer.step(LEARNING_RATE, model, gradients);
+                    #[cfg(feature = "explain")]
+                    burn_0_21::modules::name(&model);
+                }
+                if self.read_loss {
+                    let _ = loss.into_data();
+                }
             }
-            step_done(u64::from(self.read_loss));
+            step_done(u64::from(self.read_loss) * u64::from(run.parts()));
         }
     }
+}
+
+/// Adds up the gradients of a batch's parts, of which so many are left; the whole, after the last one.
+fn summed<B: AutodiffBackend, M: AutodiffModule<B>, Kind>(
+    run: &Run<B, Kind>,
+    sum: &mut GradientsAccumulator<M>,
+    model: &M,
+    gradients: GradientsParams,
+    left: u32,
+) -> Option<GradientsParams> {
+    let whole = if run.parts() == 1 {
+        gradients
+    } else {
+        sum.accumulate(model, gradients);
+        if left > 0 {
+            return None;
+        }
+        sum.grads()
+    };
+    #[cfg(feature = "explain")]
+    burn_0_21::modules::name_gradients(model, &whole);
+    Some(whole)
 }
 
 fn made<B: Backend, Kind, M: Module<B>>(run: &Run<B, Kind>, make: Make<B, M>) -> M {

@@ -12,12 +12,15 @@ use serde::Serialize;
 
 use super::change::{LET_BE, change, figure};
 use super::words::phase_name;
-use super::{Metric, Mode, Pass, Phase, Report, Rule, Run, Status};
+use super::{Metric, Mode, Pass, Phase, Problem, Report, Rule, Run, Status};
 use crate::bytes::Bytes;
 #[cfg(unix)]
 pub use explained::explain;
 pub use human::human;
 pub use markdown::markdown;
+
+/// How much of what else changed people are told of a model.
+const TOLD: usize = 16;
 
 /// The version of this document.
 pub const DIFF_VERSION: u32 = 1;
@@ -27,8 +30,11 @@ pub const DIFF_VERSION: u32 = 1;
 pub struct Diff {
     /// Always [`DIFF_VERSION`].
     pub version: u32,
-    /// The worst of all figures.
+    /// The worst of all figures; an error where the newer report has problems.
     pub status: Status,
+    /// What kept models of the newer report from being run: those are not among the models below.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
     /// The commit of the older report.
     pub base: Option<String>,
     /// The commit of the newer report.
@@ -118,7 +124,7 @@ pub enum CauseKind {
     Driver,
     /// The bytes or the number of parameters.
     Parameters,
-    /// What the choices of autotune rest on.
+    /// The kernels that autotune chose for an operation, or what its choices rest on.
     Autotune,
     /// The highest live value within a phase.
     Phase,
@@ -184,7 +190,11 @@ pub fn diff(base: &Report, head: &Report) -> Diff {
     models.sort_by_key(|model| std::cmp::Reverse((model.status(), model.state != State::Same, model.distance())));
     Diff {
         version: DIFF_VERSION,
-        status: models.iter().map(ModelDiff::status).max().unwrap_or(Status::Pass),
+        status: match head.problems.is_empty() {
+            true => models.iter().map(ModelDiff::status).max().unwrap_or(Status::Pass),
+            false => Status::Error,
+        },
+        problems: head.problems.clone(),
         base: base.commit.clone(),
         head: head.commit.clone(),
         models,
@@ -301,6 +311,11 @@ fn causes(old: &Run, new: &Run) -> Vec<Cause> {
             Some(of(new).to_string()),
         );
     }
+    let (before, after) = (&old.autotune.chosen, &new.autotune.chosen);
+    for operation in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
+        let (old, new) = (before.get(operation), after.get(operation));
+        differs(CauseKind::Autotune, operation, kernels(old, new), kernels(new, old));
+    }
     let parameters = |run: &Run| run.parameters.map(|parameters| parameters.bytes);
     let mut memory = vec![(
         CauseKind::Parameters,
@@ -318,6 +333,14 @@ fn causes(old: &Run, new: &Run) -> Vec<Cause> {
     causes.extend(memory.map(|(kind, name, before, after)| self::memory(kind, name, before, after)));
     order(&mut causes);
     causes
+}
+
+/// The kernels that were chosen otherwise elsewhere, and for how many keys each.
+fn kernels(chosen: Option<&BTreeMap<String, u32>>, elsewhere: Option<&BTreeMap<String, u32>>) -> Option<String> {
+    let same = |kernel: &String, keys: &u32| elsewhere.and_then(|elsewhere| elsewhere.get(kernel)) == Some(keys);
+    let kernels = chosen?.iter().filter(|(kernel, keys)| !same(kernel, keys));
+    let told: Vec<_> = kernels.map(|(kernel, keys)| format!("{kernel} ×{keys}")).collect();
+    (!told.is_empty()).then(|| told.join(", "))
 }
 
 /// Memory that changed.

@@ -3,6 +3,7 @@
 //! Rows are one line each, and no line is wider than the terminal.
 
 mod categories;
+mod changed;
 mod grid;
 mod layers;
 mod leak;
@@ -100,6 +101,7 @@ pub fn explain(explanation: &Explanation, view: &View<'_>, style: &Style) -> Str
     let mut text = title(explanation, view, paper);
     text.push_str(&wrong(explanation, paper));
     text.push_str(&figures(explanation, paper));
+    text.push_str(&changed::changed(explanation, paper));
     if view.is_overview() {
         text.push_str(&categories::categories(explanation, paper));
         text.push_str(&timeline::drawing(explanation, view.limit, paper));

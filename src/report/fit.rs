@@ -2,6 +2,7 @@
 
 mod chart;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use comfy_table::{Cell, CellAlignment, Color, Table};
@@ -11,7 +12,8 @@ use super::human::cells::{bar, shown, tinted};
 use super::human::table::lines;
 use super::human::text::{BOLD, RED, named, words};
 use crate::bytes::Bytes;
-use crate::fit::{CardFit, Ended, Fit, Probe};
+use crate::fit::{Attempt, CardFit, Ended, Fit, Probe, shortest};
+use crate::protocol::WhatIf;
 pub use chart::svg;
 
 /// Draws an answer, with colours as escape sequences.
@@ -21,6 +23,7 @@ pub fn human(fit: &Fit, quiet: bool) -> String {
     if !quiet {
         let _ = writeln!(text, "{}\n", headline(fit));
         let table = match fit.cards.as_slice() {
+            cards if fit.advised => table_of_changes(cards),
             [card] if fit.vary.is_some() => values(fit, card),
             _ if fit.vary.is_some() => matrix(fit),
             cards => table_of_cards(cards),
@@ -60,12 +63,28 @@ fn headline(fit: &Fit) -> String {
         "0%" => String::new(),
         headroom => format!(", {headroom} kept free"),
     };
+    let name = match fit.cards.as_slice() {
+        [card] if !card.what_if.is_none() => format!("{name} [{}]", card.what_if),
+        _ => name,
+    };
     let on = match fit.cards.as_slice() {
         [card] => format!(" on a virtual {} ({})", named(&card.gpu.name), card.gpu.total_bytes),
-        cards => format!(" on {} virtual cards", cards.len()),
+        cards => {
+            let ids: BTreeSet<_> = cards.iter().map(|card| &card.gpu.id).collect();
+            let plural = if ids.len() == 1 { "" } else { "s" };
+            format!(" on {} virtual card{plural}", ids.len())
+        }
     };
     let passes = if fit.warm_only { "warm" } else { "cold and warm" };
     format!("{name}{with}{on}{free}; {passes}; no GPU was used")
+}
+
+/// A card, and what is otherwise on it.
+fn place(card: &CardFit) -> String {
+    match card.what_if.is_none() {
+        true => named(&card.gpu.id),
+        false => format!("{} [{}]", named(&card.gpu.id), card.what_if),
+    }
 }
 
 fn new_table<const N: usize>(header: [&str; N], left: &[usize]) -> Table {
@@ -98,13 +117,34 @@ fn values(fit: &Fit, card: &CardFit) -> Table {
     table
 }
 
+/// The model as it is, and each change that was tried.
+fn table_of_changes(cards: &[CardFit]) -> Table {
+    let mut table = new_table(["change", "needed", "", "left", ""], &[0, 2, 4]);
+    for card in cards {
+        for probe in &card.probes {
+            let what = match card.what_if.is_none() {
+                true => "as it is".to_owned(),
+                false => card.what_if.to_string(),
+            };
+            table.add_row([
+                Cell::new(what),
+                shown(probe.needed),
+                Cell::new(probe.needed.map(|needed| bar(needed, card.room)).unwrap_or_default()),
+                Cell::new(probe.left.map(change).unwrap_or_default()),
+                state(probe),
+            ]);
+        }
+    }
+    table
+}
+
 /// Every card with the same inputs.
 fn table_of_cards(cards: &[CardFit]) -> Table {
     let mut table = new_table(["card", "memory", "needed", "", "left", ""], &[0, 3, 5]);
     for card in cards {
         for probe in &card.probes {
             table.add_row([
-                Cell::new(named(&card.gpu.id)),
+                Cell::new(place(card)),
                 Cell::new(card.gpu.total_bytes.to_string()),
                 shown(probe.needed),
                 Cell::new(probe.needed.map(|needed| bar(needed, card.room)).unwrap_or_default()),
@@ -128,7 +168,7 @@ fn matrix(fit: &Fit) -> Table {
             .find(|probe| probe.fits && probe.value == card.largest);
         let needed = found.and_then(|probe| probe.needed);
         table.add_row([
-            Cell::new(named(&card.gpu.id)),
+            Cell::new(place(card)),
             Cell::new(card.gpu.total_bytes.to_string()),
             match card.largest {
                 Some(value) => Cell::new(value.to_string()),
@@ -153,6 +193,9 @@ fn outcome(probe: &Probe) -> String {
     }
     if probe.fits {
         return "fits".to_owned();
+    }
+    if probe.out_of_memory && probe.left.is_none() {
+        return "out of memory: a tensor is more than Burn takes of the card at once".to_owned();
     }
     let missing = probe.left.map(|left| Bytes(left.unsigned_abs()));
     let least = if probe.at_least { "at least " } else { "" };
@@ -184,9 +227,62 @@ fn remarks(fit: &Fit) -> String {
 
 /// What it comes to, in a sentence.
 fn verdict(fit: &Fit) -> String {
+    if fit.advised {
+        return advice(fit);
+    }
+    let mut groups: Vec<(&WhatIf, Vec<&CardFit>)> = Vec::new();
+    for card in &fit.cards {
+        match groups.iter_mut().find(|(what_if, _)| **what_if == card.what_if) {
+            Some((_, cards)) => cards.push(card),
+            None => groups.push((&card.what_if, vec![card])),
+        }
+    }
+    let told = groups.iter().map(|(what_if, cards)| match groups.len() {
+        1 => of(fit, cards),
+        _ => format!("{what_if}: {}", of(fit, cards)),
+    });
+    told.collect::<Vec<_>>().join("\n")
+}
+
+/// The shortest list of changes with which it fits, or by how much it does not.
+fn advice(fit: &Fit) -> String {
+    let of = |card: &CardFit| {
+        let probe = card.probes.first()?;
+        Some(Attempt {
+            what_if: card.what_if.clone(),
+            fits: probe.fits,
+            needed: probe.left.and(probe.needed),
+            broken: probe.error.is_some(),
+        })
+    };
+    let attempts: Vec<_> = fit.cards.iter().filter_map(of).collect();
+    if let Some(shortest) = shortest(&attempts) {
+        return match shortest.what_if.is_none() {
+            true => "fits as it is".to_owned(),
+            false => format!("fits with {}", shortest.what_if),
+        };
+    }
+    let nearest = attempts.iter().filter(|attempt| attempt.needed.is_some());
+    let nearest = nearest.min_by_key(|attempt| attempt.needed);
+    let room = fit.cards.first().map(|card| card.room).unwrap_or_default();
+    match nearest.and_then(|nearest| Some((nearest, nearest.needed?.saturating_sub(room)))) {
+        Some((nearest, missing)) if nearest.what_if.is_none() => {
+            format!("does not fit: {missing} are missing, and nothing that was tried needs less")
+        }
+        Some((nearest, missing)) => format!(
+            "nothing that was tried makes it fit: with {} still {missing} are missing",
+            nearest.what_if
+        ),
+        None => {
+            "does not fit, and nobody knows by how much: a single tensor is more than Burn takes of the card".to_owned()
+        }
+    }
+}
+
+/// What it comes to on some cards.
+fn of(fit: &Fit, cards: &[&CardFit]) -> String {
     let Some(input) = &fit.vary else {
-        let fitting: Vec<_> = fit
-            .cards
+        let fitting: Vec<_> = cards
             .iter()
             .filter(|card| card.probes.iter().any(|probe| probe.fits))
             .collect();
@@ -194,15 +290,15 @@ fn verdict(fit: &Fit) -> String {
             Some(first) => format!(
                 "fits on {} of {} cards; the smallest is {} ({})",
                 fitting.len(),
-                fit.cards.len(),
+                cards.len(),
                 named(&first.gpu.id),
                 first.gpu.total_bytes
             ),
-            None => format!("fits on none of {} cards", fit.cards.len()),
+            None => format!("fits on none of {} cards", cards.len()),
         };
     };
     let input = named(input);
-    match fit.cards.as_slice() {
+    match cards {
         [card] => one(card, &input),
         cards => {
             let found = cards.iter().filter(|card| card.largest.is_some()).count();

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::human::problems::refusal;
 use super::human::text::clean;
-use super::words::mode_name;
-use super::{Mode, Report, Rule, Status, Verdict};
+use super::words::{failure, mode_name};
+use super::{Mode, Report, Rule, Status};
 
 /// So many of each kind are shown of one step; further ones are dropped without a word.
 const SHOWN: usize = 10;
@@ -33,13 +33,21 @@ impl Kind {
 #[derive(Debug)]
 struct Annotation<'a> {
     kind: Kind,
-    at: Option<&'a Verdict>,
+    at: Option<Place<'a>>,
     title: String,
     message: String,
 }
 
-/// Draws what is wrong, and what became better, as annotations: at most ten of each kind, the last of which counts the rest. `prefix` is the folder that files are
-/// named from, as the repository has it: `model/`.
+/// Where it is written.
+#[derive(Debug, Clone, Copy)]
+struct Place<'a> {
+    file: &'a str,
+    line: Option<u32>,
+    column: Option<u32>,
+}
+
+/// Draws what is wrong, and what became better, as annotations: at most ten of each kind, the last of which counts the rest.
+/// `prefix` is the folder that files are named from, as the repository has it: `model/`.
 #[must_use]
 pub fn render(report: &Report, prefix: &str) -> String {
     let all = annotations(report);
@@ -75,6 +83,21 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
         message,
     };
     let mut all = Vec::new();
+    // Before improvements: nobody is to overlook them.
+    for edited in report.base.iter().flat_map(|base| &base.edited) {
+        let model = edited.model.as_deref().unwrap_or("defaults");
+        let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_owned());
+        all.push(Annotation {
+            kind: Kind::Notice,
+            at: Some(Place {
+                file: &edited.file,
+                line: edited.line,
+                column: None,
+            }),
+            title: format!("{model}: this change edits a limit"),
+            message: format!("{}: {} → {}", edited.limit, value(&edited.before), value(&edited.after)),
+        });
+    }
     for problem in &report.problems {
         all.push(plain(
             format!("{}: {}", problem.package, problem.code),
@@ -97,14 +120,15 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
             (Status::Pass, _) if verdict.is_improvement() => (Kind::Notice, "improved"),
             (Status::Pass, _) => continue,
             (Status::Warn, _) => (Kind::Warning, "warning"),
-            (Status::Fail, Rule::Budget) => (Kind::Error, "over budget"),
-            (Status::Fail, Rule::Growth) => (Kind::Error, "regressed"),
-            (Status::Fail, Rule::Drift) => (Kind::Error, "drift"),
-            (Status::Fail, Rule::Leak) => (Kind::Error, "leaking"),
+            (Status::Fail, rule) => (Kind::Error, failure(rule)),
         };
         all.push(Annotation {
             kind,
-            at: Some(verdict),
+            at: verdict.file.as_deref().map(|file| Place {
+                file,
+                line: verdict.line,
+                column: verdict.column,
+            }),
             title: titled(&verdict.package, &verdict.model, &verdict.gpu, verdict.mode, what),
             message: verdict.message.clone(),
         });
@@ -118,16 +142,13 @@ fn titled(package: &str, model: &str, gpu: &str, mode: Mode, what: &str) -> Stri
 
 fn line(annotation: &Annotation<'_>, prefix: &str) -> String {
     let mut text = format!("::{} ", annotation.kind.word());
-    if let Some((verdict, file)) = annotation
-        .at
-        .and_then(|verdict| Some((verdict, verdict.file.as_ref()?)))
-    {
+    if let Some(Place { file, line, column }) = annotation.at {
         // A file elsewhere is named from the root of all.
         let prefix = if file.starts_with('/') { "" } else { prefix };
         let _ = write!(text, "file={},", property(&format!("{prefix}{file}")));
-        if let Some(line) = verdict.line {
+        if let Some(line) = line {
             let _ = write!(text, "line={line},");
-            if let Some(column) = verdict.column {
+            if let Some(column) = column {
                 let _ = write!(text, "col={column},");
             }
         }
@@ -156,7 +177,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::report::sample;
+    use crate::report::{Verdict, sample};
 
     fn failing(message: &str) -> Verdict {
         Verdict {

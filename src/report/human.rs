@@ -7,6 +7,7 @@ pub(in crate::report) mod problems;
 mod state;
 pub(in crate::report) mod table;
 pub(crate) mod text;
+mod what_if;
 
 use super::{Report, Run, Skipped};
 pub use problems::problem;
@@ -40,6 +41,7 @@ pub fn render(report: &Report, style: &Style) -> String {
         text.push_str(&table::table(report, style));
         text.push('\n');
         text.push_str(&measurement::spreads(report));
+        text.push_str(&what_if::what_ifs(report));
     }
     text.push_str(&problems::problems(report));
     if !style.quiet {
@@ -99,8 +101,13 @@ fn summary(report: &Report, style: &Style) -> String {
 /// What was not judged, once for each reason.
 fn skipped(report: &Report) -> Vec<String> {
     let mut reasons: Vec<(&str, &str, usize)> = Vec::new();
+    // `growth of one` and `growth of another` are of one kind.
+    let kind = |what: &str| what.rsplit_once(" of ").map_or("", |(kind, _)| kind).to_owned();
     for Skipped { what, why } in &report.skipped {
-        match reasons.iter_mut().find(|(_, known, _)| known == why) {
+        match reasons
+            .iter_mut()
+            .find(|(of, known, _)| known == why && kind(of) == kind(what))
+        {
             Some((.., more)) => *more += 1,
             None => reasons.push((what, why, 0)),
         }

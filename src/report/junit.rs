@@ -123,6 +123,7 @@ const fn rule_name(rule: Rule) -> &'static str {
     match rule {
         Rule::Budget => "budget",
         Rule::Growth => "growth",
+        Rule::Baseline => "baseline",
         Rule::Drift => "drift",
         Rule::Oom => "oom",
         Rule::Leak => "leak",

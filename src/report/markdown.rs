@@ -23,6 +23,9 @@ pub const COMMENT: usize = 65_536 - 512;
 pub const SUMMARY: usize = 1 << 20;
 const _: () = assert!(COMMENT < SUMMARY);
 
+/// Lines of a longer message that are told.
+const BRIEF: usize = 3;
+
 /// How Markdown is written.
 #[derive(Debug, Clone)]
 pub struct Markdown<'a> {
@@ -59,6 +62,16 @@ pub fn render(report: &Report, markdown: &Markdown<'_>) -> String {
         obtained(report, markdown),
     ];
     fit(sections, markdown.most)
+}
+
+/// What stands in the place of a report where a run wrote none.
+#[must_use]
+pub fn without_report(markdown: &Markdown<'_>) -> String {
+    let link = markdown.artifact.filter(|url| is_plain_url(url));
+    let run = link.map_or_else(|| "The last run".to_owned(), |url| format!("[The last run]({url})"));
+    format!(
+        "### ❔ No figures of the last commit\n\n{run} wrote no report. What stood here was of a commit before it.\n"
+    )
 }
 
 /// A heading above items; nothing where there are none.
@@ -131,7 +144,13 @@ fn wrong(report: &Report) -> Section {
             Some(target) => format!("{}/{target}", problem.package),
             None => problem.package.clone(),
         };
-        items.push(item("❌", &whose, None, &problem.message, problem.help.as_deref()));
+        items.push(item(
+            "❌",
+            &whose,
+            None,
+            &brief(&problem.message),
+            problem.help.as_deref(),
+        ));
     }
     for run in &report.runs {
         let on = Some((run.gpu.id.as_str(), run.mode));
@@ -171,6 +190,15 @@ fn wrong(report: &Report) -> Section {
         items.push(item(mark, &identity(verdict), on, &verdict.message, None));
     }
     list("What is wrong", "finding", 2, items)
+}
+
+/// The beginning of what a compiler said: what is wrong, and where. Its drawing of the code is of no use in one line.
+fn brief(message: &str) -> String {
+    let lines: Vec<_> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    match lines.len() > BRIEF {
+        true => format!("{} …", lines[..BRIEF].join(" ")),
+        false => message.to_owned(),
+    }
 }
 
 fn item(mark: &str, whose: &str, on: Option<(&str, Mode)>, message: &str, help: Option<&str>) -> String {

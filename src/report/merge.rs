@@ -1,6 +1,6 @@
 //! Joins the reports of several jobs into one: of everything that was to be run, each thing once, or not at all.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -47,6 +47,18 @@ pub enum MergeError {
         /// Another.
         second: String,
     },
+    /// A run is of nothing that was to be run.
+    #[error("{run} of {file} is not among the models that were to be run")]
+    #[diagnostic(
+        code(merge::unexpected),
+        help("a report lists all that was to be run as `expected`: one that has been changed by hand is no report")
+    )]
+    Unexpected {
+        /// Which run.
+        run: String,
+        /// The file that it is in.
+        file: String,
+    },
     /// Something was not run.
     #[error("{} not in any of these reports: {}", were(*.count), .places.join("; "))]
     #[diagnostic(
@@ -84,6 +96,7 @@ impl MergeError {
 pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeError> {
     alike(&reports)?;
     once(&reports)?;
+    known(&reports)?;
     whole(&reports)?;
     let status = reports.iter().map(|(_, report)| report.status).max();
     let mut reports = reports.into_iter().map(|(_, report)| report);
@@ -200,6 +213,24 @@ fn once(reports: &[(String, Report)]) -> Result<(), MergeError> {
                     second: named(file),
                 });
             }
+        }
+    }
+    Ok(())
+}
+
+/// Whether every run is of something that was to be run.
+fn known(reports: &[(String, Report)]) -> Result<(), MergeError> {
+    for (file, report) in reports {
+        let expected: HashSet<&str> = report.expected.iter().map(String::as_str).collect();
+        if let Some(run) = report
+            .runs
+            .iter()
+            .find(|run| !expected.contains(identity(run).as_str()))
+        {
+            return Err(MergeError::Unexpected {
+                run: named(&identity(run)),
+                file: named(file),
+            });
         }
     }
     Ok(())

@@ -7,6 +7,7 @@ use super::{
     REPORT_VERSION, Report, Run, Status, Step, Tool, Tuning,
 };
 use crate::bytes::Bytes;
+use crate::protocol::WhatIf;
 
 const MIB: u64 = 1 << 20;
 
@@ -25,6 +26,8 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
         task: None,
         burn: "0.21.0".to_owned(),
         inputs: BTreeMap::new(),
+        what_if: WhatIf::default(),
+        label: None,
         gpu: Gpu {
             id: gpu.to_owned(),
             name: gpu.to_owned(),

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+use crate::protocol::WhatIf;
 pub use crate::protocol::{Phase, Task};
 
 /// The version of the report format that this program writes.
@@ -195,6 +196,12 @@ pub struct Run {
     pub burn: String,
     /// The inputs that the model asked for, with the values it got.
     pub inputs: BTreeMap<String, u64>,
+    /// In what it was run otherwise than the model says; absent where it was run as it is.
+    #[serde(default, skip_serializing_if = "WhatIf::is_none")]
+    pub what_if: WhatIf,
+    /// The name of a what-if: the model's or its budget's, and what is otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// The card.
     pub gpu: Gpu,
     /// The model's parameters; absent where the model died before they were made or made none known.
@@ -208,7 +215,7 @@ pub struct Run {
     pub steps: Vec<Step>,
     /// The first out of memory, if there was one.
     pub oom: Option<Oom>,
-    /// How many of the plan's choices rest on what.
+    /// The plan's choices.
     pub autotune: Autotune,
     /// The recording that the plan replays, as far as it has the keys; absent where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -229,10 +236,26 @@ pub struct Run {
 }
 
 impl Run {
-    /// What people call it: its budget's name, which is mostly its model's.
+    /// What people call it: its budget's name, which is mostly its model's; of a what-if, with what is otherwise.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.budget.as_ref().unwrap_or(&self.model)
+        let budget = self.budget.as_ref().unwrap_or(&self.model);
+        self.label.as_ref().unwrap_or(budget)
+    }
+
+    /// Whether it is the other one as it is, which runs it otherwise.
+    #[must_use]
+    pub fn is_origin_of(&self, other: &Self) -> bool {
+        let whose = |run: &Self| {
+            (
+                run.package.clone(),
+                run.model.clone(),
+                run.budget.clone(),
+                run.gpu.id.clone(),
+                run.mode,
+            )
+        };
+        self.what_if.is_none() && !other.what_if.is_none() && whose(self) == whose(other)
     }
 
     /// Whether it is a measurement whose kernels autotune chose there and then: another one may hold more or less.
@@ -465,6 +488,18 @@ pub struct Peak {
     pub process: Option<Bytes>,
 }
 
+impl Peaks {
+    /// Every figure, in the order in which they are told.
+    #[must_use]
+    pub fn figures(&self) -> Vec<(Pass, Metric, Option<Bytes>)> {
+        let passes = [(Pass::Warm, &self.warm), (Pass::Cold, &self.cold)];
+        let all = passes
+            .into_iter()
+            .flat_map(|(pass, peak)| Metric::ALL.map(|metric| (pass, metric, peak.get(metric))));
+        all.collect()
+    }
+}
+
 impl Peak {
     /// One figure.
     #[must_use]
@@ -526,8 +561,8 @@ pub struct Oom {
     pub available: Bytes,
 }
 
-/// How many choices of the plan rest on what.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// The choices of the plan, and how many rest on what.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Autotune {
     /// Recorded on this card, or on the one that the run's `recording` names.
     pub recorded: u32,
@@ -535,6 +570,9 @@ pub struct Autotune {
     pub nearest: u32,
     /// Taken from the documented order.
     pub assumed: u32,
+    /// For each operation that is tuned, by Burn's name for it, the kernels that were chosen, and for how many keys each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub chosen: BTreeMap<String, BTreeMap<String, u32>>,
 }
 
 /// Why a run is incomplete.
@@ -583,6 +621,8 @@ pub enum Rule {
     Budget,
     /// More than the baseline.
     Growth,
+    /// A baseline is demanded, and there is none, or another one.
+    Baseline,
     /// Estimate and measurement disagree.
     Drift,
     /// The card's memory did not suffice.

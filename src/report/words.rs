@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::bytes::Bytes;
-use crate::report::{ChangedDependency, Mode, Pass, Phase};
+use crate::report::{ChangedDependency, Mode, Pass, Phase, Rule};
 
 /// A part of a whole in percent, to the hundredth, in integer arithmetic: `0.57 %`. Where there is no whole there is
 /// no percentage; what is not nothing never reads as nothing.
@@ -34,6 +34,18 @@ pub(crate) const fn mode_name(mode: Mode) -> &'static str {
     match mode {
         Mode::Estimate => "estimated",
         Mode::Measure => "measured",
+    }
+}
+
+/// What a run is that fails by a rule.
+pub(crate) const fn failure(rule: Rule) -> &'static str {
+    match rule {
+        Rule::Budget => "over budget",
+        Rule::Growth => "regressed",
+        Rule::Baseline => "no valid baseline",
+        Rule::Drift => "drift",
+        Rule::Oom => "out of memory",
+        Rule::Leak => "leaking",
     }
 }
 

@@ -34,6 +34,8 @@ pub struct Case {
     pub profile: Profile,
     /// How long a pass may take.
     pub timeout: Duration,
+    /// In what it differs from what the model says.
+    pub what_if: WhatIf,
 }
 
 impl Case {
@@ -63,8 +65,6 @@ pub struct Settings {
     pub fault: Option<Fault>,
     /// What autotune chose on real cards.
     pub recordings: Recordings,
-    /// In what the passes differ from what the models say.
-    pub what_if: WhatIf,
     /// Whether the traced pass writes a trace, which only models can that were built for it.
     pub trace: bool,
     /// Whether live is observed, in a pass of its own.
@@ -359,7 +359,7 @@ impl Runner<'_> {
             lockstep: pass == Pass::Traced || matches!(self.settings.hardware, Hardware::Virtual),
             foresees: self.foresees.load(Relaxed),
             free_form: self.free_form.load(Relaxed),
-            what_if: self.settings.what_if.clone(),
+            what_if: self.case.what_if.clone(),
             settle_ms: u64::try_from(card.settle().as_millis()).unwrap_or(u64::MAX),
         };
         let limits = Limits {
@@ -383,6 +383,7 @@ fn tuned_here(autotune: Autotune) -> Autotune {
         recorded: autotune.recorded + autotune.nearest + autotune.assumed,
         nearest: 0,
         assumed: 0,
+        ..autotune
     }
 }
 

@@ -190,6 +190,8 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
             .iter()
             .find_map(|(_, left)| inputs(left))
             .unwrap_or_else(|| case.inputs.clone()),
+        what_if: case.what_if.clone(),
+        label: (!case.what_if.is_none()).then(|| format!("{} [{}]", case.name(), case.what_if)),
         gpu: Gpu {
             id: profile.id.clone(),
             name: profile.name.clone(),
@@ -208,7 +210,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
         baseline: None,
         steps,
         oom,
-        autotune: collected.autotune,
+        autotune: collected.autotune.clone(),
         recording: collected.recording.clone(),
         streams: traced.and_then(done).map_or(0, |done| done.streams),
         device_reads: some_pass.map_or(0, device_reads),

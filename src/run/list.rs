@@ -104,10 +104,10 @@ fn ask(built: &Built, folder: &Path) -> Result<Vec<Listed>, Box<Problem>> {
                 built.target.package,
                 env!("CARGO_PKG_VERSION"),
             ),
-            concat!(
-                "make them agree: `cargo update -p cargo-vram`, or `cargo install cargo-vram@VERSION`; this tool is ",
-                env!("CARGO_PKG_VERSION")
-            ),
+            &match version == env!("CARGO_PKG_VERSION") {
+                true => "both were built from sources of one version that are not the same: build this tool from those that the models depend on".to_owned(),
+                false => format!("make them agree: `cargo update -p cargo-vram`, or `cargo install cargo-vram@{version}`"),
+            },
         )),
         Some(_) => Ok(left
             .events

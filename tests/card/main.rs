@@ -18,6 +18,7 @@ use cargo_vram::budget::Budgets;
 use cargo_vram::driver::{self, DriverLibrary};
 use cargo_vram::gpu::Profiles;
 use common::card::{self, CardFolder, builtin, card_folder};
+use common::said;
 use serde_json::Value;
 
 fn library() -> DriverLibrary {
@@ -31,10 +32,6 @@ fn on(card: &CardFolder, arguments: &[&str]) -> Output {
     card.apply(&mut command);
     command.env("CUDA_PATH", card.toolkit());
     command.output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 #[track_caller]

@@ -44,6 +44,11 @@ pub(crate) fn output(arguments: &[&str]) -> Output {
     vram(arguments).output().unwrap()
 }
 
+/// What a command said, to whoever reads it.
+pub(crate) fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
 /// Runs a command that writes a report, and reads the report. Also gives the exit code and what people were shown.
 pub(crate) fn report(arguments: &[&str]) -> (Report, i32, String) {
     report_of(arguments, |_| {})

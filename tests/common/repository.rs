@@ -1,33 +1,23 @@
 //! A git repository of its own, for what looks at revisions.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use cargo_vram::report::Report;
 
+use super::Folder;
+
 /// A repository, gone with its tests.
 pub(crate) struct Repository {
-    pub(crate) folder: tempfile::TempDir,
+    pub(crate) folder: Folder,
 }
 
 impl Repository {
     /// One without a commit.
     pub(crate) fn new() -> Self {
-        let repository = Self {
-            folder: tempfile::tempdir().unwrap(),
-        };
+        let repository = Self { folder: Folder::new() };
         repository.git(&["init", "--quiet", "--initial-branch", "main"]);
         repository
-    }
-
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    pub(crate) fn write(&self, name: &str, text: &str) {
-        let path = self.path(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
     }
 
     pub(crate) fn git_in(folder: &Path, arguments: &[&str]) {
@@ -42,7 +32,7 @@ impl Repository {
     }
 
     pub(crate) fn git(&self, arguments: &[&str]) {
-        Self::git_in(self.folder.path(), arguments);
+        Self::git_in(self.folder.root(), arguments);
     }
 
     pub(crate) fn commit(&self, message: &str) {
@@ -66,7 +56,7 @@ impl Repository {
         ];
         arguments.extend(more);
         let output = super::vram(&arguments).current_dir(folder).output().unwrap();
-        let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        let said = super::said(&output);
         let report = std::fs::read(&file)
             .ok()
             .map(|json| serde_json::from_slice(&json).unwrap());

@@ -47,9 +47,11 @@ def expect(what, message):
         raise Failed(message)
 
 
-def pull_request(fork=False, labels=(), base="main"):
+def pull_request(fork=False, labels=(), base="main", labeled=None):
     event = {"pull_request": {"head": {"repo": {"fork": fork}}, "labels": [{"name": one} for one in labels]}}
     event["pull_request"]["base"] = {"sha": "0123abc"}
+    event["action"] = "labeled" if labeled else "synchronize"
+    event["label"] = {"name": labeled}
     return {"event_name": "pull_request", "ref": "refs/pull/7/merge", "base_ref": base, "event": event}
 
 
@@ -268,7 +270,7 @@ def the_comment_is_posted_by_what_is_on_the_main_branch(folder):
     expect(one.results == {"comment": "success"}, one.log)
     [comment] = [call for call in one.calls("cargo-vram") if call[1] == "comment"]
     place = "https://github.invalid/owner/project/actions/runs/5"
-    expect(comment[-5:] == ["--label", "estimated", "--on-change-only", "--artifact-url", place], comment)
+    expect(comment[-5:] == ["--on-change-only", "--label", "estimated", "--artifact-url", place], comment)
     expect("[cache/" not in one.log, "a job that can write took something from a cache")
     one = run("vram-comment.yml", after(name="GPU memory, measured"), folder, artifacts=report)
     [comment] = [call for call in one.calls("cargo-vram") if call[1] == "comment"]
@@ -284,6 +286,14 @@ def a_push_and_a_run_without_a_report_get_no_comment(folder):
 
 
 @test
+def a_run_that_failed_without_a_report_takes_back_what_a_comment_says(folder):
+    one = run("vram-comment.yml", after(conclusion="failure"), folder)
+    expect(one.results == {"comment": "success"}, one.log)
+    [comment] = [call for call in one.calls("cargo-vram") if call[1] == "comment"]
+    expect(comment[2:] == ["--no-report", "--label", "estimated", "--artifact-url", comment[-1]], comment)
+
+
+@test
 def only_those_who_may_push_are_measured_at_once(folder):
     for event, variables, results in (
         (PUSH, GPU, ["success", "success"]),
@@ -292,6 +302,9 @@ def only_those_who_may_push_are_measured_at_once(folder):
         (pull_request(fork=True), GPU, ["skipped", "skipped"]),
         (pull_request(fork=True, labels=["measure"]), GPU, ["success", "skipped"]),
         (pull_request(fork=True, labels=["measure"]), {}, ["success", "skipped"]),
+        (pull_request(fork=True, labels=["measure"], labeled="measure"), GPU, ["success", "skipped"]),
+        (pull_request(fork=True, labels=["measure"], labeled="bug"), GPU, ["skipped", "skipped"]),
+        (pull_request(labels=["bug"], labeled="bug"), GPU, ["skipped", "skipped"]),
     ):
         one = run("vram-measure.yml", event, folder, variables=variables)
         expect(list(one.results.values()) == results, (event, variables, one.results, one.log))

@@ -81,6 +81,8 @@ def vram():
             code = int(os.environ.get("STAND_IN_CODE", "0")) if arguments[1] == "check" else 0
             if output and code != 2:
                 with open(output, "w") as report:
+                    if arguments[1] != "archive" and after("--message-format") != "json":
+                        sys.exit(print("a table", file=report))
                     verdicts = [verdict("pass", 3), verdict("warn", 4), verdict("fail", None)]
                     json.dump({"version": 1, "verdicts": verdicts}, report)
             if after("--record"):
@@ -91,7 +93,7 @@ def vram():
         case "--version" | "doctor":
             pass
         case "comment":
-            assert os.path.isfile(after("--report")), "no report to post"
+            assert "--no-report" in arguments or os.path.isfile(after("--report")), "no report to post"
             assert os.environ["GITHUB_TOKEN"], "no token to post with"
         case _:
             sys.exit(f"cargo vram {arguments[1]} is not stood in for")

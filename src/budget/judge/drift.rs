@@ -123,7 +123,7 @@ impl Judge<'_> {
     /// What else may keep the two apart.
     fn rests_on(&self, estimate: &Run) -> String {
         let mut text = String::new();
-        let autotune = estimate.autotune;
+        let autotune = &estimate.autotune;
         let choices: Vec<_> = [(autotune.assumed, "assumed"), (autotune.nearest, "nearest")]
             .into_iter()
             .filter(|&(number, _)| number > 0)

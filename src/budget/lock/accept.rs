@@ -49,6 +49,9 @@ impl Lock {
         if run.oom.is_some() {
             return refused(key, "it ran out of memory", true);
         }
+        if !run.what_if.is_none() {
+            return refused(key, "it is a what-if, and not what the model needs", true);
+        }
         let entry = Entry::of(run, fingerprint);
         if !is_writable(&key, &entry) {
             return refused(key, "a name or a number in it is none that a file can hold", true);

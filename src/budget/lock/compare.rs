@@ -1,8 +1,10 @@
 //! Finds what each run of a report is compared with.
 
 use super::{Entry, Key, Lock};
+use crate::bytes::Bytes;
+use crate::report::change::metric_name;
 use crate::report::words::count;
-use crate::report::{Baseline, BaselineFrom, Mode, Report, Rule, Run, Skipped, Status, Verdict};
+use crate::report::{Baseline, BaselineFrom, EditedLimit, Mode, Report, Rule, Run, Skipped, Status, Verdict};
 
 impl Lock {
     /// Gives every run its baseline, and tells which are not compared, and why.
@@ -51,34 +53,38 @@ impl Lock {
     /// for each that was accepted of a model that is no more.
     #[must_use]
     pub fn inexact(&self, report: &Report, file: &str, of_all: bool) -> Vec<Verdict> {
-        let is_gone = |key: &Key| {
-            let mut own = report.runs.iter().filter(|run| run.mode == key.mode);
-            key.mode == Mode::Estimate && own.all(|run| (&run.package, run.name()) != (&key.package, &key.model))
-        };
-        let keys = self.entries().map(|(key, _)| key);
-        let gone = keys
-            .filter(|key| of_all && is_gone(key))
-            .zip(report.runs.first().into_iter().cycle())
-            .map(|(key, run)| Verdict {
+        let gone = self.gone(report).filter(|_| of_all).filter_map(|key| {
+            let message =
+                format!("{file} is out of date; there is no such model, and `cargo vram bless` leaves it out");
+            Some(Verdict {
                 package: key.package.clone(),
                 model: key.model.clone(),
                 gpu: key.gpu.clone(),
                 mode: key.mode,
-                ..failed(
-                    run,
-                    format!("{file} is out of date; there is no such model, and `cargo vram bless` leaves it out"),
-                    file,
-                )
-            });
+                ..failed(report.runs.first()?, message, file)
+            })
+        });
         let estimates = report
             .runs
             .iter()
             .filter(|run| run.mode == Mode::Estimate && is_whole(run));
-        estimates
-            .filter(|run| self.get(&Key::of(run)) != Some(&Entry::of(run, &report.tool.fingerprint)))
-            .map(|run| failed(run, format!("{file} is out of date; {}", advice(run)), file))
-            .chain(gone)
-            .collect()
+        let stale = estimates.filter_map(|run| {
+            let (accepted, now) = (self.get(&Key::of(run)), Entry::of(run, &report.tool.fingerprint));
+            (accepted != Some(&now)).then(|| {
+                let which = accepted.map_or_else(|| "it has none of this".to_owned(), |accepted| stale(accepted, &now));
+                failed(run, format!("{file} is out of date: {which}; {}", advice(run)), file)
+            })
+        });
+        stale.chain(gone).collect()
+    }
+
+    /// What was accepted of models that are not among the estimates of a report of all that there is.
+    pub fn gone<'a>(&'a self, report: &'a Report) -> impl Iterator<Item = &'a Key> {
+        let is_gone = |key: &Key| {
+            let mut own = report.runs.iter().filter(|run| run.mode == key.mode);
+            key.mode == Mode::Estimate && own.all(|run| (&run.package, run.name()) != (&key.package, &key.model))
+        };
+        self.entries().map(|(key, _)| key).filter(move |key| is_gone(key))
     }
 
     /// The entry that a run is compared with; absent where the model is new, an error where there is one of another kind.
@@ -106,6 +112,52 @@ impl Lock {
     }
 }
 
+/// The first figure that is another now, to the byte.
+fn stale(accepted: &Entry, now: &Entry) -> String {
+    let figures = accepted.peaks.figures().into_iter().zip(now.peaks.figures());
+    let mut others = figures.filter(|((.., before), (.., after))| before != after);
+    let shown = |bytes: Option<Bytes>| bytes.map_or_else(|| "none".to_owned(), |bytes| format!("{} B", count(bytes.0)));
+    match others.next() {
+        Some(((pass, metric, before), (.., after))) => {
+            let figure = metric_name(pass, metric);
+            format!("{figure} was {} and is {}", shown(before), shown(after))
+        }
+        None => "the figures are the same, of another estimator, Burn or inputs".to_owned(),
+    }
+}
+
+/// What a change edits of the baseline by hand: entries that it takes out, and figures that are neither what they were nor
+/// what the models need now.
+#[must_use]
+pub fn edits(before: &Lock, own: &Lock, report: &Report, file: &str) -> Vec<EditedLimit> {
+    let exact = |bytes: Bytes| format!("{} B", count(bytes.0));
+    let edit = |key: &Key, limit: String, before: Option<Bytes>, after: Option<Bytes>| EditedLimit {
+        model: Some(key.model.clone()),
+        limit,
+        before: before.map(exact),
+        after: after.map(exact),
+        file: file.to_owned(),
+        line: None,
+    };
+    let edited = before.entries().filter_map(|(key, entry)| {
+        let Some(own) = own.get(key) else {
+            return Some(edit(
+                key,
+                format!("baseline on {}", key.gpu),
+                entry.peaks.warm.live,
+                None,
+            ));
+        };
+        let run = report.runs.iter().find(|run| Key::of(run) == *key)?;
+        let figures = entry.peaks.figures().into_iter().zip(own.peaks.figures());
+        let mut others = figures.filter(|((.., before), (.., after))| before != after);
+        let ((pass, metric, before), (.., after)) = others.next().filter(|_| own.peaks != run.peaks)?;
+        let limit = format!("baseline on {}, {}", key.gpu, metric_name(pass, metric));
+        Some(edit(key, limit, before, after))
+    });
+    edited.collect()
+}
+
 fn is_whole(run: &Run) -> bool {
     run.error.is_none() && run.oom.is_none()
 }
@@ -123,7 +175,7 @@ fn advice(run: &Run) -> String {
 fn failed(run: &Run, message: String, file: &str) -> Verdict {
     Verdict {
         file: Some(file.to_owned()),
-        ..Verdict::of(run, Rule::Growth, Status::Fail, message)
+        ..Verdict::of(run, Rule::Baseline, Status::Fail, message)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::budget::source::{self, Source, Span};
 use crate::bytes::Bytes;
 use crate::report::{Mode, Peak, Peaks};
 
-const ANEW: &str = "correct it, or delete the file and `cargo vram bless`";
+const ANEW: &str = "correct it, or take it as it was (`git checkout`); deleting it and `cargo vram bless` accepts everything as it is now";
 const BLESS: &str = "`cargo vram bless` writes this file anew";
 /// What git leaves where two branches changed the same lines.
 const CONFLICT: [&str; 4] = ["<<<<<<<", "|||||||", "=======", ">>>>>>>"];
@@ -83,9 +83,7 @@ impl Lock {
             return Err(
                 Problem::new("budgets::lock-conflict", "a merge left a conflict here".to_owned())
                     .at(span, "by git")
-                    .help(format!(
-                        "take either side, and then bless the models that both changed: {BLESS}"
-                    ))
+                    .help("take either side, so that the file can be read again, and then `cargo vram bless` the models that both changed")
                     .alone(&source),
             );
         }

@@ -1,4 +1,4 @@
-use super::{Accepted, Entry, Key, Lock};
+use super::{Accepted, Entry, Key, Lock, edits};
 use crate::bytes::Bytes;
 use crate::report::{BaselineFrom, Mode, Peak, Peaks, Report, Run, RunError, Status, sample};
 
@@ -162,8 +162,8 @@ fn what_has_no_baseline_and_what_is_out_of_date_can_be_made_to_fail() {
     assert_eq!(
         told(lock.inexact(&report, "budgets.lock", false)),
         [
-            "changed: budgets.lock is out of date; `cargo vram bless -m p/changed` accepts what it needs now",
-            "new: budgets.lock is out of date; `cargo vram bless -m p/new` accepts what it needs now",
+            "changed: budgets.lock is out of date: live was 5 B and is 6 B; `cargo vram bless -m p/changed` accepts what it needs now",
+            "new: budgets.lock is out of date: it has none of this; `cargo vram bless -m p/new` accepts what it needs now",
         ]
     );
 }
@@ -285,4 +285,43 @@ fn an_entry_of_a_model_that_is_gone_is_out_of_date_where_everything_was_looked_a
     assert_eq!(lock.inexact(&report, "budgets.lock", false), []);
     let told = lock.inexact(&report, "budgets.lock", true);
     assert_eq!((told.len(), told[0].model.as_str()), (1, "gone"));
+}
+
+#[test]
+fn what_a_change_edits_of_the_baseline_by_hand_is_told() {
+    let before = accepted(vec![
+        run("same", 5),
+        run("blessed", 5),
+        run("raised", 5),
+        run("taken-out", 5),
+    ]);
+    let own = accepted(vec![
+        run("same", 5),
+        run("blessed", 6),
+        run("raised", 90),
+        run("new", 1),
+    ]);
+    let report = report(vec![
+        run("same", 5),
+        run("blessed", 6),
+        run("raised", 7),
+        run("taken-out", 8),
+    ]);
+    let told: Vec<_> = edits(&before, &own, &report, "budgets.lock")
+        .into_iter()
+        .map(|edited| (edited.model.unwrap(), edited.limit, edited.before, edited.after))
+        .collect();
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        told,
+        [
+            (
+                "raised".to_owned(),
+                "baseline on l4, live".to_owned(),
+                text("5 B"),
+                text("90 B")
+            ),
+            ("taken-out".to_owned(), "baseline on l4".to_owned(), text("5 B"), None),
+        ]
+    );
 }

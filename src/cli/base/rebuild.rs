@@ -46,13 +46,7 @@ impl Against {
         let selection = packages.selection().map_err(miette::Report::msg)?;
         let profile = packages.build(true).profile;
         worktree.configure(target, profile.as_deref(), [].into_iter())?;
-        let mut source = Source::at(selection.clone(), &self.revision);
-        if let Ok(Source::Workspace(there)) = &source {
-            // Once more, now that it is known what is to be told apart.
-            worktree.configure(target, profile.as_deref(), there.workspace().local())?;
-            source = Source::at(selection, &self.revision);
-        }
-        let source = match source {
+        let source = match Source::at(selection, &self.revision) {
             Ok(source) => source,
             Err(WorkspaceError::UnknownPackage(..)) => return Ok(()),
             Err(error) => {
@@ -71,6 +65,10 @@ impl Against {
                 .into());
             }
         };
+        if let Source::Workspace(there) = &source {
+            // Before it is built: now it is known what is to be told apart.
+            worktree.configure(target, profile.as_deref(), there.workspace().local())?;
+        }
         let base = Prepared {
             source,
             profiles: prepared.profiles.clone(),

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use burn::backend::Cuda;
 use burn_backend::{Device, DeviceHandle, StreamId};
 use burn_cubecl::CubeBackend;
 use burn_fusion::inspect::FusionInspector;
@@ -12,8 +11,8 @@ use burn_fusion::{Fusion, FusionBackend};
 use burn_ir::TensorId;
 use cubecl::cuda::CudaDevice;
 
-use super::launches;
 use super::stage::{Downstream, Upstream};
+use super::{Underlying, launches};
 use crate::probe::run::Marker;
 use crate::probe::timeline::{self, Moment};
 use crate::protocol::Phase;
@@ -95,7 +94,7 @@ impl Pending {
 /// What a run calls at each phase.
 pub(super) fn marker(device: &CudaDevice, traced: bool) -> Marker {
     let downstream = Arc::new(DeviceHandle::<Downstream>::new(device.to_id()));
-    if !<Cuda as Hands<CudaDevice>>::FUSED {
+    if !<Underlying as Hands<CudaDevice>>::FUSED {
         // Launches come from the thread that marks.
         return Arc::new(move |moment| downstream.submit(move |_| reached(moment)));
     }
@@ -116,7 +115,7 @@ pub(super) fn marker(device: &CudaDevice, traced: bool) -> Marker {
             super::observed::forget();
             super::observed::look(&device);
         }
-        let Some(watermark) = <Cuda as Hands<CudaDevice>>::watermark(&device) else {
+        let Some(watermark) = <Underlying as Hands<CudaDevice>>::watermark(&device) else {
             return;
         };
         let stream = StreamId::current();

@@ -12,8 +12,6 @@ mod stage;
 use std::time::Duration;
 
 use burn::backend::Autodiff;
-#[cfg(not(feature = "explain"))]
-use burn::backend::Cuda;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, DType, Element, FloatDType, Int, Shape, Tensor, TensorMetadata};
@@ -33,9 +31,15 @@ pub(super) const ADAPTER: &str = "burn-0_21";
 
 /// The backend that models run on.
 #[cfg(not(feature = "explain"))]
-type Chosen = Cuda;
+type Chosen = Underlying;
 #[cfg(feature = "explain")]
 type Chosen = observed::Observed;
+
+/// Burn's own, as the model's features have it.
+#[cfg(not(feature = "no-fusion"))]
+type Underlying = burn::backend::Cuda;
+#[cfg(feature = "no-fusion")]
+type Underlying = burn_cubecl::CubeBackend<CudaRuntime, f32, i32, u8>;
 
 /// The same with gradients.
 #[cfg(not(feature = "checkpointing"))]
@@ -84,6 +88,13 @@ impl<F: Fn(&mut Run<Chosen, Infer>) + 'static> Declared<Infer> for F {
 
 fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
     configure(job);
+    #[cfg(not(any(
+        feature = "explain",
+        feature = "what-if",
+        feature = "checkpointing",
+        feature = "no-fusion"
+    )))]
+    std::hint::black_box(compiled_here as fn());
     #[cfg(feature = "explain")]
     if let Some(path) = &job.trace {
         // A trace that cannot be written is missing, and the tool says so.
@@ -91,8 +102,14 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
     }
     panics::watch();
     let device = CudaDevice::default();
-    if let Some(float) = job.what_if.float {
+    if job.what_if.checkpointing != cfg!(feature = "checkpointing")
+        || job.what_if.no_fusion != cfg!(feature = "no-fusion")
+    {
+        events::impossible("these models were built with other features of cargo-vram: checkpointing and fusion are chosen when a model is built".to_owned());
+    }
+    if let Some(float) = job.what_if.dtype {
         let float = match float {
+            Float::F32 => FloatDType::F32,
             Float::F16 => FloatDType::F16,
             Float::Bf16 => FloatDType::BF16,
         };
@@ -112,6 +129,23 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
         stage::give_way(&device);
     }
     Device { device, marker }
+}
+
+/// Has what Burn's fusion and memory management are generic over be compiled in this crate, as optimized as dependencies are,
+/// rather than in the user's own, which mostly is not: passes are faster, and no figure is another. It is never called. Builds
+/// on demand go without, for they are made for few passes.
+#[cfg(not(any(
+    feature = "explain",
+    feature = "what-if",
+    feature = "checkpointing",
+    feature = "no-fusion"
+)))]
+fn compiled_here() {
+    use burn::tensor::ops::FloatTensorOps;
+    let tensor = |device: &CudaDevice| Chosen::float_zeros(Shape::new([1]), device, FloatDType::F32);
+    let device = CudaDevice::default();
+    let sum = Chosen::float_add(tensor(&device), tensor(&device));
+    drop(Chosen::float_matmul(sum, tensor(&device)));
 }
 
 /// Keeps autotune's choices apart from the user's own, and virtual kernels out of the user's cache of compiled ones.

@@ -1,4 +1,4 @@
-//! The lines of a trace, written by hand where there are many of them: users build this crate unoptimized, and serde's
+//! The lines of a trace, written by hand where there are many of them: users may build this crate unoptimized, and serde's
 //! generic code with it. What formats numbers is in the standard library, which is optimized always.
 
 use std::fmt::{Display, Result, Write};

@@ -4,16 +4,14 @@ use std::fmt::Write;
 
 use comfy_table::{Cell, CellAlignment, Color, Table};
 
-use super::{Diff, FigureDiff, ModelDiff, State, shown, told, word};
+use super::{Diff, FigureDiff, ModelDiff, State, TOLD, shown, told, word};
 use crate::bytes::Bytes;
 use crate::report::Status;
 use crate::report::change::{metric_name, signed, signed_percent};
+use crate::report::human::problem;
 use crate::report::human::table::lines;
 use crate::report::human::text::named;
 use crate::report::words::mode_name;
-
-/// How much of what else changed is told of a model.
-const TOLD: usize = 16;
 
 /// Draws a difference, with colours as escape sequences.
 #[must_use]
@@ -32,7 +30,11 @@ pub fn human(diff: &Diff, quiet: bool) -> String {
             table.add_row(row(model, figure));
         }
     }
-    let mut text = String::new();
+    let mut text: String = diff
+        .problems
+        .iter()
+        .map(|each| format!("{}\n", problem(each)))
+        .collect();
     if !table.is_empty() {
         for line in lines(&table) {
             let _ = writeln!(text, "{line}");
@@ -106,6 +108,9 @@ pub(super) fn summary(diff: &Diff) -> String {
         .filter(|model| model.status() == Status::Fail)
         .count();
     let mut parts = vec![format!("{} compared", count(State::Changed) + count(State::Same))];
+    if !diff.problems.is_empty() {
+        parts.push(format!("{} could not be run", diff.problems.len()));
+    }
     for (number, what) in [
         (regressed, "regressed"),
         (count(State::Changed), "changed"),

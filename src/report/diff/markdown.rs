@@ -1,16 +1,13 @@
 //! A difference as Markdown.
 
 use super::human::summary;
-use super::{Diff, FigureDiff, ModelDiff, State, shown, told, word};
+use super::{Diff, FigureDiff, ModelDiff, State, TOLD, shown, told, word};
 use crate::bytes::Bytes;
-use crate::report::Status;
 use crate::report::change::{metric_name, signed, signed_percent};
-use crate::report::markdown::escape::{code, name};
+use crate::report::markdown::escape::{code, name, words};
 use crate::report::markdown::page::{Section, fit};
 use crate::report::words::mode_name;
-
-/// How much of what else changed is told of a model.
-const TOLD: usize = 16;
+use crate::report::{Problem, Status};
 
 /// Draws a difference as GitHub's Markdown, in at most so many bytes.
 #[must_use]
@@ -21,6 +18,16 @@ pub fn markdown(diff: &Diff, most: usize) -> String {
         Status::Fail | Status::Error => "❌",
     };
     let mut sections = vec![Section::text(format!("### {mark} {}\n\n", summary(diff)))];
+    let problem = |problem: &Problem| format!("- ❌ {}: {}\n", code(&problem.package), words(&problem.message));
+    if !diff.problems.is_empty() {
+        sections.push(Section {
+            items: diff.problems.iter().map(problem).collect(),
+            tail: "\n".to_owned(),
+            noun: "problem",
+            rank: 1,
+            ..Section::default()
+        });
+    }
     let rows: Vec<_> = diff
         .models
         .iter()

@@ -35,6 +35,11 @@ fn larger(batch: u64) -> Run {
         recorded: 3,
         nearest: u32::try_from(batch).unwrap(),
         assumed: 0,
+        chosen: [(
+            "matmul".to_owned(),
+            [(if batch > 16 { "cmma" } else { "naive" }.to_owned(), 3)].into(),
+        )]
+        .into(),
     };
     run.burn = format!("0.{batch}.0");
     run.steps = vec![Step {
@@ -200,4 +205,28 @@ fn a_model_that_died_or_ran_out_of_memory_is_never_fine() {
         assert!(human(&diff, false).contains(word) && markdown(&diff, 10_000).contains(word));
     }
     assert_eq!(diff(&died, &before).status, Status::Pass);
+}
+
+#[test]
+fn a_report_whose_models_could_not_be_built_is_never_fine() {
+    let problem = Problem {
+        package: "p".to_owned(),
+        target: Some("vram".to_owned()),
+        code: "build-failed".to_owned(),
+        message: "`vram` of p does not compile".to_owned(),
+        help: None,
+    };
+    let head = Report {
+        problems: vec![problem],
+        ..sample::report(Vec::new())
+    };
+    let diff = diff(&sample::report(vec![with_live("gone", 800)]), &head);
+    assert_eq!(diff.status, Status::Error);
+    for text in [human(&diff, false), markdown(&diff, 60_000)] {
+        assert!(
+            text.contains("does not compile") && text.contains("1 could not be run"),
+            "{text}"
+        );
+    }
+    assert!(markdown(&diff, 60_000).starts_with("### ❌"));
 }

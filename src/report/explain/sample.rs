@@ -545,6 +545,7 @@ fn document(play: Play, plans: &[Plan], batch: u64, size: u64) -> Explanation {
         totals: totals(&layers, batch),
         layers,
         peak,
+        changed: Vec::new(),
         phases,
         tensors: play.tensors,
         timeline: play.timeline,

@@ -95,7 +95,7 @@ fn chart(fit: &Fit, card: &CardFit) -> String {
     let mut text = format!(
         "<text class=\"title\" x=\"{}\" y=\"34\">{}</text><text class=\"muted\" x=\"{}\" y=\"56\">{}</text>\n",
         px(LEFT),
-        escaped(&named(&format!("{}/{} on {}", fit.package, fit.model, card.gpu.name))),
+        escaped(&named(&titled(fit, card))),
         px(LEFT),
         escaped(&super::one(card, &input)),
     );
@@ -160,4 +160,12 @@ fn chart(fit: &Fit, card: &CardFit) -> String {
         escaped(&input)
     );
     text
+}
+/// The model, what is otherwise, and the card.
+fn titled(fit: &Fit, card: &CardFit) -> String {
+    let otherwise = match card.what_if.is_none() {
+        true => String::new(),
+        false => format!(" [{}]", card.what_if),
+    };
+    format!("{}/{}{otherwise} on {}", fit.package, fit.model, card.gpu.name)
 }

@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use super::text::{YELLOW, named, words};
+use crate::report::change::{Told, signed_percent};
 use crate::report::words::moved;
-use crate::report::{Base, EditedLimit, Report};
+use crate::report::{Base, BaselineFrom, EditedLimit, Metric, Report, Run};
 
-/// Dependencies that are told one by one.
+/// Dependencies, or models, that are told one by one.
 const TOLD: usize = 5;
 
 pub(super) fn base(report: &Report) -> String {
@@ -14,12 +15,38 @@ pub(super) fn base(report: &Report) -> String {
         return String::new();
     };
     let commit = base.commit.get(..7).unwrap_or(&base.commit);
-    let mut text = format!("compared with {} ({})\n", words(&base.revision), words(commit));
+    let from = |run: &Run| run.baseline.as_ref().map(|baseline| baseline.from);
+    let rebuilt = report.runs.iter().any(|run| from(run) == Some(BaselineFrom::Rebuilt));
+    let how = if rebuilt { ", which was built and run, too" } else { "" };
+    let mut text = format!("compared with {} ({}){how}\n", words(&base.revision), words(commit));
+    text.push_str(&changes(report));
     for edited in &base.edited {
         let _ = writeln!(text, "{YELLOW}edited{YELLOW:#}: {}", limit(edited));
     }
     text.push_str(&dependencies(base));
     text.push('\n');
+    text
+}
+
+/// What became of live since; what failed by it is told with the failures.
+fn changes(report: &Report) -> String {
+    let told = Told::new(report);
+    let live = told
+        .changed
+        .iter()
+        .filter(|change| change.metric == Metric::Live && change.distance() > 0);
+    let lines = live.filter_map(|change| {
+        let (before, after) = (change.before?, change.after?);
+        let percent = signed_percent(before, after).map_or_else(String::new, |percent| format!(" ({percent})"));
+        let name = named(&change.run.full_name());
+        Some(format!("  {name}: live {before} → {after}{percent}\n"))
+    });
+    let lines: Vec<_> = lines.collect();
+    let more = lines.len().saturating_sub(TOLD);
+    let mut text: String = lines.into_iter().take(TOLD).collect();
+    if more > 0 {
+        let _ = writeln!(text, "  and {more} more");
+    }
     text
 }
 

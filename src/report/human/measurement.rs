@@ -72,7 +72,7 @@ pub(super) fn details(report: &Report) -> String {
     let mut text = String::new();
     let mut told = BTreeSet::new();
     for run in &report.runs {
-        let autotune = run.autotune;
+        let autotune = &run.autotune;
         let _ = writeln!(
             text,
             "{}: {} s; autotune choices: {} recorded{}, {} nearest, {} assumed; {} streams, {} device reads",

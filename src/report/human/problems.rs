@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::state::{identity, is_of};
 use super::text::{GREEN, RED, YELLOW, clean, named, words};
 use crate::bytes::Bytes;
-use crate::report::words::{kernel_name, phase_name};
+use crate::report::words::{failure, kernel_name, phase_name};
 use crate::report::{Oom, OtherProcess, Pass, Problem, Report, Rule, Run, RunError, Status, Verdict};
 
 /// Other processes of a card that are told one by one.
@@ -158,13 +158,7 @@ fn others(report: &Report) -> String {
 }
 
 fn verdict(verdict: &Verdict) -> String {
-    let failed = match verdict.rule {
-        Rule::Budget => "over budget",
-        Rule::Growth => "regressed",
-        Rule::Drift => "drift",
-        Rule::Oom => "out of memory",
-        Rule::Leak => "leaking",
-    };
+    let failed = failure(verdict.rule);
     let word = match verdict.status {
         Status::Pass => return String::new(),
         Status::Warn => format!("{YELLOW}warning{YELLOW:#}"),

@@ -3,6 +3,7 @@
 use comfy_table::Color;
 
 use super::text::named;
+use crate::report::words::failure;
 use crate::report::{Metric, Pass, Report, Rule, Run, Status, Verdict};
 
 /// How a run stands, in a word.
@@ -14,31 +15,24 @@ pub(super) enum State {
     Ok,
     /// Something should be looked at.
     Warning,
-    /// It exceeds a limit.
-    Over,
-    /// It is too far from its estimate.
-    Drift,
-    /// It needs more than it did.
-    Regressed,
-    /// Its live memory grows from step to step.
-    Leaking,
-    /// The card's memory did not suffice.
-    OutOfMemory,
+    /// It fails by this rule.
+    Failed(Rule),
     /// It is incomplete.
     Error,
 }
 
 impl State {
     /// In the order in which they are counted.
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Unjudged,
         Self::Ok,
         Self::Warning,
-        Self::Over,
-        Self::Drift,
-        Self::Regressed,
-        Self::Leaking,
-        Self::OutOfMemory,
+        Self::Failed(Rule::Budget),
+        Self::Failed(Rule::Drift),
+        Self::Failed(Rule::Growth),
+        Self::Failed(Rule::Baseline),
+        Self::Failed(Rule::Leak),
+        Self::Failed(Rule::Oom),
         Self::Error,
     ];
 
@@ -47,24 +41,14 @@ impl State {
             return Self::Error;
         }
         if run.oom.is_some() {
-            return Self::OutOfMemory;
+            return Self::Failed(Rule::Oom);
         }
         match verdicts(report, run).map(|verdict| verdict.status).max() {
-            Some(Status::Fail) => decisive(report, run).map_or(Self::Over, |verdict| Self::by(verdict.rule)),
+            Some(Status::Fail) => Self::Failed(decisive(report, run).map_or(Rule::Budget, |verdict| verdict.rule)),
             Some(Status::Error) => Self::Error,
             Some(Status::Warn) => Self::Warning,
             Some(Status::Pass) => Self::Ok,
             None => Self::Unjudged,
-        }
-    }
-
-    const fn by(rule: Rule) -> Self {
-        match rule {
-            Rule::Budget => Self::Over,
-            Rule::Growth => Self::Regressed,
-            Rule::Drift => Self::Drift,
-            Rule::Oom => Self::OutOfMemory,
-            Rule::Leak => Self::Leaking,
         }
     }
 
@@ -73,11 +57,7 @@ impl State {
             Self::Unjudged => "",
             Self::Ok => "ok",
             Self::Warning => "warning",
-            Self::Over => "over budget",
-            Self::Drift => "drift",
-            Self::Regressed => "regressed",
-            Self::Leaking => "leaking",
-            Self::OutOfMemory => "out of memory",
+            Self::Failed(rule) => failure(rule),
             Self::Error => "error",
         }
     }
@@ -88,7 +68,7 @@ impl State {
             Self::Unjudged => None,
             Self::Ok => Some("within budget"),
             Self::Warning => Some("with warnings"),
-            Self::Drift => Some("apart from the estimate"),
+            Self::Failed(Rule::Drift) => Some("apart from the estimate"),
             Self::Error => Some("incomplete"),
             other => Some(other.word()),
         }
@@ -108,7 +88,7 @@ impl State {
 pub(super) fn told(report: &Report, run: &Run) -> String {
     let state = State::of(report, run);
     let word = state.word();
-    let failed = matches!(state, State::Over | State::Drift | State::Regressed | State::Leaking);
+    let failed = matches!(state, State::Failed(rule) if rule != Rule::Oom);
     match decisive(report, run).filter(|_| failed).and_then(figure) {
         Some(figure) => format!("{word}: {figure}"),
         None => word.to_owned(),

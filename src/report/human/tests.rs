@@ -130,6 +130,7 @@ fn checked() -> Vec<Run> {
         recorded: 30,
         nearest: 0,
         assumed: 4,
+        ..Autotune::default()
     };
     let mut measured_resnet = measured(resnet18("h200"));
     measured_resnet.peaks.warm = peak(1700, 3100, 455);

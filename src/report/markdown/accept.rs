@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Told;
 use super::page::Section;
+use crate::report::change::Judged;
 use crate::report::{Mode, Rule, Run, Status, Verdict};
 
 /// Models that are named one by one; more are accepted together.
@@ -12,14 +13,16 @@ const NAMED: usize = 8;
 const LONGEST: usize = 100;
 
 pub(super) fn accept(told: &Told<'_>) -> Section {
+    let judged = Judged::new(told.report);
     let moved = told
         .changed
         .iter()
-        .filter(|change| change.distance() > 0 && !is_accepted(told, change.run))
+        .filter(|change| change.distance() > 0 && is_asked(judged.of(change.run)))
+        .filter(|change| !is_accepted(told, judged.of(change.run)))
         .map(|change| change.run);
     let runs: Vec<&Run> = moved
         .chain(told.new.iter().copied())
-        .filter(|run| run.error.is_none() && run.oom.is_none())
+        .filter(|run| run.error.is_none() && run.oom.is_none() && !leaks(judged.of(run)))
         .collect();
     let of = |mode| -> BTreeSet<String> {
         runs.iter()
@@ -40,8 +43,13 @@ pub(super) fn accept(told: &Told<'_>) -> Section {
         true => "A budget is a person's word: what is over it is accepted by another limit in `budgets.yaml`.\n\n",
         false => "",
     };
+    let leak = match told.report.verdicts.iter().any(is_leak) {
+        true => "A leak cannot be accepted: what a step leaves behind must go.\n\n",
+        false => "",
+    };
+    let over = format!("{over}{leak}");
     if commands.is_empty() {
-        return Section::text(over.to_owned());
+        return Section::text(over);
     }
     let report = match measured.is_empty() {
         true => "",
@@ -52,13 +60,29 @@ pub(super) fn accept(told: &Told<'_>) -> Section {
     ))
 }
 
+/// Whether somebody is to accept it: it grew further than it may, or shrank so far, or must be as it was to the byte. What
+/// is let be needs nobody; and of what no rule compared, nobody knows that.
+fn is_asked(verdicts: &[&Verdict]) -> bool {
+    let mut compared = verdicts
+        .iter()
+        .filter(|verdict| matches!(verdict.rule, Rule::Growth | Rule::Baseline))
+        .peekable();
+    compared.peek().is_none() || compared.any(|verdict| verdict.status >= Status::Warn || verdict.is_improvement())
+}
+
+/// Whether what grew is a leak, which fails whatever is accepted.
+fn leaks(verdicts: &[&Verdict]) -> bool {
+    verdicts.iter().any(|verdict| is_leak(verdict))
+}
+
+fn is_leak(verdict: &Verdict) -> bool {
+    verdict.rule == Rule::Leak && verdict.status == Status::Fail
+}
+
 /// Whether the branch's own baseline has it already, though the base's has not.
-fn is_accepted(told: &Told<'_>, run: &Run) -> bool {
-    let own = |verdict: &&Verdict| {
-        let whose = (&verdict.package, verdict.model.as_str(), verdict.mode, &verdict.gpu);
-        verdict.rule == Rule::Growth && whose == (&run.package, run.name(), run.mode, &run.gpu.id)
-    };
-    let mut growth = told.report.verdicts.iter().filter(own).peekable();
+fn is_accepted(told: &Told<'_>, verdicts: &[&Verdict]) -> bool {
+    let growth = verdicts.iter().filter(|verdict| verdict.rule == Rule::Growth);
+    let mut growth = growth.peekable();
     let is_judged = growth.peek().is_some();
     told.report.base.is_some() && is_judged && growth.all(|verdict| verdict.baseline == verdict.actual)
 }

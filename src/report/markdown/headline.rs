@@ -51,7 +51,7 @@ pub(super) fn headline(told: &Told<'_>) -> String {
         let what = match (verdict.rule, worst) {
             (Rule::Leak, _) => "leaks",
             (Rule::Drift, _) => "is apart from its estimate",
-            (Rule::Growth, _) => "has no baseline that holds",
+            (Rule::Baseline, _) => "has no valid baseline",
             (_, Status::Warn) => "has a warning",
             _ => "is not within its budget",
         };
@@ -66,6 +66,9 @@ pub(super) fn headline(told: &Told<'_>) -> String {
     if let Some(change) = improvement {
         return format!("✅ {}", sentence(change));
     }
+    // Nobody said what would be right.
+    let is_judged = !report.verdicts.is_empty() || worst != Status::Pass;
+    let mark = if is_judged { mark } else { "ℹ️" };
     format!("{mark} {}", quiet(report, told))
 }
 

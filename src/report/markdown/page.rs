@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 
+/// So many items of a section stay until there is no other left to shorten.
+const FIRST: usize = 20;
+
 /// A part of a page: lines that come together, of which the last may be left out.
 #[derive(Debug, Default)]
 pub(in crate::report) struct Section {
@@ -38,11 +41,14 @@ pub(in crate::report) fn fit(mut sections: Vec<Section>, most: usize) -> String 
     let mut order: Vec<usize> = (0..sections.len()).collect();
     order.sort_by_key(|&at| std::cmp::Reverse((sections[at].rank, at)));
     let mut dropped = vec![0_usize; sections.len()];
-    for at in order {
-        while length > most {
-            let Some(item) = sections[at].items.pop() else { break };
-            length -= item.len();
-            dropped[at] += 1;
+    // The first of each are more than what comes after them in any other.
+    for kept in [FIRST, 0] {
+        for &at in &order {
+            while length > most && sections[at].items.len() > kept {
+                let Some(item) = sections[at].items.pop() else { break };
+                length -= item.len();
+                dropped[at] += 1;
+            }
         }
     }
     let mut page = String::new();
@@ -86,5 +92,19 @@ mod tests {
         let shortest = page(300);
         assert!(shortest.len() <= 300, "{}", shortest.len());
         assert!(shortest.contains("and 20 more figures") && shortest.contains("more changes"));
+    }
+
+    #[test]
+    fn the_first_of_each_outlast_the_rest_of_others() {
+        let long = |noun, rank| Section {
+            items: (0..3000).map(|at| format!("{noun} number {at}\n")).collect(),
+            ..section(noun, rank)
+        };
+        let page = fit(vec![long("finding", 1), long("row", 2)], 5000);
+        assert!(page.len() <= 5000, "{}", page.len());
+        let shown = |noun: &str| page.matches(&format!("{noun} number ")).count();
+        assert_eq!(shown("row"), FIRST);
+        assert!(shown("finding") > FIRST);
+        assert!(page.contains("… and 2980 more rows, left out"), "{page}");
     }
 }

@@ -5,8 +5,8 @@ use super::page::Section;
 use super::{Change, Told};
 use crate::bytes::Bytes;
 use crate::report::change::{metric_name, signed, signed_percent};
-use crate::report::words::mode_name;
-use crate::report::{Rule, Run, Status};
+use crate::report::words::{failure, mode_name};
+use crate::report::{Run, Status};
 
 pub(super) fn changed(told: &Told<'_>) -> Section {
     if told.changed.is_empty() {
@@ -47,17 +47,16 @@ fn row(change: &Change<'_>) -> String {
     )
 }
 
-fn word(change: &Change<'_>) -> &'static str {
-    let Some(verdict) = change.verdict else { return "" };
-    match (verdict.status, verdict.rule) {
-        (Status::Pass, _) if change.is_improvement() => "🎉 improved",
-        (Status::Pass, _) => "✅ ok",
-        (Status::Warn, _) => "⚠️ warning",
-        (Status::Error, _) => "❌ not judged",
-        (Status::Fail, Rule::Growth) => "❌ regressed",
-        (Status::Fail, Rule::Oom) => "❌ out of memory",
-        (Status::Fail, Rule::Leak) => "❌ leaking",
-        (Status::Fail, Rule::Budget | Rule::Drift) => "❌ over budget",
+fn word(change: &Change<'_>) -> String {
+    let Some(verdict) = change.verdict else {
+        return String::new();
+    };
+    match verdict.status {
+        Status::Pass if change.is_improvement() => "🎉 improved".to_owned(),
+        Status::Pass => "✅ ok".to_owned(),
+        Status::Warn => "⚠️ warning".to_owned(),
+        Status::Error => "❌ not judged".to_owned(),
+        Status::Fail => format!("❌ {}", failure(verdict.rule)),
     }
 }
 

@@ -148,7 +148,7 @@ fn tells(text: &str) -> bool {
         "edits limits**",
         "**Without a baseline",
     ];
-    !text.starts_with("### ✅") || parts.iter().any(|part| text.contains(part))
+    !["### ✅", "### ℹ️"].iter().any(|mark| text.starts_with(mark)) || parts.iter().any(|part| text.contains(part))
 }
 
 /// A report in which so much has happened: a figure is another, `more` is done with the run, a limit was edited.
@@ -477,4 +477,35 @@ fn growth_that_a_branch_accepts_is_in_the_first_line_and_needs_no_command() {
         !text.contains("cargo vram bless") && !text.contains("improved"),
         "{text}"
     );
+}
+
+#[test]
+fn what_nobody_judged_has_no_tick() {
+    let text = render(&sample::report(vec![sample::run("a", "l4")]), &Markdown::default());
+    assert!(text.starts_with("### ℹ️ 1 run not judged\n"), "{text}");
+}
+
+#[test]
+fn what_leaks_is_not_offered_to_be_accepted() {
+    let run = compared(sample::run("grown", "l4"), 1);
+    let leak = Verdict::of(&run, Rule::Leak, Status::Fail, "live grows".to_owned());
+    let mut report = judged(vec![run]);
+    let offers = |report: &Report| render(report, &Markdown::default()).contains("cargo vram bless");
+    assert!(offers(&report));
+    report.verdicts.push(leak);
+    assert!(!offers(&report));
+    assert!(render(&report, &Markdown::default()).contains("A leak cannot be accepted"));
+}
+
+#[test]
+fn a_baseline_that_is_demanded_and_missing_is_named_so() {
+    let run = sample::run("a", "l4");
+    let verdict = Verdict::of(&run, Rule::Baseline, Status::Fail, "there is none".to_owned());
+    let report = Report {
+        verdicts: vec![verdict],
+        status: Status::Fail,
+        ..sample::report(vec![run])
+    };
+    let text = render(&report, &Markdown::default());
+    assert!(text.starts_with("### ❌ a has no valid baseline on L4\n"), "{text}");
 }

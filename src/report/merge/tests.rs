@@ -68,6 +68,16 @@ fn a_part_that_was_cut_short_is_told_by_its_file() {
 }
 
 #[test]
+fn a_run_of_what_was_not_to_be_run_is_refused() {
+    let mut reports = parts();
+    reports[6].1.runs.push(sample::run("stranger", "l4"));
+    assert_eq!(
+        refused(reports),
+        "p/stranger of part-7.json is not among the models that were to be run"
+    );
+}
+
+#[test]
 fn a_run_that_is_in_two_reports_is_refused() {
     let mut reports = parts();
     let again = reports[0].1.clone();

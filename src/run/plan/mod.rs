@@ -47,6 +47,11 @@ pub fn write(from: &Path, to: &[&Path], known: Option<Known<'_>>) -> std::io::Re
                 Basis::Nearest => counts.nearest += 1,
                 Basis::Assumed => counts.assumed += 1,
             }
+            let kernel = tuned
+                .name_of(choice.index)
+                .map_or_else(|| format!("candidate {}", choice.index), str::to_owned);
+            let kernels = counts.chosen.entry(file.module.clone()).or_default();
+            *kernels.entry(kernel).or_default() += 1;
             push(lines, &tuned.planned(choice.index));
             keys.insert(canonical(&tuned.key));
         }

@@ -260,6 +260,7 @@ fn a_drift_says_on_how_many_choices_its_estimate_rests() {
         recorded: 25,
         nearest: 3,
         assumed: 12,
+        ..Autotune::default()
     };
     let rests = "; the estimate rests on 12 assumed and 3 nearest of 40 choices of autotune";
     assert!(drift(&runs)[1].ends_with(rests));

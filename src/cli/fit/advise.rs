@@ -1,0 +1,87 @@
+//! `--advise`: tries changes until the model fits, each by a run.
+
+use std::path::Path;
+
+use super::{CardFit, FitError, Search};
+use crate::cli::options::{Loudness, Packages, Running};
+use crate::cli::pipeline::Prepared;
+use crate::cli::what_if::{FEATURE, WhatIfs};
+use crate::cli::{Stopped, terminal};
+use crate::fit::{Attempt, Possible, next};
+use crate::gpu::Profile;
+use crate::protocol::Task;
+use crate::report::fit::probe;
+use crate::run::{Case, Listed};
+
+/// The model, built with checkpointing; nothing where models are not built here.
+pub(super) fn rebuilt(
+    case: &Case,
+    (prepared, packages, running): &(&Prepared, &Packages, &Running),
+    loudness: Loudness,
+    folder: &Path,
+) -> Result<Option<Listed>, Stopped> {
+    if !prepared.source.builds() {
+        return Ok(None);
+    }
+    let packages = packages.with_feature(FEATURE);
+    let here = (*prepared, &packages, *running);
+    let (cases, problems) = WhatIfs::checkpointing().cases(std::slice::from_ref(case), here, loudness, folder)?;
+    match (cases.into_iter().flatten().next(), problems.into_iter().next()) {
+        (Some(case), _) => Ok(Some(case.model)),
+        (None, Some(problem)) => Err(FitError::Problem(problem.message, problem.help).into()),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Every try, in their order; the first is the model as it is.
+pub(super) fn advise<'a>(
+    case: &Case,
+    card: &Profile,
+    search: impl Fn(usize, Case) -> Search<'a>,
+    rebuilt: impl Fn() -> Result<Option<Listed>, Stopped>,
+    loudness: Loudness,
+) -> Result<Vec<CardFit>, Stopped> {
+    let mut possible = Possible {
+        trains: case.model.task == Task::Train,
+        batch_size: None,
+        builds: true,
+    };
+    let mut checkpointed: Option<Listed> = None;
+    let (mut attempts, mut cards) = (Vec::new(), Vec::new());
+    while let Some(what_if) = next(&possible, &attempts) {
+        let mut otherwise = Case {
+            what_if: what_if.clone(),
+            ..case.clone()
+        };
+        if what_if.checkpointing {
+            // Built when it is first needed, which may be never.
+            if checkpointed.is_none() {
+                checkpointed = rebuilt()?;
+            }
+            match &checkpointed {
+                Some(model) => otherwise.model = model.clone(),
+                None => {
+                    possible.builds = false;
+                    continue;
+                }
+            }
+        }
+        let tried = search(attempts.len(), otherwise).table(std::slice::from_ref(card), loudness)?;
+        let Some((fit, run)) = tried.into_iter().next() else {
+            break;
+        };
+        possible.batch_size = possible.batch_size.or(run.inputs.get("batch_size").copied());
+        let told = fit.probes.first();
+        attempts.push(Attempt {
+            what_if,
+            fits: told.is_some_and(|probe| probe.fits),
+            needed: told.and_then(|probe| probe.left.and(probe.needed)),
+            broken: told.is_none_or(|probe| probe.error.is_some()),
+        });
+        if let Some(told) = told.filter(|_| !loudness.quiet) {
+            terminal::remark(&probe(told, "", &run.full_name()));
+        }
+        cards.push(fit);
+    }
+    Ok(cards)
+}

@@ -1,0 +1,180 @@
+//! What-ifs: models run otherwise than they say, and what of that needs another build.
+
+use std::time::Instant;
+
+use clap::Args;
+
+use super::options::{Loudness, Packages, Running};
+use super::pipeline::{self, Models, Prepared};
+use super::{Stopped, cases, terminal};
+use crate::protocol::{Float, Optimizer, WhatIf};
+use crate::report::Problem;
+use crate::run::Case;
+
+/// The feature with which models can be run with other optimizers than their own.
+pub(super) const FEATURE: &str = "cargo-vram/what-if";
+
+/// What is asked to be otherwise than the models say. Several values make a matrix.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "What if")]
+pub(super) struct WhatIfs {
+    /// Another optimizer, with Burn's defaults; several with commas
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "OPTIMIZER",
+        conflicts_with = "infer"
+    )]
+    optimizer: Vec<Optimizer>,
+    /// Burn's default element type of floats, set before the first tensor; several with commas
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "DTYPE")]
+    dtype: Vec<Float>,
+    /// Take each batch apart in so many, and add up their gradients; several with commas
+    #[arg(long, value_delimiter = ',', value_name = "N", conflicts_with = "infer", value_parser = clap::value_parser!(u32).range(2..=1 << 20))]
+    accumulate: Vec<u32>,
+    /// The forward phase alone, without gradients
+    #[arg(long)]
+    infer: bool,
+    /// Burn's balanced checkpointing: keeps less for backward, and computes it again. Another build of the models
+    #[arg(long)]
+    checkpointing: bool,
+    /// Operations one by one, though the models' Burn fuses them. Another build of the models
+    #[arg(long)]
+    pub(super) no_fusion: bool,
+}
+
+/// A list as one dimension of a matrix: what is as it is where nothing was asked.
+fn dimension<T: Copy>(asked: &[T]) -> Vec<Option<T>> {
+    match asked {
+        [] => vec![None],
+        asked => asked.iter().copied().map(Some).collect(),
+    }
+}
+
+impl WhatIfs {
+    /// Checkpointing alone.
+    pub(super) fn checkpointing() -> Self {
+        Self {
+            checkpointing: true,
+            ..Self::default()
+        }
+    }
+
+    /// Every combination of what was asked for; none where nothing was.
+    pub(super) fn all(&self) -> Vec<WhatIf> {
+        let mut all = Vec::new();
+        for optimizer in dimension(&self.optimizer) {
+            for dtype in dimension(&self.dtype) {
+                for accumulate in dimension(&self.accumulate) {
+                    all.push(WhatIf {
+                        optimizer,
+                        dtype,
+                        accumulate,
+                        infer: self.infer,
+                        checkpointing: self.checkpointing,
+                        no_fusion: self.no_fusion,
+                    });
+                }
+            }
+        }
+        all.retain(|what_if| !what_if.is_none());
+        all
+    }
+
+    /// The models as they are are to be built so that they can be run otherwise.
+    pub(super) fn packages(&self, packages: &Packages) -> Packages {
+        match self.optimizer.is_empty() {
+            true => packages.clone(),
+            false => packages.with_feature(FEATURE),
+        }
+    }
+
+    /// The features of another build, where one is needed.
+    fn rebuilt(&self, packages: &Packages) -> Option<Packages> {
+        let mut packages = self.packages(packages);
+        for (is_asked, feature) in [
+            (self.checkpointing, "cargo-vram/checkpointing"),
+            (self.no_fusion, "cargo-vram/no-fusion"),
+        ] {
+            if is_asked {
+                packages = packages.with_feature(feature);
+            }
+        }
+        (self.checkpointing || self.no_fusion).then_some(packages)
+    }
+
+    /// For each case, those that it was asked to be otherwise, one a combination; and why some cannot be built so.
+    ///
+    /// What another build took is told: it is no part of any figure.
+    pub(super) fn cases(
+        &self,
+        cases: &[Case],
+        (prepared, packages, running): (&Prepared, &Packages, &Running),
+        loudness: Loudness,
+        folder: &std::path::Path,
+    ) -> Result<(Vec<Vec<Case>>, Vec<Problem>), Stopped> {
+        let rebuilt = self.rebuilt(packages).filter(|_| prepared.source.builds());
+        let rebuilt = rebuilt
+            .map(|packages| build(&packages, running, loudness, folder))
+            .transpose()?;
+        let otherwise = |case: &Case| -> Vec<Case> {
+            let model = match &rebuilt {
+                None => Some(case.model.clone()),
+                Some(models) => cases::same(&case.model, models),
+            };
+            let of = |what_if| {
+                Some(Case {
+                    model: model.clone()?,
+                    what_if,
+                    ..case.clone()
+                })
+            };
+            self.all().into_iter().filter_map(of).collect()
+        };
+        let all = cases.iter().map(otherwise).collect();
+        Ok((all, rebuilt.map_or_else(Vec::new, |models| models.problems)))
+    }
+}
+
+fn build(
+    packages: &Packages,
+    running: &Running,
+    loudness: Loudness,
+    folder: &std::path::Path,
+) -> Result<Models, Stopped> {
+    let began = Instant::now();
+    let prepared = pipeline::prepare(packages, None, running.budgets.as_deref())?;
+    let models = pipeline::models(&prepared, packages, Some(running), loudness, &folder.join("rebuilt"))?;
+    if !loudness.quiet {
+        let seconds = began.elapsed().as_secs_f64();
+        terminal::remark(&format!("built once more for what is asked, in {seconds:.1} s"));
+    }
+    Ok(models)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_values_make_a_matrix_and_none_makes_nothing() {
+        assert!(WhatIfs::default().all().is_empty());
+        let asked = WhatIfs {
+            optimizer: vec![Optimizer::Sgd, Optimizer::Adam],
+            dtype: vec![Float::F16, Float::Bf16],
+            checkpointing: true,
+            ..WhatIfs::default()
+        };
+        let told: Vec<_> = asked.all().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "sgd, f16, checkpointing",
+                "sgd, bf16, checkpointing",
+                "adam, f16, checkpointing",
+                "adam, bf16, checkpointing"
+            ]
+        );
+    }
+}

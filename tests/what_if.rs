@@ -1,0 +1,145 @@
+//! What-ifs, through the binary, on a small model that trains with plain SGD.
+#![cfg(feature = "cli")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use cargo_vram::report::{Report, Run};
+
+const PACKAGE: &str = "retained-loss-before";
+const BUDGETS: &str = "version: 1\ngpu: l4\nmodels:\n  charted: { reserved: 1 GiB }\n";
+
+/// Estimates the model as it is and otherwise.
+fn estimate(arguments: &[&str]) -> (Report, i32, String) {
+    let (_folder, budgets) = common::budgets(BUDGETS);
+    let mut all = vec!["estimate", "-p", PACKAGE, "--budgets", &budgets];
+    all.extend(arguments);
+    common::report(&all)
+}
+
+fn named<'a>(report: &'a Report, what_if: &str) -> &'a Run {
+    let runs = report.runs.iter();
+    let mut found = runs.filter(|run| run.what_if.to_string() == what_if);
+    found.next().unwrap_or_else(|| panic!("no run is {what_if:?}"))
+}
+
+fn live(run: &Run) -> u64 {
+    run.peaks.warm.live.unwrap().0
+}
+
+#[test]
+fn another_optimizer_keeps_what_it_keeps_and_the_same_has_no_effect() {
+    let (report, exit, said) = estimate(&["--optimizer", "sgd,sgd-momentum,adam,adamw"]);
+    assert_eq!((exit, report.runs.len()), (0, 5), "{said}");
+    let own = named(&report, "");
+    assert_eq!(own.label, None);
+    let sgd = named(&report, "sgd");
+    assert_eq!(sgd.name(), "charted [sgd]");
+    // It trains with SGD as it is.
+    assert_eq!(sgd.peaks, own.peaks);
+    let parameters = own.parameters.unwrap().bytes.0;
+    for (what_if, values) in [("sgd-momentum", 1), ("adam", 2), ("adamw", 2)] {
+        let more = live(named(&report, what_if)) - live(sgd);
+        // Each tensor begins on a border of 512 bytes.
+        let rounded = values * parameters..=values * (parameters + 64 * 512);
+        assert!(rounded.contains(&more), "{what_if} keeps {more} of {parameters}");
+    }
+    let (_folder, budgets) = common::budgets(BUDGETS);
+    let shown = common::vram(&[
+        "estimate",
+        "-p",
+        PACKAGE,
+        "--budgets",
+        &budgets,
+        "--optimizer",
+        "sgd,adam",
+    ]);
+    let said = common::said(&{ shown }.output().unwrap());
+    let line = |what_if: &str| {
+        let mut lines = said.lines().filter(|line| line.contains(what_if));
+        lines.next_back().unwrap_or_default().to_owned()
+    };
+    assert!(line("[sgd]").contains("no effect"), "{said}");
+    assert!(line("[adam]").contains('+'), "{said}");
+}
+
+#[test]
+fn values_make_a_matrix_in_which_each_is_what_it_says() {
+    let (report, exit, said) = estimate(&["--dtype", "f32,f16", "--accumulate", "2,4"]);
+    assert_eq!((exit, report.runs.len()), (0, 5), "{said}");
+    let told: Vec<_> = report.runs.iter().map(|run| run.what_if.to_string()).collect();
+    assert_eq!(
+        told,
+        [
+            "",
+            "f32, accumulate 2",
+            "f32, accumulate 4",
+            "f16, accumulate 2",
+            "f16, accumulate 4"
+        ]
+    );
+    let halves = |whole: &str, half: &str| {
+        let (whole, half) = (live(named(&report, whole)), live(named(&report, half)));
+        assert!(half < whole, "{half} of {whole}");
+    };
+    halves("f32, accumulate 2", "f16, accumulate 2");
+    halves("f32, accumulate 4", "f16, accumulate 4");
+    let bytes = |what_if: &str| named(&report, what_if).parameters.unwrap().bytes.0;
+    assert_eq!(bytes("f16, accumulate 2") * 2, bytes("f32, accumulate 2"));
+    // A part of the batch is as the smaller batch itself, and gradients that are added up.
+    assert_eq!(report.runs[1].inputs["batch_size"], 512);
+    let (smaller, ..) = estimate(&["--set", "batch_size=256"]);
+    assert!(live(named(&report, "f32, accumulate 2")) >= live(&smaller.runs[0]));
+    // Without the backward phase there is nothing to add up.
+    let (forward, ..) = estimate(&["--infer"]);
+    assert!(live(named(&forward, "infer")) < live(named(&forward, "")));
+}
+
+#[test]
+fn what_cannot_be_is_said_and_a_what_if_is_never_accepted() {
+    let (report, exit, said) = estimate(&["--accumulate", "3"]);
+    assert_eq!(exit, 101);
+    assert_eq!(
+        named(&report, "accumulate 3").error.as_ref().unwrap().code,
+        "impossible"
+    );
+    assert!(said.contains("a batch of 512 cannot be taken apart in 3"), "{said}");
+    let ended = |arguments: &[&str]| {
+        let output = common::vram(arguments).output().unwrap();
+        (output.status.code().unwrap(), common::said(&output))
+    };
+    let (code, said) = ended(&["estimate", "-p", PACKAGE, "--infer", "--optimizer", "sgd"]);
+    assert!(code == 2 && said.contains("cannot be used with"), "{said}");
+    let (code, said) = ended(&["explain", "charted", "-p", PACKAGE, "--gpu", "l4", "--no-fusion"]);
+    assert!(code == 2 && said.contains("estimate --no-fusion"), "{said}");
+    // A report of what-ifs is none of the models.
+    let (folder, budgets) = common::budgets(BUDGETS);
+    let file = folder.path().join("report.json");
+    let (report, ..) = estimate(&["--dtype", "f16"]);
+    std::fs::write(&file, serde_json::to_string(&report).unwrap()).unwrap();
+    let (code, said) = ended(&["bless", "--report", file.to_str().unwrap(), "--budgets", &budgets]);
+    assert!(code != 0 && said.contains("it is a what-if"), "{code} {said}");
+    let lock = std::fs::read_to_string(folder.path().join("budgets.lock")).unwrap_or_default();
+    assert!(!lock.contains("f16"), "{lock}");
+}
+
+#[test]
+fn what_is_chosen_when_models_are_built_takes_another_build_which_is_told() {
+    let (report, exit, said) = estimate(&["--checkpointing", "--no-fusion"]);
+    assert_eq!((exit, report.runs.len()), (0, 2), "{said}");
+    assert!(said.contains("built once more for what is asked, in "), "{said}");
+    assert_ne!(
+        named(&report, "checkpointing, no fusion").peaks,
+        named(&report, "").peaks
+    );
+    // Models that somebody has built so by hand are not taken for the models as they are.
+    let by_hand = ["--features", "cargo-vram/checkpointing,cargo-vram/no-fusion"];
+    let (report, exit, said) = estimate(&by_hand);
+    assert_eq!(exit, 101, "{said}");
+    let error = report.runs[0].error.as_ref().unwrap();
+    assert!(
+        error.message.contains("built with other features of cargo-vram"),
+        "{}",
+        error.message
+    );
+}
