@@ -98,6 +98,15 @@ impl WhatIf {
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
+
+    /// The name of what is run so: `resnet18 [sgd, f16]`; its own where it is run as it is.
+    #[must_use]
+    pub fn of(&self, name: &str) -> String {
+        match self.is_none() {
+            true => name.to_owned(),
+            false => format!("{name} [{self}]"),
+        }
+    }
 }
 
 /// What is changed, in words: `sgd, f16`.

@@ -177,15 +177,14 @@ fn named(key: &Key) -> String {
 
 /// What becomes of live, or where that stays, of the first figure that does not.
 fn change(before: Option<&Entry>, after: Option<&Entry>) -> String {
-    let figures = |entry: Option<&Entry>| entry.map(|entry| entry.peaks).unwrap_or_default().figures();
+    let peaks = |entry: Option<&Entry>| entry.map(|entry| entry.peaks).unwrap_or_default();
     let known = |bytes: Option<Bytes>| bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string());
     if before.is_none() {
         return format!("new, {} live", known(after.and_then(|after| after.peaks.warm.live)));
     }
-    let pairs = figures(before).into_iter().zip(figures(after));
-    let changed = pairs.map(|((pass, metric, before), (.., after))| (metric_name(pass, metric), before, after));
-    match changed.into_iter().find(|(_, before, after)| before != after) {
-        Some((name, before, after)) => {
+    match peaks(before).first_other(&peaks(after)) {
+        Some((pass, metric, before, after)) => {
+            let name = metric_name(pass, metric);
             let share = match (before, after) {
                 (Some(before), Some(after)) => signed_percent(before, after).map(|share| format!(" ({share})")),
                 _ => None,

@@ -200,7 +200,7 @@ impl Fit {
         };
         if self.advise {
             let rebuilt = || advise::rebuilt(&case, &here, loudness, folder.path());
-            cards = advise::advise(&case, &profiles[0], search, rebuilt, loudness)?;
+            cards = advise::advise(&case, &profiles[0], prepared.source.builds(), search, rebuilt, loudness)?;
         }
         for (number, case) in tried.into_iter().enumerate().filter(|_| !self.advise) {
             let search = search(number, case);

@@ -2,6 +2,7 @@
 
 use super::explanation::Stage;
 use super::terminal::Turns;
+use super::what_if::CHECKPOINTING;
 use super::{Stopped, cases};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Certainty, Explanation, Saving, Tensor};
@@ -9,8 +10,6 @@ use crate::protocol::{Float, Optimizer, Phase, Task, WhatIf};
 use crate::report::Run;
 use crate::run::Case;
 
-/// The feature of this library with which autodiff keeps less.
-const CHECKPOINTING: &str = "cargo-vram/checkpointing";
 /// What that is called.
 const CHECKPOINTED: &str = "checkpointing (balanced)";
 /// The change with which a model is only looked at.

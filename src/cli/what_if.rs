@@ -14,6 +14,11 @@ use crate::run::Case;
 /// The feature with which models can be run with other optimizers than their own.
 pub(super) const FEATURE: &str = "cargo-vram/what-if";
 
+/// The feature with which autodiff keeps less for backward.
+pub(super) const CHECKPOINTING: &str = "cargo-vram/checkpointing";
+/// The feature without which Burn fuses operations.
+const NO_FUSION: &str = "cargo-vram/no-fusion";
+
 /// What is asked to be otherwise than the models say. Several values make a matrix.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "What if")]
@@ -93,10 +98,7 @@ impl WhatIfs {
     /// The features of another build, where one is needed.
     fn rebuilt(&self, packages: &Packages) -> Option<Packages> {
         let mut packages = self.packages(packages);
-        for (is_asked, feature) in [
-            (self.checkpointing, "cargo-vram/checkpointing"),
-            (self.no_fusion, "cargo-vram/no-fusion"),
-        ] {
+        for (is_asked, feature) in [(self.checkpointing, CHECKPOINTING), (self.no_fusion, NO_FUSION)] {
             if is_asked {
                 packages = packages.with_feature(feature);
             }

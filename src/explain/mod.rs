@@ -2,6 +2,7 @@
 
 mod calls;
 mod categories;
+mod changed;
 mod check;
 mod layers;
 mod lines;
@@ -16,28 +17,9 @@ mod types;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
+pub use changed::changed;
 pub use check::{MOST_BYTES, Unsound};
 pub use types::*;
-
-/// What is held for what at the peaks of a model as it is and of a what-if.
-#[must_use]
-pub fn changed(origin: &Explanation, other: &Explanation) -> Vec<Changed> {
-    let held = |explanation: &Explanation| -> std::collections::BTreeMap<Category, Bytes> {
-        let held = explanation.peak.categories.iter();
-        held.map(|held| (held.category, held.bytes)).collect()
-    };
-    let (before, after) = (held(origin), held(other));
-    let categories: std::collections::BTreeSet<_> = before.keys().chain(after.keys()).copied().collect();
-    let of = |held: &std::collections::BTreeMap<Category, Bytes>, category: Category| {
-        held.get(&category).copied().unwrap_or_default()
-    };
-    let changed = |category: &Category| Changed {
-        category: *category,
-        before: of(&before, *category),
-        after: of(&after, *category),
-    };
-    categories.iter().map(changed).collect()
-}
 
 use self::calls::Calls;
 use self::categories::Origin;

@@ -86,9 +86,10 @@ pub struct Probe {
     pub fits: bool,
     /// What a process holds at its peak, cold or warm; where the card's memory does not suffice, what it came to when it
     /// asked for more than there was or, of a table of cards, what a run without an end of memory came to. Absent where it
-    /// cannot be run, and where Burn refused a single tensor for its size.
+    /// cannot be run.
     pub needed: Option<Bytes>,
-    /// The room less what is needed: negative where so much is missing.
+    /// The room less what is needed: negative where so much is missing. Absent where nobody knows what is needed: Burn
+    /// refuses a single tensor that is more than a part of the card, whatever else there is.
     pub left: Option<i64>,
     /// Its peaks.
     pub peaks: Peaks,

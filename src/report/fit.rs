@@ -64,7 +64,7 @@ fn headline(fit: &Fit) -> String {
         headroom => format!(", {headroom} kept free"),
     };
     let name = match fit.cards.as_slice() {
-        [card] if !card.what_if.is_none() => format!("{name} [{}]", card.what_if),
+        [card] => card.what_if.of(&name),
         _ => name,
     };
     let on = match fit.cards.as_slice() {
@@ -81,10 +81,7 @@ fn headline(fit: &Fit) -> String {
 
 /// A card, and what is otherwise on it.
 fn place(card: &CardFit) -> String {
-    match card.what_if.is_none() {
-        true => named(&card.gpu.id),
-        false => format!("{} [{}]", named(&card.gpu.id), card.what_if),
-    }
+    card.what_if.of(&named(&card.gpu.id))
 }
 
 fn new_table<const N: usize>(header: [&str; N], left: &[usize]) -> Table {
@@ -246,16 +243,7 @@ fn verdict(fit: &Fit) -> String {
 
 /// The shortest list of changes with which it fits, or by how much it does not.
 fn advice(fit: &Fit) -> String {
-    let of = |card: &CardFit| {
-        let probe = card.probes.first()?;
-        Some(Attempt {
-            what_if: card.what_if.clone(),
-            fits: probe.fits,
-            needed: probe.left.and(probe.needed),
-            broken: probe.error.is_some(),
-        })
-    };
-    let attempts: Vec<_> = fit.cards.iter().filter_map(of).collect();
+    let attempts: Vec<_> = fit.cards.iter().filter_map(Attempt::of).collect();
     if let Some(shortest) = shortest(&attempts) {
         return match shortest.what_if.is_none() {
             true => "fits as it is".to_owned(),

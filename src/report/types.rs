@@ -246,16 +246,10 @@ impl Run {
     /// Whether it is the other one as it is, which runs it otherwise.
     #[must_use]
     pub fn is_origin_of(&self, other: &Self) -> bool {
-        let whose = |run: &Self| {
-            (
-                run.package.clone(),
-                run.model.clone(),
-                run.budget.clone(),
-                run.gpu.id.clone(),
-                run.mode,
-            )
-        };
-        self.what_if.is_none() && !other.what_if.is_none() && whose(self) == whose(other)
+        self.what_if.is_none()
+            && !other.what_if.is_none()
+            && (&self.package, &self.model, &self.budget) == (&other.package, &other.model, &other.budget)
+            && (&self.gpu.id, self.mode) == (&other.gpu.id, other.mode)
     }
 
     /// Whether it is a measurement whose kernels autotune chose there and then: another one may hold more or less.
@@ -497,6 +491,14 @@ impl Peaks {
             .into_iter()
             .flat_map(|(pass, peak)| Metric::ALL.map(|metric| (pass, metric, peak.get(metric))));
         all.collect()
+    }
+
+    /// The first figure that is another in `after`: which, and both.
+    #[must_use]
+    pub fn first_other(&self, after: &Self) -> Option<(Pass, Metric, Option<Bytes>, Option<Bytes>)> {
+        let pairs = self.figures().into_iter().zip(after.figures());
+        let mut pairs = pairs.map(|((pass, metric, before), (.., after))| (pass, metric, before, after));
+        pairs.find(|(.., before, after)| before != after)
     }
 }
 

@@ -191,7 +191,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
             .find_map(|(_, left)| inputs(left))
             .unwrap_or_else(|| case.inputs.clone()),
         what_if: case.what_if.clone(),
-        label: (!case.what_if.is_none()).then(|| format!("{} [{}]", case.name(), case.what_if)),
+        label: (!case.what_if.is_none()).then(|| case.what_if.of(case.name())),
         gpu: Gpu {
             id: profile.id.clone(),
             name: profile.name.clone(),

@@ -114,11 +114,9 @@ impl Lock {
 
 /// The first figure that is another now, to the byte.
 fn stale(accepted: &Entry, now: &Entry) -> String {
-    let figures = accepted.peaks.figures().into_iter().zip(now.peaks.figures());
-    let mut others = figures.filter(|((.., before), (.., after))| before != after);
-    let shown = |bytes: Option<Bytes>| bytes.map_or_else(|| "none".to_owned(), |bytes| format!("{} B", count(bytes.0)));
-    match others.next() {
-        Some(((pass, metric, before), (.., after))) => {
+    let shown = |bytes: Option<Bytes>| bytes.map_or_else(|| "none".to_owned(), exact);
+    match accepted.peaks.first_other(&now.peaks) {
+        Some((pass, metric, before, after)) => {
             let figure = metric_name(pass, metric);
             format!("{figure} was {} and is {}", shown(before), shown(after))
         }
@@ -130,7 +128,6 @@ fn stale(accepted: &Entry, now: &Entry) -> String {
 /// what the models need now.
 #[must_use]
 pub fn edits(before: &Lock, own: &Lock, report: &Report, file: &str) -> Vec<EditedLimit> {
-    let exact = |bytes: Bytes| format!("{} B", count(bytes.0));
     let edit = |key: &Key, limit: String, before: Option<Bytes>, after: Option<Bytes>| EditedLimit {
         model: Some(key.model.clone()),
         limit,
@@ -149,13 +146,16 @@ pub fn edits(before: &Lock, own: &Lock, report: &Report, file: &str) -> Vec<Edit
             ));
         };
         let run = report.runs.iter().find(|run| Key::of(run) == *key)?;
-        let figures = entry.peaks.figures().into_iter().zip(own.peaks.figures());
-        let mut others = figures.filter(|((.., before), (.., after))| before != after);
-        let ((pass, metric, before), (.., after)) = others.next().filter(|_| own.peaks != run.peaks)?;
+        let other = entry.peaks.first_other(&own.peaks);
+        let (pass, metric, before, after) = other.filter(|_| own.peaks != run.peaks)?;
         let limit = format!("baseline on {}, {}", key.gpu, metric_name(pass, metric));
         Some(edit(key, limit, before, after))
     });
     edited.collect()
+}
+
+fn exact(bytes: Bytes) -> String {
+    format!("{} B", count(bytes.0))
 }
 
 fn is_whole(run: &Run) -> bool {

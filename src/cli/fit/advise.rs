@@ -13,23 +13,23 @@ use crate::protocol::Task;
 use crate::report::fit::probe;
 use crate::run::{Case, Listed};
 
-/// The model, built with checkpointing; nothing where models are not built here.
+/// The model, built with checkpointing.
 pub(super) fn rebuilt(
     case: &Case,
     (prepared, packages, running): &(&Prepared, &Packages, &Running),
     loudness: Loudness,
     folder: &Path,
-) -> Result<Option<Listed>, Stopped> {
-    if !prepared.source.builds() {
-        return Ok(None);
-    }
+) -> Result<Listed, Stopped> {
     let packages = packages.with_feature(FEATURE);
     let here = (*prepared, &packages, *running);
     let (cases, problems) = WhatIfs::checkpointing().cases(std::slice::from_ref(case), here, loudness, folder)?;
     match (cases.into_iter().flatten().next(), problems.into_iter().next()) {
-        (Some(case), _) => Ok(Some(case.model)),
+        (Some(case), _) => Ok(case.model),
         (None, Some(problem)) => Err(FitError::Problem(problem.message, problem.help).into()),
-        (None, None) => Ok(None),
+        (None, None) => {
+            let message = "the model is not declared when built with checkpointing".to_owned();
+            Err(FitError::Problem(message, None).into())
+        }
     }
 }
 
@@ -37,14 +37,15 @@ pub(super) fn rebuilt(
 pub(super) fn advise<'a>(
     case: &Case,
     card: &Profile,
+    builds: bool,
     search: impl Fn(usize, Case) -> Search<'a>,
-    rebuilt: impl Fn() -> Result<Option<Listed>, Stopped>,
+    rebuilt: impl Fn() -> Result<Listed, Stopped>,
     loudness: Loudness,
 ) -> Result<Vec<CardFit>, Stopped> {
     let mut possible = Possible {
         trains: case.model.task == Task::Train,
         batch_size: None,
-        builds: true,
+        builds,
     };
     let mut checkpointed: Option<Listed> = None;
     let (mut attempts, mut cards) = (Vec::new(), Vec::new());
@@ -55,30 +56,19 @@ pub(super) fn advise<'a>(
         };
         if what_if.checkpointing {
             // Built when it is first needed, which may be never.
-            if checkpointed.is_none() {
-                checkpointed = rebuilt()?;
-            }
-            match &checkpointed {
-                Some(model) => otherwise.model = model.clone(),
-                None => {
-                    possible.builds = false;
-                    continue;
-                }
-            }
+            let model = match checkpointed.take() {
+                Some(model) => model,
+                None => rebuilt()?,
+            };
+            otherwise.model = checkpointed.insert(model).clone();
         }
         let tried = search(attempts.len(), otherwise).table(std::slice::from_ref(card), loudness)?;
         let Some((fit, run)) = tried.into_iter().next() else {
             break;
         };
         possible.batch_size = possible.batch_size.or(run.inputs.get("batch_size").copied());
-        let told = fit.probes.first();
-        attempts.push(Attempt {
-            what_if,
-            fits: told.is_some_and(|probe| probe.fits),
-            needed: told.and_then(|probe| probe.left.and(probe.needed)),
-            broken: told.is_none_or(|probe| probe.error.is_some()),
-        });
-        if let Some(told) = told.filter(|_| !loudness.quiet) {
+        attempts.extend(Attempt::of(&fit));
+        if let Some(told) = fit.probes.first().filter(|_| !loudness.quiet) {
             terminal::remark(&probe(told, "", &run.full_name()));
         }
         cards.push(fit);

@@ -161,11 +161,9 @@ fn chart(fit: &Fit, card: &CardFit) -> String {
     );
     text
 }
+
 /// The model, what is otherwise, and the card.
 fn titled(fit: &Fit, card: &CardFit) -> String {
-    let otherwise = match card.what_if.is_none() {
-        true => String::new(),
-        false => format!(" [{}]", card.what_if),
-    };
-    format!("{}/{}{otherwise} on {}", fit.package, fit.model, card.gpu.name)
+    let model = card.what_if.of(&format!("{}/{}", fit.package, fit.model));
+    format!("{model} on {}", card.gpu.name)
 }
