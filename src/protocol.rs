@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. A model that speaks another one is not run.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// The environment variable that holds the path of the job file. Without it, a model's binary does nothing.
 pub const JOB_VARIABLE: &str = "CARGO_VRAM_JOB";
@@ -63,6 +63,8 @@ pub struct RunJob {
     /// In what the pass differs from what the model says.
     #[serde(default)]
     pub what_if: WhatIf,
+    /// How many cards there are.
+    pub cards: u32,
     /// Milliseconds to wait between making the context and the model, so that the context can be looked at alone.
     pub settle_ms: u64,
 }
@@ -253,12 +255,19 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// The model is over more cards than there are.
+    Cards {
+        /// So many.
+        needed: u32,
+    },
     /// The step is written by hand and does not fork the model to the device.
     FreeForm,
     /// Fusion ran something where nothing was expected to run, so the trace would have a hole.
     Unforeseen,
     /// A phase began on the device's thread.
     Phase {
+        /// Of which card.
+        card: u32,
         /// Nanoseconds of `CLOCK_MONOTONIC`.
         time: u64,
         /// The step, absent before the first.
@@ -266,8 +275,10 @@ pub enum Event {
         /// Which phase.
         phase: Phase,
     },
-    /// What was seen in one phase; the last one for a step and phase counts.
+    /// What was seen in one phase; the last one for a card, a step and a phase counts.
     Seen {
+        /// On which card.
+        card: u32,
         /// The step, absent before the first.
         step: Option<u32>,
         /// Which phase.
@@ -279,6 +290,8 @@ pub enum Event {
     },
     /// Something panicked.
     Panic {
+        /// Of which card the thread is; the first for the program's own.
+        card: u32,
         /// The thread's name.
         thread: String,
         /// The message.

@@ -464,3 +464,23 @@ fn a_card_that_is_there_and_cannot_be_used_is_never_silently_estimated() {
     let estimated = command.output().unwrap();
     assert_eq!(estimated.status.code(), Some(0), "{}", text(&estimated));
 }
+
+#[test]
+fn a_model_over_several_cards_is_estimated_and_not_measured() {
+    let card = card("l4", "");
+    let model = ["-p", "cards", "-m", "transformer_split"];
+    let (report, exit, text) = report(&card, &[&["measure"], &model[..]].concat());
+    assert_eq!(exit, 101, "{text}");
+    assert_eq!(report.runs[0].error.as_ref().unwrap().code, "too-few-cards");
+    let (report, exit, text) = self::report(&card, &[&["check"], &model[..]].concat());
+    assert_eq!(exit, 0, "{text}");
+    let [run] = report.runs.as_slice() else {
+        panic!("{} runs\n{text}", report.runs.len());
+    };
+    assert_eq!((run.mode, run.cards.len()), (Mode::Estimate, 2));
+    let skipped = report
+        .skipped
+        .iter()
+        .find(|skipped| skipped.what.contains("transformer_split"));
+    assert!(skipped.unwrap().why.contains("several cards"), "{text}");
+}

@@ -29,8 +29,8 @@ fn the_zoo_is_within_its_budgets() {
     let Checked { report, exit, text } = checked();
     assert_eq!(*exit, 0, "{text}");
     assert_eq!(report.status, Status::Pass, "{text}");
-    assert_eq!(report.expected.len(), 13);
-    assert_eq!(report.runs.len(), 13);
+    assert_eq!(report.expected.len(), 15);
+    assert_eq!(report.runs.len(), 15);
     assert!(report.problems.is_empty());
 }
 
@@ -59,7 +59,15 @@ fn parameter_counts_are_those_of_the_literature() {
     assert_eq!(count("sequential").bytes.0, 450_304);
     let transformer = zoo_transformer(8192, 256, 256, 4, 1024);
     assert_eq!(count("transformer").count, transformer);
-    for twin in ["vgg16", "resnet18", "densenet201", "sequential", "transformer"] {
+    assert_eq!(count("decoder").count, 1_100_048_384, "TinyLlama 1.1B");
+    for twin in [
+        "vgg16",
+        "resnet18",
+        "densenet201",
+        "sequential",
+        "transformer",
+        "decoder",
+    ] {
         let inference = count(&format!("{twin}_inference"));
         assert_eq!(inference.count, count(twin).count, "{twin}");
     }
@@ -154,8 +162,42 @@ fn after_the_first_step_adam_holds_its_two_states_beside_the_parameters() {
 }
 
 #[test]
+fn a_cache_holds_keys_and_values_of_its_whole_context() {
+    let run = run(&checked().report, "decoder_inference");
+    // Two tensors a layer, of as many heads as share keys and values, as everybody's formula has it: 45,056 bytes a token.
+    let (layers, heads, head_size, context) = (22, 4, 64, 2048);
+    let cache = 2 * layers * heads * head_size * context * 4;
+    assert_eq!(cache, 92_274_688);
+    let weights = run.parameters.unwrap().bytes.0;
+    assert_eq!(weights, 4_400_193_536);
+    for step in &run.steps {
+        let last = step.phases.iter().find(|phase| phase.phase == Phase::Forward).unwrap();
+        // Sine and cosine of every position, and tokens.
+        let beside = last.live_end.0 - weights - cache - 2 * context * head_size * 4;
+        assert!(beside < 64 << 10, "{beside} bytes");
+    }
+}
+
+#[test]
+fn a_large_model_takes_nothing_of_the_host() {
+    // 1.1 billion parameters, in 250 MB for the whole process: three passes of each, or the run would be ended.
+    let arguments = ["estimate", "-p", "zoo", "-m", "decoder", "-m", "decoder_inference"];
+    let (report, exit, text) =
+        common::report(&[&arguments[..], &["--gpu", "h200", "--host-memory", "238 MiB"]].concat());
+    assert_eq!(exit, 0, "{text}");
+    assert_eq!(report.runs.len(), 2);
+}
+
+#[test]
 fn inference_holds_less_than_training() {
-    for twin in ["vgg16", "resnet18", "densenet201", "sequential", "transformer"] {
+    for twin in [
+        "vgg16",
+        "resnet18",
+        "densenet201",
+        "sequential",
+        "transformer",
+        "decoder",
+    ] {
         let report = &checked().report;
         let (train, infer) = (run(report, twin), run(report, &format!("{twin}_inference")));
         assert_eq!(infer.task, Some(Task::Infer));
@@ -220,7 +262,7 @@ fn each_verdict_points_at_its_line() {
         .iter()
         .filter(|v| v.metric == Some(Metric::Reserved))
         .collect();
-    assert!(verdicts.len() >= 13);
+    assert!(verdicts.len() >= 15);
     for verdict in verdicts {
         let line = lines[verdict.line.unwrap() as usize - 1];
         assert!(line.contains("reserved"), "{line}");

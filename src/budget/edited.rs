@@ -107,6 +107,9 @@ impl Budgets {
             for (gpu, limits) in &budget.gpus {
                 card(&mut all, name, &format!("gpus.{gpu}."), limits);
             }
+            for (number, limits) in &budget.cards {
+                card(&mut all, name, &format!("cards.{number}."), &limits.value);
+            }
             settings(&mut all, Some(name), &budget.settings, &self.defaults);
         }
         all

@@ -5,10 +5,10 @@ mod growth;
 mod words;
 
 use super::source::{Position, Span, Spanned};
-use super::types::{Budgets, Limit, Limits, ModelBudget};
+use super::types::{Budgets, CardLimits, Limit, Limits, ModelBudget};
 use crate::bytes::Bytes;
 use crate::report::words::pass_name;
-use crate::report::{ENOUGH_STEPS, Metric, Oom, Pass, Peak, Rule, Run, Skipped, Status, Trend, Verdict};
+use crate::report::{ENOUGH_STEPS, Metric, Oom, Pass, Peak, Peaks, Rule, Run, Skipped, Status, Trend, Verdict};
 use words::{advice, ended_early, place, qualifier};
 
 /// What the budgets say about each run: one verdict a limit, one an out of memory, one a run without limits; and of a
@@ -102,29 +102,70 @@ impl Judge<'_> {
     fn limits(&self, budget: &ModelBudget, verdicts: &mut Vec<Verdict>) {
         let gpu = &self.run.gpu.id;
         let declared = self.budgets.gpu.as_ref().map(|gpu| gpu.value.as_str());
+        verdicts.extend(budget.cards.iter().flat_map(|(card, limits)| self.card(*card, limits)));
         let Some(limits) = budget.limits_on(gpu, declared) else {
+            if !budget.cards.is_empty() {
+                return;
+            }
             let message = format!("`{}` has no limits for `{gpu}`: unjudged", self.name());
             verdicts.push(self.written_at(budget.name.span, self.verdict(Rule::Budget, Status::Warn, message)));
             return;
         };
-        let peaks = &self.run.peaks;
-        for (pass, limits, peak) in [
-            (Pass::Warm, &limits.warm, &peaks.warm),
-            (Pass::Cold, &limits.cold, &peaks.cold),
-        ] {
-            verdicts.extend(
-                Metric::ALL
-                    .iter()
-                    .filter_map(|&metric| self.limit(pass, metric, limits, peak)),
-            );
-        }
+        verdicts.extend(self.figures(None, limits, &self.run.peaks));
     }
 
-    fn limit(&self, pass: Pass, metric: Metric, limits: &Limits, peak: &Peak) -> Option<Verdict> {
+    /// One of several cards.
+    fn card(&self, card: u32, limits: &Spanned<CardLimits>) -> Vec<Verdict> {
+        if let Some(on) = self.run.cards.iter().find(|on| on.card == card) {
+            return self.figures(Some(card), &limits.value, &on.peaks);
+        }
+        let message = match self.unfinished() {
+            Some(why) => format!("card {card} cannot be judged: {why}"),
+            None => format!(
+                "there is no card {card}: the model is over {}",
+                match self.run.cards.len() {
+                    0 | 1 => "one".to_owned(),
+                    several => several.to_string(),
+                }
+            ),
+        };
+        let verdict = Verdict {
+            card: Some(card),
+            ..self.verdict(Rule::Budget, Status::Error, message)
+        };
+        vec![self.written_at(limits.span, verdict)]
+    }
+
+    /// What limits say of a card; of the one that holds the most, where none is named.
+    fn figures(&self, card: Option<u32>, limits: &CardLimits, peaks: &Peaks) -> Vec<Verdict> {
+        let passes = [
+            (Pass::Warm, &limits.warm, &peaks.warm),
+            (Pass::Cold, &limits.cold, &peaks.cold),
+        ];
+        let verdicts = passes.into_iter().flat_map(|(pass, limits, peak)| {
+            let metrics = Metric::ALL.into_iter();
+            metrics.filter_map(move |metric| self.limit(card, (pass, metric), limits, peak))
+        });
+        verdicts.collect()
+    }
+
+    fn limit(
+        &self,
+        card: Option<u32>,
+        (pass, metric): (Pass, Metric),
+        limits: &Limits,
+        peak: &Peak,
+    ) -> Option<Verdict> {
         let limit = limits.get(metric)?;
         // The one that is reported while neither is exceeded.
         let last = limit.fail.or(limit.warn)?;
-        let figure = format!("{} {}{}", pass_name(pass), metric.name(), qualifier(self.run, metric));
+        let of = card.map_or_else(String::new, |card| format!(" of card {card}"));
+        let figure = format!(
+            "{} {}{of}{}",
+            pass_name(pass),
+            metric.name(),
+            qualifier(self.run, metric)
+        );
         let actual = peak.get(metric);
         let (status, decided, message) = match actual {
             Some(actual) => match over(limit, actual) {
@@ -155,6 +196,7 @@ impl Judge<'_> {
             }
         };
         let verdict = Verdict {
+            card,
             pass: Some(pass),
             metric: Some(metric),
             limit: Some(decided.value),
@@ -207,12 +249,14 @@ impl Judge<'_> {
             (None, Some(function)) => format!("{function} had no room"),
             (None, None) => "there was no room".to_owned(),
         };
+        let which = oom.card.map_or_else(String::new, |card| format!("card {card}, "));
         let message = format!(
-            "out of memory on `{}` {}: {wanted}, {reserved} were reserved and {available} left",
+            "out of memory on {which}`{}` {}: {wanted}, {reserved} were reserved and {available} left",
             self.run.gpu.id,
             place(oom),
         );
         Verdict {
+            card: oom.card,
             pass: Some(oom.pass),
             limit: Some(self.run.gpu.available_bytes),
             actual: requested

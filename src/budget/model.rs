@@ -16,9 +16,10 @@ pub(super) const A_MODEL: &str = "`NAME: { reserved: 2 GiB }`";
 /// Live is observed where the plan is replayed, not while candidates are tried.
 const COLD: [&str; 2] = ["reserved", "process"];
 const CARD: [&str; 4] = ["live", "reserved", "process", "cold"];
-const MODEL: [&str; 10] = [
-    "model", "inputs", "live", "reserved", "process", "cold", "gpus", "growth", "drift", "timeout",
+const MODEL: [&str; 11] = [
+    "model", "inputs", "live", "reserved", "process", "cold", "gpus", "cards", "growth", "drift", "timeout",
 ];
+const SOME_CARDS: &str = "`cards: { 0: { reserved: 4 GiB }, 1: { reserved: 2 GiB } }`";
 const SOME_GPUS: &str = "`gpus: { h200: { reserved: 4 GiB } }`";
 
 /// What a model needs of the rest of the file.
@@ -33,6 +34,7 @@ impl Reader<'_> {
         let fields = self.fields(node, "a model", &MODEL, A_MODEL)?;
         let limits = self.card_limits(&fields);
         let gpus = fields.get("gpus").map(|node| self.gpus(node, &limits, context));
+        let cards = fields.get("cards").map(|node| self.cards(node));
         let inputs = fields.get("inputs").map(|node| self.inputs(node));
         let settings = self.settings(&fields, context.defaults);
 
@@ -70,6 +72,7 @@ impl Reader<'_> {
             inputs: inputs.unwrap_or_default(),
             limits,
             gpus: gpus.unwrap_or_default(),
+            cards: cards.unwrap_or_default(),
             settings,
             target: named.span,
         })
@@ -92,6 +95,34 @@ impl Reader<'_> {
             }
         }
         gpus
+    }
+
+    /// Limits of each of several cards.
+    fn cards(&mut self, node: &Node) -> BTreeMap<u32, Spanned<CardLimits>> {
+        let mut cards = BTreeMap::new();
+        for (key, node) in self.entries(node, "`cards`", SOME_CARDS).unwrap_or_default() {
+            let number = key
+                .text
+                .parse::<u32>()
+                .ok()
+                .filter(|number| number.to_string() == key.text);
+            let Some(number) = number else {
+                let message = format!("{} is no card's number", quoted(&key.text));
+                self.problems.push(
+                    Problem::new("budgets::card-number", message)
+                        .at(key.span, "a whole number from 0")
+                        .help(format!(
+                            "cards are counted from 0: {SOME_CARDS}; limits on other kinds of cards stand under `gpus`"
+                        )),
+                );
+                continue;
+            };
+            if let Some(fields) = self.fields(node, "a card", &CARD, SOME_CARDS) {
+                let value = self.card_limits(&fields);
+                cards.insert(number, Spanned { value, span: key.span });
+            }
+        }
+        cards
     }
 
     fn inputs(&mut self, node: &Node) -> BTreeMap<String, Spanned<u64>> {

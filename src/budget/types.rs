@@ -167,6 +167,8 @@ pub struct ModelBudget {
     pub limits: CardLimits,
     /// Limits on other cards, by id.
     pub gpus: BTreeMap<String, CardLimits>,
+    /// Limits of each card, by its number, where the model is over several; on any kind of card.
+    pub cards: BTreeMap<u32, Spanned<CardLimits>>,
     /// The model's own, or the defaults.
     pub settings: Defaults,
     /// Where the model is named.

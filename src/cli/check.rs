@@ -17,7 +17,7 @@ use crate::budget::{self, DeclaredModel, Lock};
 use crate::driver::DriverLibrary;
 use crate::gpu::{self, Profile};
 use crate::recording::Recordings;
-use crate::report::{BaselineFrom, Mode, Rule, Run, Skipped};
+use crate::report::{BaselineFrom, Mode, Report, Rule, Run, Skipped};
 use crate::run::{Hardware, Listed, code};
 
 /// Judge models against budgets.yaml
@@ -129,6 +129,7 @@ impl Check {
         let headline = cards.headline(&prepared.budgets_name);
         let runs = cards.run(&prepared, &models, &self.running, folder.path(), loudness)?;
         let mut report = pipeline::report(&prepared, &models, &self.running, runs);
+        set_aside(&mut report);
         if let Some(against) = against.as_mut().filter(|_| self.rebuild) {
             let folder = folder.path().join("base");
             let run = |base: &Prepared, packages: &Packages| {
@@ -176,6 +177,21 @@ impl Check {
         budgets.check_models(&known, whole)?;
         Ok(Exit::of_judged(&report, self.deny_warnings))
     }
+}
+
+/// A model over several cards is estimated, and is not measured: that is told, and nothing fails by it.
+fn set_aside(report: &mut Report) {
+    let is_of_several = |run: &Run| {
+        let code = run.error.as_ref().map(|error| error.code.as_str());
+        run.mode == Mode::Measure && code == Some(code::TOO_FEW_CARDS)
+    };
+    let (several, runs) = std::mem::take(&mut report.runs).into_iter().partition(is_of_several);
+    report.runs = runs;
+    let several: Vec<Run> = several;
+    report.skipped.extend(several.iter().map(|run| Skipped {
+        what: format!("the measurement of {}", run.full_name()),
+        why: "it is over several cards, and real cards are measured one at a time".to_owned(),
+    }));
 }
 
 /// The cards that models are judged on.

@@ -26,7 +26,7 @@ pub(crate) const LIBRARY: &str = "libcargo_vram_driver.so";
 /// The file name of the program that tells what CUDA says of itself and of its cards.
 pub(crate) const SURVEY: &str = "vram-survey";
 
-/// The files of the driver's folder; all else in it are the [`LINKS`].
+/// The files of the driver's folder; all else in it are links.
 pub(crate) const FILES: [&str; 2] = [LIBRARY, SURVEY];
 
 /// The names under which programs look for CUDA's driver and NVRTC.
@@ -39,6 +39,11 @@ const LINKS: [&str; 6] = [
     "libnvrtc.so.13",
 ];
 
+/// The folder beside the library in which NCCL is virtual, too. Before a real driver it is not looked at: there, a program
+/// finds the real NCCL.
+const VIRTUAL: &str = "virtual";
+const NCCL_LINKS: [&str; 2] = ["libnccl.so", "libnccl.so.2"];
+
 macro_rules! sources {
     ($($file:literal)*) => { &[$(($file, include_str!(concat!("source/", $file)))),*] };
 }
@@ -47,7 +52,7 @@ macro_rules! sources {
 const SOURCES: &[(&str, &str)] = sources! {
     "abi.rs" "call.rs" "clock.rs" "codes.rs" "config.rs" "context.rs" "copy.rs" "device.rs"
     "error.rs" "event.rs" "forward.rs" "forward_memory.rs" "handles.rs" "inject.rs" "launch.rs"
-    "lib.rs" "libc.rs" "memory.rs" "module.rs" "nvrtc.rs" "pinned.rs" "pool.rs" "posing.rs"
+    "lib.rs" "libc.rs" "memory.rs" "module.rs" "nccl.rs" "nvrtc.rs" "pinned.rs" "pool.rs" "posing.rs"
     "proc_address.rs" "ptx.rs" "real.rs" "record.rs" "source_scan.rs" "stream.rs" "stubs.rs"
     "tensor_map.rs" "trampoline.rs"
 };
@@ -73,7 +78,9 @@ impl DriverLibrary {
     pub fn open(folder: &Path) -> Option<Self> {
         let library = folder.join(LIBRARY);
         let survey = folder.join(SURVEY);
-        let complete = library.is_file() && survey.is_file() && LINKS.iter().all(|link| folder.join(link).is_file());
+        let nccl = NCCL_LINKS.map(|link| folder.join(VIRTUAL).join(link));
+        let links = LINKS.map(|link| folder.join(link)).into_iter().chain(nccl);
+        let complete = library.is_file() && survey.is_file() && links.into_iter().all(|link| link.is_file());
         complete.then(|| Self {
             folder: folder.to_owned(),
             library,
@@ -86,7 +93,19 @@ impl DriverLibrary {
     /// # Errors
     /// Where a link cannot be made.
     pub fn link(folder: &Path) -> std::io::Result<()> {
-        LINKS.iter().try_for_each(|link| link_to(LIBRARY, &folder.join(link)))
+        LINKS.iter().try_for_each(|link| link_to(LIBRARY, &folder.join(link)))?;
+        let nccl = folder.join(VIRTUAL);
+        std::fs::create_dir_all(&nccl)?;
+        let library = format!("../{LIBRARY}");
+        NCCL_LINKS
+            .iter()
+            .try_for_each(|link| link_to(&library, &nccl.join(link)))
+    }
+
+    /// The folder to put before the other one where cards are virtual: several of them are connected by it.
+    #[must_use]
+    pub fn connected(&self) -> PathBuf {
+        self.folder.join(VIRTUAL)
     }
 }
 

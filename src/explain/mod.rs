@@ -192,7 +192,7 @@ fn timeline(
         reserved: memory
             .samples
             .iter()
-            .map(|sample| record.held_at(sample.time))
+            .map(|sample| record.card(0).at(sample.time))
             .collect(),
         kernel: memory
             .samples

@@ -47,6 +47,7 @@ pub(crate) fn hostile() -> Explanation {
     it.assumptions = vec![evil()];
     it.run.oom = Some(Oom {
         pass: Pass::Warm,
+        card: None,
         step: Some(1),
         phase: Some(Phase::Forward),
         kernel: Some(evil()),

@@ -21,6 +21,7 @@ mod events;
 #[cfg(feature = "explain")]
 mod numbers;
 mod optimizer;
+mod parallel;
 mod run;
 mod timeline;
 #[cfg(feature = "explain")]
@@ -30,6 +31,7 @@ mod train;
 pub use burn_0_21::Declared;
 pub use entry::{Entry, entry, main};
 pub use optimizer::IntoOptimizer;
+pub use parallel::DataParallel;
 pub use run::{Infer, Run, Train};
 pub use train::{Step, Steps, WithBatch, WithLoss, WithModel};
 

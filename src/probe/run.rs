@@ -14,6 +14,8 @@ use crate::protocol::{Event, Phase, RunJob};
 
 /// The input that is taken apart where gradients are added up.
 const BATCH_SIZE: &str = "batch_size";
+/// The input that says how many cards a model is over.
+const CARDS: &str = "cards";
 
 /// Marks a [`Run`] that trains.
 #[derive(Debug, Clone, Copy)]
@@ -80,6 +82,23 @@ impl<B: Backend, Kind> Run<B, Kind> {
         value / parts
     }
 
+    /// The cards that the model is over, and how many that are: the input `cards`, `default` unless a budget or
+    /// `--set cards=4` says otherwise. Parts of a model are made on one of them each, and what goes from one to the next is
+    /// moved with `to_device`; or each card has the whole model, see [`data_parallel`](super::WithLoss::data_parallel).
+    pub fn cards(&mut self, default: usize) -> Vec<B::Device> {
+        let wanted = self.input(CARDS, default);
+        if wanted > self.device.cards.len() {
+            events::send(&Event::Cards {
+                needed: u32::try_from(wanted).unwrap_or(u32::MAX),
+            });
+            std::process::exit(0);
+        }
+        if wanted == 0 {
+            events::impossible("a model needs a card".to_owned());
+        }
+        self.device.cards[..wanted].to_vec()
+    }
+
     /// In how many parts a batch goes forward and backward.
     pub(super) fn parts(&self) -> u32 {
         self.job.what_if.accumulate.unwrap_or(1).max(1)
@@ -109,7 +128,7 @@ impl<B: Backend, Kind> Run<B, Kind> {
     pub fn steps(&mut self) -> Steps {
         self.free_form();
         self.declared();
-        Steps::new(self.job.steps, self.device.marker.clone())
+        Steps::new(self.job.steps, self.device.markers.clone())
     }
 
     /// The loop is written by hand: tell it, and stop where this pass was set up for another kind.
@@ -147,6 +166,6 @@ impl<B: Backend, Kind> Run<B, Kind> {
         let moment = Moment { step, phase };
         #[cfg(feature = "explain")]
         super::trace::marked(moment);
-        (self.device.marker)(moment);
+        self.device.markers.iter().for_each(|marker| marker(moment));
     }
 }

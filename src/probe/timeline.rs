@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use super::events;
+use super::{burn_0_21, events};
 use crate::protocol::{Event, Phase};
 
 /// A step and a phase: where in a pass something happens. Before the first step there is no step.
@@ -28,6 +28,8 @@ struct Marked {
     live: u64,
 }
 
+/// What is known of one card.
+#[derive(Clone)]
 struct Timeline {
     now: Moment,
     seen: BTreeMap<Moment, Seen>,
@@ -40,23 +42,39 @@ struct Timeline {
     streams: u32,
 }
 
-static TIMELINE: Mutex<Timeline> = Mutex::new(Timeline {
-    now: Moment {
-        step: None,
-        phase: Phase::Context,
-    },
-    seen: BTreeMap::new(),
-    marked: Vec::new(),
-    kernel: None,
-    steps_done: 0,
-    own_reads: 0,
-    missed_samples: 0,
-    streams: 0,
-});
+impl Timeline {
+    const NEW: Self = Self {
+        now: Moment {
+            step: None,
+            phase: Phase::Context,
+        },
+        seen: BTreeMap::new(),
+        marked: Vec::new(),
+        kernel: None,
+        steps_done: 0,
+        own_reads: 0,
+        missed_samples: 0,
+        streams: 0,
+    };
+}
 
-fn with<R>(act: impl FnOnce(&mut Timeline) -> R) -> R {
+/// One a card.
+static TIMELINES: Mutex<Vec<Timeline>> = Mutex::new(Vec::new());
+
+fn with_all<R>(act: impl FnOnce(&mut Vec<Timeline>) -> R) -> R {
     // A panic elsewhere does not make these figures wrong: each call leaves them whole.
-    act(&mut TIMELINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    act(&mut TIMELINES.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+}
+
+/// That of the card whose thread this is; the program's own threads are the first one's.
+fn with<R>(act: impl FnOnce(&mut Timeline) -> R) -> R {
+    let card = burn_0_21::card().unwrap_or(0) as usize;
+    with_all(|all| {
+        if all.len() <= card {
+            all.resize(card + 1, Timeline::NEW);
+        }
+        act(&mut all[card])
+    })
 }
 
 /// The device reached this moment.
@@ -74,6 +92,7 @@ pub(super) fn pass(moment: Moment, time: u64) {
 
 fn began(moment: Moment, time: u64) {
     events::send(&Event::Phase {
+        card: burn_0_21::card().unwrap_or(0),
         time,
         step: moment.step,
         phase: moment.phase,
@@ -146,34 +165,43 @@ pub(super) fn step_done(reads: u64) {
 pub(super) fn flush() {
     #[cfg(feature = "explain")]
     super::trace::flush();
-    with(|timeline| {
-        let mut all = timeline.seen.clone();
-        // In which nothing was launched, only what is live at their borders is known.
-        for (at, marked) in timeline.marked.iter().enumerate() {
-            let end = timeline.marked.get(at + 1).map_or(marked.live, |next| next.live);
-            all.entry(marked.moment).or_insert(Seen {
-                peak: marked.live.max(end),
-                end,
-            });
-        }
-        for (moment, seen) in &all {
-            events::send(&Event::Seen {
-                step: moment.step,
-                phase: moment.phase,
-                live_peak: seen.peak,
-                live_end: seen.end,
-            });
+    with_all(|all| {
+        for (card, timeline) in (0..).zip(all) {
+            tell(card, timeline);
         }
     });
+}
+
+fn tell(card: u32, timeline: &Timeline) {
+    let mut all = timeline.seen.clone();
+    // In which nothing was launched, only what is live at their borders is known.
+    for (at, marked) in timeline.marked.iter().enumerate() {
+        let end = timeline.marked.get(at + 1).map_or(marked.live, |next| next.live);
+        all.entry(marked.moment).or_insert(Seen {
+            peak: marked.live.max(end),
+            end,
+        });
+    }
+    for (moment, seen) in &all {
+        events::send(&Event::Seen {
+            card,
+            step: moment.step,
+            phase: moment.phase,
+            live_peak: seen.peak,
+            live_end: seen.end,
+        });
+    }
 }
 
 /// Writes everything, and that it is everything.
 pub(super) fn finish() {
     flush();
-    events::send(&with(|timeline| Event::Done {
-        steps: timeline.steps_done,
-        own_reads: timeline.own_reads,
-        missed_samples: timeline.missed_samples,
-        streams: timeline.streams,
-    }));
+    let most = |of: fn(&Timeline) -> u32| with_all(|all| all.iter().map(of).max().unwrap_or(0));
+    let sum = |of: fn(&Timeline) -> u64| with_all(|all| all.iter().map(of).sum());
+    events::send(&Event::Done {
+        steps: most(|timeline| timeline.steps_done),
+        own_reads: sum(|timeline| timeline.own_reads),
+        missed_samples: sum(|timeline| timeline.missed_samples),
+        streams: most(|timeline| timeline.streams),
+    });
 }

@@ -1,26 +1,20 @@
 //! The ready-made loops: train with a loss, train with Burn's `TrainStep`, infer; and the free-form one.
 
 use burn::module::{AutodiffModule, Module};
-#[cfg(feature = "what-if")]
-use burn::optim::momentum::MomentumConfig;
-#[cfg(feature = "what-if")]
-use burn::optim::{AdamConfig, AdamWConfig, SgdConfig};
 use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::burn_0_21;
-#[cfg(any(feature = "train", not(feature = "what-if")))]
+#[cfg(feature = "train")]
 use super::events;
 use super::optimizer::IntoOptimizer;
 use super::run::{Infer, Marker, Run, Train};
 use super::timeline::{self, Moment};
-#[cfg(feature = "what-if")]
-use crate::protocol;
 use crate::protocol::Phase;
 
 /// The learning rate of the ready-made loops. No figure depends on it.
-const LEARNING_RATE: f64 = 1e-3;
+pub(super) const LEARNING_RATE: f64 = 1e-3;
 
 /// Trains with the optimizer that was asked for, or else with the model's own.
 macro_rules! with_optimizer {
@@ -28,23 +22,26 @@ macro_rules! with_optimizer {
         #[cfg(feature = "what-if")]
         if let Some(asked) = $asked {
             return match asked {
-                protocol::Optimizer::Sgd => $self.$train(SgdConfig::new().init()),
-                protocol::Optimizer::SgdMomentum => {
-                    $self.$train(SgdConfig::new().with_momentum(Some(MomentumConfig::new())).init())
-                }
-                protocol::Optimizer::Adam => $self.$train(AdamConfig::new().init()),
-                protocol::Optimizer::AdamW => $self.$train(AdamWConfig::new().init()),
+                $crate::protocol::Optimizer::Sgd => $self.$train(burn::optim::SgdConfig::new().init()),
+                $crate::protocol::Optimizer::SgdMomentum => $self.$train(
+                    burn::optim::SgdConfig::new()
+                        .with_momentum(Some(burn::optim::momentum::MomentumConfig::new()))
+                        .init(),
+                ),
+                $crate::protocol::Optimizer::Adam => $self.$train(burn::optim::AdamConfig::new().init()),
+                $crate::protocol::Optimizer::AdamW => $self.$train(burn::optim::AdamWConfig::new().init()),
             };
         }
         #[cfg(not(feature = "what-if"))]
         if $asked.is_some() {
-            events::impossible(
+            $crate::probe::events::impossible(
                 "models take another optimizer if built with the feature `what-if` of cargo-vram".to_owned(),
             );
         }
         $self.$train($own.into_optimizer());
     };
 }
+pub(super) use with_optimizer;
 
 type Make<B, M> = Box<dyn FnOnce(&<B as burn::tensor::backend::BackendTypes>::Device) -> M>;
 type MakeBatch<B, X> = Box<dyn Fn(&<B as burn::tensor::backend::BackendTypes>::Device) -> X>;
@@ -72,9 +69,9 @@ impl<'a, B: Backend, Kind, M> WithModel<'a, B, Kind, M> {
 
 /// A run that knows how to make its model and its inputs.
 pub struct WithBatch<'a, B: Backend, Kind, M, X> {
-    run: &'a mut Run<B, Kind>,
-    make: Make<B, M>,
-    batch: MakeBatch<B, X>,
+    pub(super) run: &'a mut Run<B, Kind>,
+    pub(super) make: Make<B, M>,
+    pub(super) batch: MakeBatch<B, X>,
 }
 
 impl<'a, B: AutodiffBackend, M: AutodiffModule<B>, X> WithBatch<'a, B, Train, M, X> {
@@ -150,9 +147,9 @@ impl<B: Backend, M: Module<B>, X> WithBatch<'_, B, Infer, M, X> {
 
 /// A run that knows its model, its inputs and its loss.
 pub struct WithLoss<'a, B: Backend, M, X, F> {
-    given: WithBatch<'a, B, Train, M, X>,
-    loss: F,
-    read_loss: bool,
+    pub(super) given: WithBatch<'a, B, Train, M, X>,
+    pub(super) loss: F,
+    pub(super) read_loss: bool,
 }
 
 impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> WithLoss<'_, B, M, X, F> {
@@ -171,7 +168,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> 
     }
 
     /// The forward phase alone, as validation is: no parameter asks for a gradient.
-    fn validate(self) {
+    pub(super) fn validate(self) {
         let WithBatch { run, make, batch } = self.given;
         let model = made(run, make).no_grad();
         for step in 0..run.job.steps {
@@ -233,13 +230,17 @@ fn summed<B: AutodiffBackend, M: AutodiffModule<B>, Kind>(
     Some(whole)
 }
 
-fn made<B: Backend, Kind, M: Module<B>>(run: &Run<B, Kind>, make: Make<B, M>) -> M {
+pub(super) fn made<B: Backend, Kind, M: Module<B>>(run: &Run<B, Kind>, make: Make<B, M>) -> M {
     run.declared();
     let model = make(&run.device.device);
     if run.job.lockstep {
         burn_0_21::make_parameters(&model, &run.device.device);
     }
-    let model = model.fork(&run.device.device);
+    let model = match run.device.cards.len() {
+        1 => model.fork(&run.device.device),
+        // Its parts are where they belong.
+        _ => burn_0_21::forked_in_place(model),
+    };
     burn_0_21::report_parameters(&model);
     #[cfg(feature = "explain")]
     burn_0_21::modules::name(&model);
@@ -247,7 +248,7 @@ fn made<B: Backend, Kind, M: Module<B>>(run: &Run<B, Kind>, make: Make<B, M>) ->
 }
 
 /// A step was completed, with this many values read by this library.
-fn step_done(reads: u64) {
+pub(super) fn step_done(reads: u64) {
     // What the optimizer needed meanwhile is gone by now, and what it keeps is not.
     #[cfg(feature = "explain")]
     burn_0_21::modules::look();
@@ -258,19 +259,24 @@ impl<B: Backend, Kind> Run<B, Kind> {
     /// Waits until the device has done everything it was given.
     pub(super) fn sync(&self) {
         // A device that cannot be synchronised has already said why, on its own thread and in the driver's record.
-        let _ = B::sync(&self.device.device);
+        for device in &self.device.cards {
+            let _ = B::sync(device);
+        }
     }
 }
 
 /// The steps of a loop written by hand; see [`Run::steps`].
 pub struct Steps {
     left: std::ops::Range<u32>,
-    marker: Marker,
+    markers: Vec<Marker>,
 }
 
 impl Steps {
-    pub(super) fn new(steps: u32, marker: Marker) -> Self {
-        Self { left: 0..steps, marker }
+    pub(super) fn new(steps: u32, markers: Vec<Marker>) -> Self {
+        Self {
+            left: 0..steps,
+            markers,
+        }
     }
 }
 
@@ -284,7 +290,7 @@ impl Iterator for Steps {
         let number = self.left.next()?;
         let step = Step {
             number,
-            marker: self.marker.clone(),
+            markers: self.markers.clone(),
         };
         step.phase(Phase::Batch);
         Some(step)
@@ -294,7 +300,7 @@ impl Iterator for Steps {
 /// One step of a loop written by hand. It begins in the phase `batch`.
 pub struct Step {
     number: u32,
-    marker: Marker,
+    markers: Vec<Marker>,
 }
 
 impl Step {
@@ -329,6 +335,6 @@ impl Step {
         };
         #[cfg(feature = "explain")]
         super::trace::marked(moment);
-        (self.marker)(moment);
+        self.markers.iter().for_each(|marker| marker(moment));
     }
 }

@@ -199,6 +199,7 @@ fn a_key_cut_short_at_the_end_is_left_out_and_one_in_the_middle_is_an_error() {
     let mut run = measured("resnet18", 32);
     run.oom = Some(Oom {
         pass: Pass::Cold,
+        card: None,
         step: None,
         phase: None,
         kernel: None,

@@ -43,6 +43,7 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
             cold: peak(800, 4096, 4500),
         },
         baseline: None,
+        cards: Vec::new(),
         steps: Vec::new(),
         oom: None,
         autotune: Autotune::default(),

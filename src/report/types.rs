@@ -206,13 +206,16 @@ pub struct Run {
     pub gpu: Gpu,
     /// The model's parameters; absent where the model died before they were made or made none known.
     pub parameters: Option<Parameters>,
-    /// The peaks over all steps.
+    /// The peaks over all steps; of several cards, of the one that holds the most, figure by figure.
     pub peaks: Peaks,
     /// What they are compared with, where there is something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
-    /// Phase by phase, of the passes that observe phases.
+    /// Phase by phase, of the passes that observe phases; of several cards, what the one holds that holds more.
     pub steps: Vec<Step>,
+    /// The same for each card, where the model is over several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cards: Vec<OnCard>,
     /// The first out of memory, if there was one.
     pub oom: Option<Oom>,
     /// The plan's choices.
@@ -462,6 +465,17 @@ pub struct Parameters {
     pub bytes: Bytes,
 }
 
+/// One of the cards that a model is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OnCard {
+    /// Which, from 0.
+    pub card: u32,
+    /// The peaks over all steps.
+    pub peaks: Peaks,
+    /// Phase by phase, of the pass that observes phases.
+    pub steps: Vec<Step>,
+}
+
 /// The highest values of each pass.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Peaks {
@@ -483,6 +497,21 @@ pub struct Peak {
 }
 
 impl Peaks {
+    /// Of two cards, what the one holds that holds more, figure by figure; nothing where that is not known of both.
+    #[must_use]
+    pub fn fullest(self, other: Self) -> Self {
+        let more = |one: Option<Bytes>, other: Option<Bytes>| Some(one?.max(other?));
+        let peak = |one: Peak, other: Peak| Peak {
+            live: more(one.live, other.live),
+            reserved: more(one.reserved, other.reserved),
+            process: more(one.process, other.process),
+        };
+        Self {
+            warm: peak(self.warm, other.warm),
+            cold: peak(self.cold, other.cold),
+        }
+    }
+
     /// Every figure, in the order in which they are told.
     #[must_use]
     pub fn figures(&self) -> Vec<(Pass, Metric, Option<Bytes>)> {
@@ -545,6 +574,9 @@ pub struct PhasePeaks {
 pub struct Oom {
     /// The pass it happened in.
     pub pass: Pass,
+    /// The card, where the model is over several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<u32>,
     /// The step, from 0; absent while the model was being made.
     pub step: Option<u32>,
     /// The phase.
@@ -644,6 +676,9 @@ pub struct Verdict {
     pub mode: Mode,
     /// The card's id.
     pub gpu: String,
+    /// Which of several cards the figure is of; absent where it is of the one that holds the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<u32>,
     /// The pass the figure comes from.
     pub pass: Option<Pass>,
     /// Which figure.
@@ -677,6 +712,7 @@ impl Verdict {
             model: run.name().to_owned(),
             mode: run.mode,
             gpu: run.gpu.id.clone(),
+            card: None,
             pass: None,
             metric: None,
             rule,

@@ -61,6 +61,8 @@ pub(super) struct Card<'a> {
     pub(super) fault: Option<&'a str>,
     /// Whether a virtual card's memory has no end: it tells what it has, and never refuses any.
     pub(super) endless: bool,
+    /// How many such cards there are, where they are virtual.
+    pub(super) cards: u32,
 }
 
 /// What the card held before a process began.
@@ -120,7 +122,10 @@ impl Card<'_> {
                 command
                     // cudarc looks for the toolkit's folder, and looks no further than that it is one.
                     .env("CUDA_PATH", own)
-                    .env("LD_LIBRARY_PATH", before("LD_LIBRARY_PATH", &[own]))
+                    .env(
+                        "LD_LIBRARY_PATH",
+                        before("LD_LIBRARY_PATH", &[&self.driver.connected(), own]),
+                    )
                     // By its bare name: the loader would split a path at its spaces.
                     .env("LD_PRELOAD", before("LD_PRELOAD", &[Path::new(driver::LIBRARY)]));
             }
@@ -156,7 +161,7 @@ impl Card<'_> {
                 lines.extend([
                     ("mode", "virtual".to_owned()),
                     ("virtual_clock", "1".to_owned()),
-                    ("devices", "1".to_owned()),
+                    ("devices", self.cards.to_string()),
                 ]);
                 lines.extend(self.profile.driver_config());
                 if self.endless {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::collect::{Collected, Found, Passes};
 use super::list::Listed;
 use super::plan::Known;
 use super::process::{self, Left};
-use super::record::Record;
+use super::record::{MOST_CARDS, Record};
 use super::{collect, ending, measured, plan};
 use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
@@ -189,6 +189,7 @@ fn run(case: &Case, settings: &Settings, slots: &Slots, folder: &Path) -> Done {
             folder: &folder,
             free_form: AtomicBool::new(false),
             foresees: AtomicBool::new(true),
+            cards: AtomicU32::new(1),
             undecided: AtomicBool::new(false),
         };
         let first = slots.take();
@@ -219,6 +220,8 @@ struct Runner<'a> {
     free_form: AtomicBool,
     /// Whether the model is taken to repeat itself, so that a trace may foresee what fusion does.
     foresees: AtomicBool,
+    /// How many cards there are.
+    cards: AtomicU32,
     /// Whether the cold pass ended early, so that it made not all choices.
     undecided: AtomicBool,
 }
@@ -320,6 +323,11 @@ impl Runner<'_> {
             let known = match found {
                 Found::FreeForm => self.free_form.swap(true, Relaxed),
                 Found::Unforeseen => !self.foresees.swap(false, Relaxed),
+                Found::Cards(needed) => {
+                    // Real cards are measured one at a time.
+                    let is_possible = matches!(self.settings.hardware, Hardware::Virtual) && needed <= MOST_CARDS;
+                    !is_possible || self.cards.swap(needed, Relaxed) == needed
+                }
             };
             if known {
                 break;
@@ -347,6 +355,7 @@ impl Runner<'_> {
             hardware: &self.settings.hardware,
             fault: fault.map(|fault| fault.call.as_str()),
             endless: self.settings.endless,
+            cards: self.cards.load(Relaxed),
         };
         let job = RunJob {
             model: self.case.model.name.clone(),
@@ -360,6 +369,7 @@ impl Runner<'_> {
             foresees: self.foresees.load(Relaxed),
             free_form: self.free_form.load(Relaxed),
             what_if: self.case.what_if.clone(),
+            cards: self.cards.load(Relaxed),
             settle_ms: u64::try_from(card.settle().as_millis()).unwrap_or(u64::MAX),
         };
         let limits = Limits {

@@ -48,6 +48,8 @@ pub const CARD_IN_USE: &str = "card-in-use";
 pub const RECORD_DAMAGED: &str = "record-damaged";
 /// A call of the CUDA driver failed where none may.
 pub const DRIVER_ERROR: &str = "driver-error";
+/// The model is over more cards than there are.
+pub const TOO_FEW_CARDS: &str = "too-few-cards";
 /// The model's process could not be started.
 pub const NOT_STARTED: &str = "not-started";
 

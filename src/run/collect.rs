@@ -10,13 +10,13 @@ use super::ending::{self, done};
 use super::measured::{self, Seen};
 use super::oom::oom;
 use super::process::Left;
-use super::record::Record;
+use super::record::{Held, Record};
 use crate::bytes::Bytes;
 use crate::protocol::{Event, Phase};
 use crate::report::words::pass_name;
 use crate::report::{
-    Autotune, Gpu, Measurement, Mode, Oom, Parameters, Pass, Peak, Peaks, PhasePeaks, RecordingId, Run, RunError, Step,
-    Tuning,
+    Autotune, Gpu, Measurement, Mode, OnCard, Oom, Parameters, Pass, Peak, Peaks, PhasePeaks, RecordingId, Run,
+    RunError, Step, Tuning,
 };
 
 /// What the passes of a case left behind; absent where a pass was not tried.
@@ -72,12 +72,21 @@ pub(super) enum Found {
     FreeForm,
     /// The trace would have a hole.
     Unforeseen,
+    /// The model is over so many cards.
+    Cards(u32),
 }
 
 /// What a pass found out, for which it ended itself.
 pub(super) fn found(left: &Left) -> Option<Found> {
     if left.ended.end != End::Exited(0) || done(left).is_some() {
         return None;
+    }
+    let cards = left.events.iter().find_map(|event| match event {
+        Event::Cards { needed } => Some(Found::Cards(*needed)),
+        _ => None,
+    });
+    if cards.is_some() {
+        return cards;
     }
     let is_unforeseen = left.events.iter().any(|event| matches!(event, Event::Unforeseen));
     let found = if is_unforeseen {
@@ -136,27 +145,42 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
         }
     });
     let outside = profile.total.value.saturating_sub(profile.available());
-    let reserved = |left: Option<&Left>| {
+    let reserved = |left: Option<&Left>, card| {
         left.filter(|left| left.record.started)
-            .map(|left| left.record.reserved_peak)
+            .map(|left| left.record.card(card).peak)
     };
-    let process = |left: Option<&Left>| match hardware {
-        Hardware::Virtual => reserved(left).map(|bytes| Bytes(bytes.0.saturating_add(outside.0))),
+    let process = |left: Option<&Left>, card| match hardware {
+        Hardware::Virtual => reserved(left, card).map(|bytes| Bytes(bytes.0.saturating_add(outside.0))),
         Hardware::Real(_) => left.and_then(Seen::of).and_then(|seen| seen.peak()),
     };
-    let peak = |left: Option<&Left>, live: Option<Bytes>| Peak {
+    let peak = |left: Option<&Left>, card, live: Option<Bytes>| Peak {
         live,
-        reserved: reserved(left),
-        process: process(left),
+        reserved: reserved(left, card),
+        process: process(left, card),
     };
-    let steps = traced.map(steps).unwrap_or_default();
-    let live = whole(Pass::Traced)
-        .and(Some(&steps))
-        .into_iter()
-        .flatten()
-        .flat_map(|step| &step.phases)
-        .map(|phase| phase.live_peak)
-        .max();
+    let count = readable.iter().map(|(_, left)| left.record.cards.len()).max();
+    let cards: Vec<OnCard> = (0..u32::try_from(count.unwrap_or(1).max(1)).unwrap_or(1))
+        .map(|card| {
+            let steps = traced.map(|left| steps(left, card)).unwrap_or_default();
+            let live = whole(Pass::Traced)
+                .and(Some(&steps))
+                .into_iter()
+                .flatten()
+                .flat_map(|step| &step.phases)
+                .map(|phase| phase.live_peak)
+                .max();
+            // Of a further card nothing is seen until something is launched there.
+            let live = live.or((card > 0 && whole(Pass::Traced).is_some()).then_some(Bytes(0)));
+            OnCard {
+                card,
+                peaks: Peaks {
+                    warm: peak(whole(Pass::Warm), card, live),
+                    cold: peak(whole(Pass::Cold), card, None),
+                },
+                steps,
+            }
+        })
+        .collect();
     let some_pass = warm.or(traced).or(cold);
     let (mode, driver, context, modules) = match hardware {
         Hardware::Virtual => (
@@ -203,12 +227,18 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
         },
         measurement,
         parameters: readable.iter().find_map(|(_, left)| parameters(left)),
-        peaks: Peaks {
-            warm: peak(whole(Pass::Warm), live),
-            cold: peak(whole(Pass::Cold), None),
-        },
+        peaks: cards
+            .iter()
+            .map(|card| card.peaks)
+            .reduce(Peaks::fullest)
+            .unwrap_or_default(),
         baseline: None,
-        steps,
+        steps: cards
+            .iter()
+            .map(|card| card.steps.clone())
+            .reduce(fullest)
+            .unwrap_or_default(),
+        cards: if cards.len() > 1 { cards } else { Vec::new() },
         oom,
         autotune: collected.autotune.clone(),
         recording: collected.recording.clone(),
@@ -265,11 +295,16 @@ fn parameters(left: &Left) -> Option<Parameters> {
 }
 
 /// When the device came to each phase: nanoseconds of `CLOCK_MONOTONIC`.
-fn began(events: &[Event]) -> Vec<(u64, Option<u32>, Phase)> {
+fn began(events: &[Event], of: u32) -> Vec<(u64, Option<u32>, Phase)> {
     events
         .iter()
         .filter_map(|event| match event {
-            Event::Phase { time, step, phase } => Some((*time, *step, *phase)),
+            Event::Phase {
+                card,
+                time,
+                step,
+                phase,
+            } if *card == of => Some((*time, *step, *phase)),
             _ => None,
         })
         .collect()
@@ -277,12 +312,7 @@ fn began(events: &[Event]) -> Vec<(u64, Option<u32>, Phase)> {
 
 /// Reserved in a phase, its most and its last. It is the driver's own account, between the moments at which this phase and
 /// the next one began. A phase may begin more than once in a step; what is before all others begins with the process.
-fn reserved_in(
-    began: &[(u64, Option<u32>, Phase)],
-    record: &Record,
-    step: Option<u32>,
-    phase: Phase,
-) -> (Bytes, Bytes) {
+fn reserved_in(began: &[(u64, Option<u32>, Phase)], held: &Held, step: Option<u32>, phase: Phase) -> (Bytes, Bytes) {
     let starts = began
         .iter()
         .enumerate()
@@ -294,7 +324,7 @@ fn reserved_in(
         match began.last() {
             // The device never came to it: what there was at the end was there.
             Some((last, ..)) if phase != Phase::Context => {
-                let (_, end) = record.held_between(*last, u64::MAX);
+                let (_, end) = held.between(*last, u64::MAX);
                 return (end, end);
             }
             _ => intervals.push((0, began.first().map_or(u64::MAX, |first| first.0))),
@@ -302,7 +332,7 @@ fn reserved_in(
     }
     let (mut reserved_peak, mut reserved_end) = (Bytes(0), Bytes(0));
     for (from, to) in intervals {
-        let (peak, end) = record.held_between(from, to);
+        let (peak, end) = held.between(from, to);
         reserved_peak = reserved_peak.max(peak);
         reserved_end = end;
     }
@@ -326,11 +356,37 @@ fn add(steps: &mut Vec<Step>, pass: Pass, step: Option<u32>, peaks: PhasePeaks) 
     }
 }
 
-fn steps(left: &Left) -> Vec<Step> {
-    let began = began(&left.events);
+/// Of two cards, what the one holds that holds more, phase by phase.
+fn fullest(mut one: Vec<Step>, other: Vec<Step>) -> Vec<Step> {
+    for step in other {
+        let Some(same) = one.iter_mut().find(|known| known.step == step.step) else {
+            one.push(step);
+            continue;
+        };
+        for phase in step.phases {
+            match same.phases.iter_mut().find(|known| known.phase == phase.phase) {
+                Some(known) => {
+                    known.live_peak = known.live_peak.max(phase.live_peak);
+                    known.live_end = known.live_end.max(phase.live_end);
+                    known.reserved_peak = known.reserved_peak.max(phase.reserved_peak);
+                    known.reserved_end = known.reserved_end.max(phase.reserved_end);
+                }
+                None => same.phases.push(phase),
+            }
+        }
+        same.phases.sort_by_key(|phase| phase.phase);
+    }
+    one.sort_by_key(|step| step.step);
+    one
+}
+
+fn steps(left: &Left, of: u32) -> Vec<Step> {
+    let began = began(&left.events, of);
+    let held = left.record.card(of);
     let mut steps: Vec<Step> = Vec::new();
     for event in &left.events {
         let Event::Seen {
+            card,
             step,
             phase,
             live_peak,
@@ -339,7 +395,10 @@ fn steps(left: &Left) -> Vec<Step> {
         else {
             continue;
         };
-        let (reserved_peak, reserved_end) = reserved_in(&began, &left.record, *step, *phase);
+        if *card != of {
+            continue;
+        }
+        let (reserved_peak, reserved_end) = reserved_in(&began, held, *step, *phase);
         let peaks = PhasePeaks {
             phase: *phase,
             live_peak: Bytes(*live_peak),
@@ -354,10 +413,10 @@ fn steps(left: &Left) -> Vec<Step> {
 
 /// The phases of a cold pass, in which only what is reserved is known: live is 0 throughout.
 pub(super) fn reserved_steps(events: &[Event], record: &Record) -> Vec<Step> {
-    let began = began(events);
+    let began = began(events, 0);
     let mut steps: Vec<Step> = Vec::new();
     for (_, step, phase) in &began {
-        let (reserved_peak, reserved_end) = reserved_in(&began, record, *step, *phase);
+        let (reserved_peak, reserved_end) = reserved_in(&began, record.card(0), *step, *phase);
         let peaks = PhasePeaks {
             phase: *phase,
             live_peak: Bytes(0),
@@ -405,11 +464,12 @@ fn assumptions(
         );
     }
     if let (Some(warm), Some(traced)) = (warm, traced)
-        && warm.record.reserved_peak != traced.record.reserved_peak
+        && warm.record.card(0).peak != traced.record.card(0).peak
     {
         list.push(format!(
             "reserved differs between the passes: {} bytes warm, {} bytes traced; live is the traced pass's",
-            warm.record.reserved_peak.0, traced.record.reserved_peak.0,
+            warm.record.card(0).peak.0,
+            traced.record.card(0).peak.0,
         ));
     }
     let blind = [cold, warm, traced]
@@ -426,6 +486,16 @@ fn assumptions(
         list.push(format!(
             "the model reads {reads} values back from the device, and a virtual one gives zeros: where its control flow depends on them, so do these figures"
         ));
+    }
+    let several = [cold, warm, traced]
+        .into_iter()
+        .flatten()
+        .any(|left| left.record.cards.len() > 1);
+    if several {
+        list.push(
+            "the model is over several cards: its figures are those of the card that holds the most; what NCCL holds on each for itself is not known and is not in them"
+                .into(),
+        );
     }
     if let Some(missed) = traced
         .and_then(done)

@@ -4,7 +4,7 @@ use super::card::Hardware;
 use super::child::End;
 use super::code;
 use super::process::Left;
-use super::record::CallError;
+use super::record::{CallError, MOST_CARDS};
 use crate::names::listed;
 use crate::protocol::Event;
 use crate::report::words::pass_name;
@@ -63,6 +63,20 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
         }
     }
     for event in &left.events {
+        if let Event::Cards { needed } = event {
+            return match hardware {
+                Hardware::Virtual => error(
+                    code::TOO_FEW_CARDS,
+                    format!("the model is over {needed} cards, and there are {MOST_CARDS} at most"),
+                    "set its input `cards` to fewer",
+                ),
+                Hardware::Real(_) => error(
+                    code::TOO_FEW_CARDS,
+                    format!("the model is over {needed} cards, and real cards are measured one at a time"),
+                    "estimate it, with --estimate: virtual cards are as many as it needs",
+                ),
+            };
+        }
         if let Event::Impossible { why } = event {
             return error(code::IMPOSSIBLE, why.clone(), "leave it out for this model");
         }

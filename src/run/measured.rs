@@ -73,12 +73,12 @@ impl<'a> Seen<'a> {
             _ => None,
         })?;
         let (time, bytes) = self.values().rfind(|(time, _)| (made..model).contains(time))?;
-        Some(bytes.saturating_sub(self.left.record.held_at(time)))
+        Some(bytes.saturating_sub(self.left.record.card(0).at(time)))
     }
 
     /// What is neither context nor reserved in the end: loaded kernels, and what the driver rounds up.
     fn modules(&self, context: Bytes) -> Option<Bytes> {
-        let held = &self.left.record.held;
+        let held = &self.left.record.card(0).changes;
         let (last_change, now) = *held.last()?;
         // What was freed last may still be the driver's: it gives memory back later than it was asked to.
         if held.iter().rev().nth(1).is_some_and(|(_, before)| *before > now) {
@@ -86,7 +86,7 @@ impl<'a> Seen<'a> {
         }
         // The last look may have been at a process on its way out.
         let after = self.values().filter(|(time, _)| *time >= last_change);
-        let held = self.left.record.held_at(u64::MAX);
+        let held = self.left.record.card(0).at(u64::MAX);
         let bytes = after.map(|(_, bytes)| bytes).max()?;
         Some(bytes.saturating_sub(context).saturating_sub(held))
     }

@@ -11,11 +11,14 @@ const NO_CANDIDATE: &str = "Can't execute the autotune plan";
 
 /// The out of memory that ended a pass, or that the program did not notice.
 pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
+    // Where there is one card, nobody asks which.
+    let told = |on: u32| (left.record.cards.len() > 1).then_some(on);
     let mut refused_candidate = None;
     let panic = left.events.iter().find_map(|event| match event {
         Event::Panic {
             tuning,
             message,
+            card: on,
             step,
             phase,
             kernel,
@@ -29,17 +32,18 @@ pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
             }
             // Unless none is left to choose.
             let bytes = bytes.or(refused_candidate.filter(|_| message.contains(NO_CANDIDATE)))?;
-            Some((bytes, *step, *phase, kernel.clone()))
+            Some((bytes, *on, *step, *phase, kernel.clone()))
         }
         _ => None,
     });
-    if let Some((bytes, step, phase, kernel)) = panic {
+    if let Some((bytes, on, step, phase, kernel)) = panic {
         // A tensor larger than any page of Burn's allocator is never asked of the driver.
-        let mut refusals = left.record.refusals.iter().rev();
+        let mut refusals = left.record.refusals.iter().rev().filter(|refusal| refusal.card == on);
         let refusal = refusals.find(|refusal| refusal.last_resort && refusal.requested.0 == bytes);
-        let reserved = refusal.map_or(left.record.reserved, |refusal| refusal.reserved);
+        let reserved = refusal.map_or(left.record.card(on).end, |refusal| refusal.reserved);
         return Some(Oom {
             pass,
+            card: told(on),
             step,
             phase: Some(phase),
             kernel: kernel.or_else(|| refusal.and_then(|refusal| refusal.kernel.clone())),
@@ -54,6 +58,7 @@ pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
         let (step, phase) = moment(left, refusal.time);
         return Some(Oom {
             pass,
+            card: told(refusal.card),
             step,
             phase,
             kernel: refusal.kernel.clone(),
@@ -71,6 +76,7 @@ pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
     let (step, phase) = moment(left, call.time);
     Some(Oom {
         pass,
+        card: None,
         step,
         phase,
         kernel: None,
@@ -100,6 +106,7 @@ fn moment(left: &Left, time: u64) -> (Option<u32>, Option<Phase>) {
             time: began,
             step,
             phase,
+            ..
         } = event
             && *began <= time
         {

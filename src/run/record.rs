@@ -7,15 +7,14 @@ use crate::bytes::Bytes;
 use crate::driver;
 use crate::report::Library;
 
+/// More cards than any machine that Burn runs on has.
+pub(super) const MOST_CARDS: u32 = 16;
+
 /// What the driver wrote down.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The most bytes of device memory held at once.
-    pub reserved_peak: Bytes,
-    /// Bytes held at the end.
-    pub reserved: Bytes,
-    /// Each change of it, with its time in nanoseconds of `CLOCK_MONOTONIC`.
-    pub held: Vec<(u64, Bytes)>,
+    /// What was held of each card, by its number.
+    pub cards: Vec<Held>,
     /// Allocations that were refused for lack of memory.
     pub refusals: Vec<Refusal>,
     /// Functions that were called and that the virtual driver does not have.
@@ -40,13 +39,35 @@ pub struct Record {
     pub modules: u64,
     /// How often each function was called, which the driver writes when the process ends.
     pub calls: BTreeMap<String, u64>,
-    /// The most bytes held at once by the driver's own count, which it writes when the process ends.
+    /// The most bytes held at once of all cards together, by the driver's own count, which it writes when the process ends.
     pub counted_peak: Option<Bytes>,
+    /// The same, as the lines before add up to.
+    pub peak_of_all: Bytes,
 }
+
+/// What was held of one card.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The most bytes of device memory held at once.
+    pub peak: Bytes,
+    /// Bytes held at the end.
+    pub end: Bytes,
+    /// Each change of it, with its time in nanoseconds of `CLOCK_MONOTONIC`.
+    pub changes: Vec<(u64, Bytes)>,
+}
+
+/// What there is to say of a card that nothing was held of.
+static NOTHING: Held = Held {
+    peak: Bytes(0),
+    end: Bytes(0),
+    changes: Vec::new(),
+};
 
 /// An allocation that was refused for lack of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
+    /// On which card.
+    pub card: u32,
     /// Nanoseconds of `CLOCK_MONOTONIC`.
     pub time: u64,
     /// Whether this was the last resort: `cuMemAlloc`, after `cuMemAllocAsync`.
@@ -145,6 +166,8 @@ impl Record {
         let fields: Vec<(&str, &str)> = words.filter_map(|word| word.split_once('=')).collect();
         let text = |name| fields.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
         let number = |name| text(name).and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
+        // No machine has more: what a broken line says is no reason to make room for it.
+        let card = number("device").min(u64::from(MOST_CARDS) - 1) as usize;
         match event {
             "start" => {
                 self.started = true;
@@ -169,6 +192,7 @@ impl Record {
             }
             "context" => {
                 self.context.get_or_insert(number("t"));
+                self.of(card);
             }
             "module" => self.modules += 1,
             "calls" => {
@@ -176,11 +200,15 @@ impl Record {
                     .extend(text("function").map(|name| (name.to_owned(), number("count"))));
             }
             "alloc" | "free" => {
-                self.reserved = Bytes(number("reserved"));
-                self.reserved_peak = self.reserved_peak.max(self.reserved);
-                self.held.push((number("t"), self.reserved));
+                let (time, bytes) = (number("t"), Bytes(number("reserved")));
+                let held = self.of(card);
+                held.end = bytes;
+                held.peak = held.peak.max(bytes);
+                held.changes.push((time, bytes));
+                self.peak_of_all = self.peak_of_all.max(self.cards.iter().map(|held| held.end).sum());
             }
             "refuse" => self.refusals.push(Refusal {
+                card: u32::try_from(card).unwrap_or(0),
                 time: number("t"),
                 last_resort: text("kind") == Some("sync"),
                 requested: Bytes(number("bytes")),
@@ -193,7 +221,7 @@ impl Record {
             }
             "error" => self.errors.push(CallError {
                 time: number("t"),
-                reserved: self.reserved,
+                reserved: self.card(0).end,
                 function: text("function").unwrap_or_default().to_owned(),
                 code: text("code").and_then(|value| value.parse().ok()).unwrap_or(0),
                 detail: text("detail").map(unescaped).unwrap_or_default(),
@@ -209,30 +237,45 @@ impl Record {
     /// Whether lines are missing: what they add up to is not what the driver counted.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
-        self.counted_peak.is_some_and(|counted| counted != self.reserved_peak)
+        self.counted_peak.is_some_and(|counted| counted != self.peak_of_all)
     }
 
-    /// The most bytes held between two moments, and the bytes held at the second.
-    #[must_use]
-    pub fn held_between(&self, from: u64, to: u64) -> (Bytes, Bytes) {
-        let before = self.held.partition_point(|(time, _)| *time < from);
-        let after = self.held.partition_point(|(time, _)| *time < to);
-        let at = |count: usize| count.checked_sub(1).map_or(Bytes(0), |last| self.held[last].1);
-        let within = self.held[before..after].iter().map(|(_, bytes)| *bytes);
-        (within.fold(at(before), Bytes::max), at(after))
+    fn of(&mut self, card: usize) -> &mut Held {
+        if self.cards.len() <= card {
+            self.cards.resize(card + 1, Held::default());
+        }
+        &mut self.cards[card]
     }
 
-    /// The bytes held at a moment.
+    /// What was held of a card.
     #[must_use]
-    pub fn held_at(&self, time: u64) -> Bytes {
-        let before = self.held.partition_point(|(at, _)| *at <= time);
-        before.checked_sub(1).map_or(Bytes(0), |last| self.held[last].1)
+    pub fn card(&self, card: u32) -> &Held {
+        self.cards.get(card as usize).unwrap_or(&NOTHING)
     }
 
     /// The last allocation that nothing could serve.
     #[must_use]
     pub fn last_refusal(&self) -> Option<&Refusal> {
         self.refusals.iter().rev().find(|refusal| refusal.last_resort)
+    }
+}
+
+impl Held {
+    /// The most bytes held between two moments, and the bytes held at the second.
+    #[must_use]
+    pub fn between(&self, from: u64, to: u64) -> (Bytes, Bytes) {
+        let before = self.changes.partition_point(|(time, _)| *time < from);
+        let after = self.changes.partition_point(|(time, _)| *time < to);
+        let at = |count: usize| count.checked_sub(1).map_or(Bytes(0), |last| self.changes[last].1);
+        let within = self.changes[before..after].iter().map(|(_, bytes)| *bytes);
+        (within.fold(at(before), Bytes::max), at(after))
+    }
+
+    /// The bytes held at a moment.
+    #[must_use]
+    pub fn at(&self, time: u64) -> Bytes {
+        let before = self.changes.partition_point(|(at, _)| *at <= time);
+        before.checked_sub(1).map_or(Bytes(0), |last| self.changes[last].1)
     }
 }
 
@@ -287,8 +330,12 @@ mod tests {
              free t=4 kind=async bytes=100 ptr=0x1 reserved=50\n\
              alloc t=5 kind=async bytes=999 ptr=0x3 reserved=10",
         );
-        assert_eq!(record.reserved_peak, Bytes(150));
-        assert_eq!(record.reserved, Bytes(50), "a line that was cut short does not count");
+        assert_eq!(record.card(0).peak, Bytes(150));
+        assert_eq!(
+            record.card(0).end,
+            Bytes(50),
+            "a line that was cut short does not count"
+        );
     }
 
     #[test]
@@ -296,9 +343,9 @@ mod tests {
         let record = Record::parse(
             "alloc t=10 bytes=5 reserved=5\nalloc t=20 bytes=4 reserved=9\nfree t=25 bytes=5 reserved=4\n",
         );
-        assert_eq!(record.held_between(0, 10), (Bytes(0), Bytes(0)));
-        assert_eq!(record.held_between(15, 30), (Bytes(9), Bytes(4)));
-        assert_eq!(record.held_between(26, 30), (Bytes(4), Bytes(4)));
+        assert_eq!(record.card(0).between(0, 10), (Bytes(0), Bytes(0)));
+        assert_eq!(record.card(0).between(15, 30), (Bytes(9), Bytes(4)));
+        assert_eq!(record.card(0).between(26, 30), (Bytes(4), Bytes(4)));
     }
 
     #[test]

@@ -46,6 +46,7 @@ refused! {
     a_missing_version_is_refused: "gpu: l4\nmodels: {}\n";
     limits_without_the_card_they_are_for_are_refused: "version: 1\nmodels:\n  a: { reserved: 2 GiB }\n";
     limits_of_the_declared_card_in_two_places_are_refused: model("reserved: 1 GiB, gpus: { l4: { reserved: 2 GiB } }");
+    a_number_of_a_card_that_is_none_is_refused: model("cards: { 0: { reserved: 1 GiB }, 01: { live: 1 GiB }, h200: { live: 2 GiB }, 1: { lives: 1 GiB } }");
     a_bad_percentage_is_refused: with("defaults: { drift: { fail: 5 } }\n");
     a_growth_that_warns_above_its_fail_is_refused: with("defaults: { growth: { live: { fail: 2%, warn: 5%, ignore: 16 MiB } } }\n");
     a_drift_that_warns_above_its_fail_is_refused: model("reserved: 1 GiB, drift: { warn: 5%, fail: 2%, ignore: 1 MiB }");

@@ -118,7 +118,10 @@ impl Setup {
         let mut command = Command::new(binary());
         command
             .arg(scenario)
-            .env("LD_LIBRARY_PATH", &library.folder)
+            .env(
+                "LD_LIBRARY_PATH",
+                std::env::join_paths([library.connected(), library.folder.clone()]).expect("paths"),
+            )
             .env(CONFIG_VARIABLE, &config)
             .env(POSING_VARIABLE, &posing_config);
         if self.preload {

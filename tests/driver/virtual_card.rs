@@ -213,3 +213,25 @@ fn a_thread_that_launches_can_still_wait() {
     passes("wait");
     assert!(start.elapsed().as_secs() < 60);
 }
+
+#[test]
+fn what_goes_from_card_to_card_is_checked_and_nothing_is_held_for_it() {
+    let ran = Setup::new().with_card("devices=2").passes("collectives");
+    let calls = |name: &str| {
+        let mut calls = ran.all("calls").filter(|line| line.text("function") == name);
+        calls.next().map(|line| line.number("count"))
+    };
+    assert_eq!(calls("ncclAllReduce"), Some(4));
+    assert_eq!(calls("ncclSend"), Some(3));
+    let refused: Vec<_> = ran.all("error").map(|line| line.text("detail").to_owned()).collect();
+    let expected = [
+        "no_such_rank",
+        "past_the_allocation",
+        "memory_of_another_card",
+        "stream_of_another_card",
+        "no_such_communicator",
+    ];
+    assert_eq!(refused, expected);
+    assert_eq!(ran.only("unsupported").text("function"), "ncclMemAlloc");
+    assert_eq!(ran.all("alloc").count(), 2, "what the program asked for itself");
+}

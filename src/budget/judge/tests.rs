@@ -168,6 +168,7 @@ fn a_run_that_died_can_fail_and_cannot_pass() {
 fn out_of_memory_fails_whatever_the_budget_says() {
     let oom = Oom {
         pass: Pass::Warm,
+        card: None,
         step: Some(1),
         phase: Some(Phase::Optimizer),
         kernel: None,

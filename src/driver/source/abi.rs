@@ -30,6 +30,8 @@ pub(crate) const NOT_SUPPORTED: CUresult = 801;
 pub(crate) const UNKNOWN: CUresult = 999;
 /// NVRTC's own `NVRTC_ERROR_INTERNAL_ERROR`.
 pub(crate) const NVRTC_INTERNAL_ERROR: CUresult = 11;
+/// NCCL's own `ncclInternalError`.
+pub(crate) const NCCL_INTERNAL_ERROR: CUresult = 3;
 
 /// Why a call is refused: the code that it answers, and a word for the record.
 #[derive(Clone, Copy)]

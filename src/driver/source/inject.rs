@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::abi::{CUresult, NVRTC_INTERNAL_ERROR, UNKNOWN};
+use crate::abi::{CUresult, NCCL_INTERNAL_ERROR, NVRTC_INTERNAL_ERROR, UNKNOWN};
 use crate::real::Library;
 use crate::{context, proc_address, record};
 
@@ -48,6 +48,7 @@ impl Injection {
         match (Library::of(&self.function), Library::of(function)) {
             (of, other) if of == other => self.code,
             (_, Library::Nvrtc) => NVRTC_INTERNAL_ERROR,
+            (_, Library::Nccl) => NCCL_INTERNAL_ERROR,
             (_, Library::Cuda) => UNKNOWN,
         }
     }

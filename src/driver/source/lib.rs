@@ -7,6 +7,8 @@
 //! With `mode=forward` it stands before a real driver instead: every call is passed on with its
 //! arguments as they are, and counted and recorded just so.
 //!
+//! As `libnccl.so` it is what several virtual cards of a process are connected by.
+//!
 //! Built by bare `rustc`, with the standard library and nothing else.
 
 #![warn(clippy::undocumented_unsafe_blocks, unreachable_pub)]
@@ -32,6 +34,7 @@ mod launch;
 mod libc;
 mod memory;
 mod module;
+mod nccl;
 mod nvrtc;
 mod pinned;
 mod pool;

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::abi::{
-    Answer, CUresult, NOT_SUPPORTED, NVRTC_INTERNAL_ERROR, Out, SHARED_OBJECT_INIT_FAILED, SUCCESS,
-    fault,
+    Answer, CUresult, NCCL_INTERNAL_ERROR, NOT_SUPPORTED, NVRTC_INTERNAL_ERROR, Out,
+    SHARED_OBJECT_INIT_FAILED, SUCCESS, fault,
 };
 use crate::record::Line;
 use crate::{context, libc, proc_address, record};
@@ -18,6 +18,8 @@ use crate::{context, libc, proc_address, record};
 pub(crate) enum Library {
     Cuda,
     Nvrtc,
+    /// Virtual alone: a real one is found by the program itself.
+    Nccl,
 }
 
 /// The loader's handle, which any thread may use, or why there is none.
@@ -25,12 +27,15 @@ type Opened = Result<usize, String>;
 
 static CUDA: OnceLock<Opened> = OnceLock::new();
 static NVRTC: OnceLock<Opened> = OnceLock::new();
+static NCCL: OnceLock<Opened> = OnceLock::new();
 
 impl Library {
     /// The library that a function belongs to.
     pub(crate) fn of(function: &str) -> Self {
         if function.starts_with("nvrtc") {
             Self::Nvrtc
+        } else if function.starts_with("nccl") {
+            Self::Nccl
         } else {
             Self::Cuda
         }
@@ -40,6 +45,7 @@ impl Library {
         match self {
             Self::Cuda => CUDA.get_or_init(|| self.open()),
             Self::Nvrtc => NVRTC.get_or_init(|| self.open()),
+            Self::Nccl => NCCL.get_or_init(|| self.open()),
         }
     }
 
@@ -48,6 +54,7 @@ impl Library {
         match self {
             Self::Cuda => SHARED_OBJECT_INIT_FAILED,
             Self::Nvrtc => NVRTC_INTERNAL_ERROR,
+            Self::Nccl => NCCL_INTERNAL_ERROR,
         }
     }
 
@@ -56,6 +63,7 @@ impl Library {
         match self {
             Self::Cuda => NOT_SUPPORTED,
             Self::Nvrtc => NVRTC_INTERNAL_ERROR,
+            Self::Nccl => NCCL_INTERNAL_ERROR,
         }
     }
 
@@ -77,6 +85,7 @@ impl Library {
                 with_version(line, "version", nvrtc_version(handle)).write();
                 Ok(handle)
             }
+            Self::Nccl => Err("not_forwarded".to_owned()),
         }
     }
 }

@@ -49,6 +49,17 @@ stubs! { true:
     nvrtcRemoveBundledHeaders
 }
 
+stubs! { false:
+    ncclAlltoAll ncclCommDeregister ncclCommGrow ncclCommInitRankScalable ncclCommMemStats
+    ncclCommRegister ncclCommResume ncclCommRevoke ncclCommShrink ncclCommSplit ncclCommSuspend
+    ncclCommWindowDeregister ncclCommWindowRegister ncclGather ncclGroupSimulateEnd ncclMemAlloc
+    ncclMemFree ncclParamBind ncclParamDumpAll ncclParamGet ncclParamGetAllParameterKeys
+    ncclParamGetI16 ncclParamGetI32 ncclParamGetI64 ncclParamGetI8 ncclParamGetParameter
+    ncclParamGetStr ncclParamGetU16 ncclParamGetU32 ncclParamGetU64 ncclParamGetU8 ncclPutSignal
+    ncclRedOpCreatePreMulSum ncclRedOpDestroy ncclResetDebugInit ncclScatter ncclSignal
+    ncclWaitSignal ncclWinGetUserPtr
+}
+
 stubs! { true:
     cuArray3DGetDescriptor_v2 cuArrayDestroy cuArrayGetDescriptor_v2
     cuArrayGetMemoryRequirements cuArrayGetPlane cuArrayGetSparseProperties

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use burn_backend::{Device, DeviceHandle, StreamId};
+use cubecl::Runtime;
 use cubecl::client::ComputeClient;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl::cuda::{CudaDevice, CudaRuntime};
@@ -22,13 +23,15 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 
 use super::marks;
-use super::stage::Downstream;
+use super::stage::{self, Downstream, Upstream};
 use crate::probe::timeline::{self, Moment};
 #[cfg(feature = "explain")]
 use crate::probe::trace;
 
 /// Spans of a launch, on the thread that asks for it.
 const LAUNCH: &str = "launch_inner";
+/// Spans in which a tensor goes from card to card, on the thread that asks for it.
+const TRANSFER: &str = "to_client_tensor";
 /// Spans of what the server allocates for itself within a launch.
 const OWN: &str = "empty";
 /// Spans of every allocation, on the server's thread.
@@ -41,10 +44,12 @@ const SERVER_TARGET: &str = "cubecl_cuda::compute::command";
 const LAUNCH_ID: u64 = 1;
 const OWN_ID: u64 = 2;
 const RESERVE_ID: u64 = 3;
+const TRANSFER_ID: u64 = 4;
 
 struct Launches {
     /// Whether the allocator is looked at.
     traced: bool,
+    fusion: DeviceHandle<Upstream>,
     server: DeviceHandle<Downstream>,
     client: ComputeClient<CudaRuntime>,
     alignment: u64,
@@ -53,7 +58,8 @@ struct Launches {
     streams: Mutex<BTreeMap<u64, StreamId>>,
 }
 
-static LAUNCHES: OnceLock<Launches> = OnceLock::new();
+/// One a card.
+static LAUNCHES: OnceLock<Vec<Launches>> = OnceLock::new();
 
 thread_local! {
     /// Live bytes before the launch.
@@ -65,29 +71,68 @@ thread_local! {
 }
 
 /// Takes turns from now on and, in a traced pass, observes every launch.
-pub(super) fn install(device: &CudaDevice, client: ComputeClient<CudaRuntime>, traced: bool) {
+pub(super) fn install(devices: &[CudaDevice], traced: bool) {
     // Turns are taken at spans: a program that compiles them out would race, and nobody would see it.
     assert!(
         tracing::level_filters::STATIC_MAX_LEVEL >= tracing::level_filters::LevelFilter::TRACE,
         "the feature `max_level_…` or `release_max_level_…` of `tracing` hides Burn's launches from cargo-vram: switch it off for this target",
     );
-    let alignment = client.properties().memory.alignment;
+    let launches: Vec<Launches> = devices.iter().map(|device| Launches::of(device, traced)).collect();
     #[cfg(feature = "explain")]
-    trace::start(alignment);
-    let launches = Launches {
-        traced,
-        server: DeviceHandle::new(device.to_id()),
-        client,
-        alignment,
-        max_streams: u64::from(CubeClRuntimeConfig::get().streaming.max_streams).max(1),
-        streams: Mutex::new(BTreeMap::new()),
-    };
+    launches.iter().for_each(|launches| trace::start(launches.alignment));
     if LAUNCHES.set(launches).is_ok() && tracing::subscriber::set_global_default(Spans).is_err() {
         timeline::missed();
     }
 }
 
+/// Those of the card whose thread this is. A program's own thread launches on the one there is, or nobody knows where.
+fn launches() -> Option<&'static Launches> {
+    let all = LAUNCHES.get()?;
+    match stage::card() {
+        Some(card) => all.get(card as usize),
+        None if all.len() == 1 => all.first(),
+        None => None,
+    }
+}
+
+/// Waits until every card's server did what it was given.
+fn wait_for_servers() {
+    for launches in LAUNCHES.get().into_iter().flatten() {
+        if launches.server.submit_blocking(|_| ()).is_err() {
+            timeline::missed();
+        }
+    }
+}
+
+/// Waits until every card did what it was given. Both ends of a transfer go by what is next in line on their own servers, so
+/// that what is there when it comes is otherwise a matter of chance.
+fn wait_for_all() {
+    // Burn's own threads would wait for themselves.
+    if stage::card().is_some() {
+        return;
+    }
+    for launches in LAUNCHES.get().into_iter().flatten() {
+        if launches.fusion.submit_blocking(|_| ()).is_err() {
+            timeline::missed();
+        }
+    }
+    wait_for_servers();
+}
+
 impl Launches {
+    fn of(device: &CudaDevice, traced: bool) -> Self {
+        let client = CudaRuntime::client(device);
+        Self {
+            traced,
+            fusion: DeviceHandle::new(device.to_id()),
+            server: DeviceHandle::new(device.to_id()),
+            alignment: client.properties().memory.alignment,
+            client,
+            max_streams: u64::from(CubeClRuntimeConfig::get().streaming.max_streams).max(1),
+            streams: Mutex::new(BTreeMap::new()),
+        }
+    }
+
     fn before(&'static self) {
         if !self.traced {
             return;
@@ -151,7 +196,7 @@ impl Launches {
 
 /// The program came to a moment: looks at what is live, on the server's own thread.
 pub(super) fn marked(moment: Moment) {
-    if let Some((live, _)) = LAUNCHES.get().and_then(Launches::live) {
+    if let Some((live, _)) = launches().and_then(Launches::live) {
         timeline::marked(moment, live);
     }
 }
@@ -161,7 +206,8 @@ struct Spans;
 
 fn wanted(metadata: &Metadata<'_>) -> bool {
     metadata.is_span()
-        && (metadata.name() == LAUNCH || (is_allocation(metadata.name()) && metadata.target() == SERVER_TARGET))
+        && ([LAUNCH, TRANSFER].contains(&metadata.name())
+            || (is_allocation(metadata.name()) && metadata.target() == SERVER_TARGET))
 }
 
 fn is_allocation(name: &str) -> bool {
@@ -190,10 +236,11 @@ impl Subscriber for Spans {
             #[cfg(feature = "explain")]
             BIND => (RESERVE_ID, BIND),
             LAUNCH => (LAUNCH_ID, LAUNCH),
+            TRANSFER => return Id::from_u64(TRANSFER_ID),
             OWN => (OWN_ID, OWN),
             _ => (RESERVE_ID, RESERVE),
         };
-        if let Some(launches) = LAUNCHES.get().filter(|launches| launches.traced) {
+        if let Some(launches) = launches().filter(|launches| launches.traced) {
             let mut fields = Fields::default();
             span.record(&mut fields);
             match name {
@@ -217,14 +264,20 @@ impl Subscriber for Spans {
     }
 
     fn enter(&self, span: &Id) {
-        if let (LAUNCH_ID, Some(launches)) = (span.into_u64(), LAUNCHES.get()) {
-            launches.before();
+        match (span.into_u64(), launches()) {
+            (LAUNCH_ID, Some(launches)) => launches.before(),
+            (TRANSFER_ID, _) => wait_for_all(),
+            _ => {}
         }
     }
 
     fn exit(&self, span: &Id) {
-        if let (LAUNCH_ID, Some(launches)) = (span.into_u64(), LAUNCHES.get()) {
-            launches.after();
+        match (span.into_u64(), launches()) {
+            (LAUNCH_ID, Some(launches)) => launches.after(),
+            // A copy before a tensor goes to another card: it is not looked at, and waited for all the same.
+            (LAUNCH_ID, None) => wait_for_servers(),
+            (TRANSFER_ID, _) => wait_for_all(),
+            _ => {}
         }
     }
 

@@ -63,11 +63,11 @@ static PENDING: Mutex<Pending> = Mutex::new(Pending {
 });
 
 /// Burn's threads, where launches are observed.
-static OBSERVED: OnceLock<(DeviceHandle<Upstream>, DeviceHandle<Downstream>)> = OnceLock::new();
+static OBSERVED: OnceLock<Vec<(DeviceHandle<Upstream>, DeviceHandle<Downstream>)>> = OnceLock::new();
 
 /// Waits until every moment that the program came to is known, on the way out of a panic on its own thread.
 pub(super) fn settle() {
-    if let Some((upstream, downstream)) = OBSERVED.get() {
+    for (upstream, downstream) in OBSERVED.get().into_iter().flatten() {
         // Threads that are gone know no more than they told.
         let _ = upstream.submit_blocking(|_| ());
         let _ = downstream.submit_blocking(|_| ());
@@ -77,7 +77,7 @@ pub(super) fn settle() {
 /// Has fusion's thread do this once everything that was asked for so far is with fusion.
 #[cfg(feature = "explain")]
 pub(super) fn in_line(task: impl FnOnce() + Send + 'static) {
-    if let Some((upstream, _)) = OBSERVED.get() {
+    if let Some((upstream, _)) = OBSERVED.get().and_then(|cards| cards.first()) {
         upstream.submit(move |_| task());
     }
 }
@@ -91,8 +91,40 @@ impl Pending {
     }
 }
 
-/// What a run calls at each phase.
-pub(super) fn marker(device: &CudaDevice, traced: bool) -> Marker {
+/// What a run calls at each phase, one a card.
+pub(super) fn markers(devices: &[CudaDevice], traced: bool) -> Vec<Marker> {
+    if traced && <Underlying as Hands<CudaDevice>>::FUSED {
+        let threads = |device: &CudaDevice| (DeviceHandle::new(device.to_id()), DeviceHandle::new(device.to_id()));
+        let _ = OBSERVED.set(devices.iter().map(threads).collect());
+    }
+    match devices {
+        [device] => vec![marker(device, traced)],
+        devices => devices.iter().map(|device| one_of_several(device, traced)).collect(),
+    }
+}
+
+/// Of several cards, a phase begins good to the few operations that fusion still holds back: which operation belongs where
+/// is not told by the ids of tensors that go from card to card.
+fn one_of_several(device: &CudaDevice, traced: bool) -> Marker {
+    let upstream = DeviceHandle::<Upstream>::new(device.to_id());
+    let downstream = Arc::new(DeviceHandle::<Downstream>::new(device.to_id()));
+    Arc::new(move |moment| {
+        let downstream = downstream.clone();
+        if !traced {
+            upstream.submit(move |_| downstream.submit(move |_| reached(moment)));
+            return;
+        }
+        // Waited for: what the program does next, it may do to this card's memory by way of another.
+        let _ = upstream.submit_blocking(move |_| {
+            let _ = downstream.submit_blocking(move |_| {
+                launches::marked(moment);
+                reached(moment);
+            });
+        });
+    })
+}
+
+fn marker(device: &CudaDevice, traced: bool) -> Marker {
     let downstream = Arc::new(DeviceHandle::<Downstream>::new(device.to_id()));
     if !<Underlying as Hands<CudaDevice>>::FUSED {
         // Launches come from the thread that marks.
@@ -106,8 +138,6 @@ pub(super) fn marker(device: &CudaDevice, traced: bool) -> Marker {
             upstream.submit(move |_| downstream.submit(move |_| reached(moment)));
         });
     }
-    let observed = (DeviceHandle::new(device.to_id()), DeviceHandle::new(device.to_id()));
-    let _ = OBSERVED.set(observed);
     let device = device.clone();
     Arc::new(move |moment| {
         #[cfg(feature = "explain")]
@@ -120,8 +150,9 @@ pub(super) fn marker(device: &CudaDevice, traced: bool) -> Marker {
         };
         let stream = StreamId::current();
         let downstream = downstream.clone();
-        upstream.submit(move |_| {
-            downstream.submit(move |_| launches::marked(moment));
+        // Waited for: what the program frees next by itself is not to be in the look of this border, or not by chance.
+        let _ = upstream.submit_blocking(move |_| {
+            let _ = downstream.submit_blocking(move |_| launches::marked(moment));
             let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
             pending.marks.push_back((moment, watermark));
             pending.stream = Some(stream);

@@ -9,18 +9,20 @@ mod observed;
 mod panics;
 mod stage;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use burn::backend::Autodiff;
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, DType, Element, FloatDType, Int, Shape, Tensor, TensorMetadata};
-use burn_backend::{get_device_settings, set_default_dtypes};
+use burn_backend::{Device as _, DeviceId, get_device_settings, set_default_dtypes};
 use cubecl::Runtime;
 use cubecl::config::memory::PersistentMemory;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig};
 use cubecl::cuda::{CudaDevice, CudaRuntime};
 
+pub(super) use self::stage::{Elsewhere, card};
 use super::events;
 use super::run::{Context, Infer, Marker, Run, Train};
 use super::timeline;
@@ -49,8 +51,12 @@ type Tracked = Autodiff<Chosen, burn::backend::autodiff::checkpoint::strategy::B
 
 /// The device of a run, and what follows it.
 pub(super) struct Device<B: Backend> {
+    /// The first card.
     pub(super) device: B::Device,
-    pub(super) marker: Marker,
+    /// All cards that there are.
+    pub(super) cards: Vec<B::Device>,
+    /// One a card.
+    pub(super) markers: Vec<Marker>,
 }
 
 /// A function that can be declared as a model. `Kind` is [`Train`] or [`Infer`], and is inferred.
@@ -101,7 +107,14 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
         let _ = crate::probe::trace::open(path, job.foresees);
     }
     panics::watch();
-    let device = CudaDevice::default();
+    let cards: Vec<CudaDevice> = (0..job.cards.max(1) as usize).map(CudaDevice::new).collect();
+    let device = cards[0].clone();
+    if cards.len() > 1 && job.trace.is_some() {
+        events::impossible("an explanation is of one card, and this model is over several".to_owned());
+    }
+    if cards.len() > 1 && cfg!(feature = "no-fusion") {
+        events::impossible("several cards are told apart by the threads of Burn's fusion".to_owned());
+    }
     if job.what_if.checkpointing != cfg!(feature = "checkpointing")
         || job.what_if.no_fusion != cfg!(feature = "no-fusion")
     {
@@ -113,22 +126,24 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
             Float::F16 => FloatDType::F16,
             Float::Bf16 => FloatDType::BF16,
         };
-        let set = set_default_dtypes::<B>(&device, float, B::IntElem::dtype());
-        if let Err(error) = set {
+        let set = |device| set_default_dtypes::<B>(device, float, B::IntElem::dtype());
+        if let Some(error) = cards.iter().find_map(|device| set(device).err()) {
             events::impossible(format!("the element type cannot be another: {error}"));
         }
     }
-    // The context is made now, so that it is no part of what the model costs.
-    let client = CudaRuntime::client(&device);
+    // The contexts are made now, so that they are no part of what the model costs.
+    for device in &cards {
+        let _ = CudaRuntime::client(device);
+    }
     std::thread::sleep(Duration::from_millis(job.settle_ms));
-    let marker = marks::marker(&device, job.traced);
+    let markers = marks::markers(&cards, job.traced);
     if job.traced || job.lockstep {
-        launches::install(&device, client, job.traced);
+        launches::install(&cards, job.traced);
     }
     if job.lockstep {
-        stage::give_way(&device);
+        stage::give_way(&cards);
     }
-    Device { device, marker }
+    Device { device, cards, markers }
 }
 
 /// Has what Burn's fusion and memory management are generic over be compiled in this crate, as optimized as dependencies are,
@@ -181,13 +196,29 @@ pub(super) fn make_parameters<B: Backend, M: Module<B>>(model: &M, of: &B::Devic
     let mut sizes = Sizes::default();
     model.visit(&mut sizes);
     let asleep = if sizes.awake { 0 } else { ASKED_BEFORE_AWAKE };
-    let winners = sizes.shapes.len().saturating_sub(asleep) / ASKED_WHILE_ONE_IS_MADE;
-    let client = CudaRuntime::client(&CudaDevice::default());
     let element = DType::from(get_device_settings::<B>(of).float_dtype).size();
-    for shape in sizes.shapes.into_iter().take(winners) {
-        drop(client.memory_persistent_allocation((), |()| client.empty_tensor(shape, element)));
+    for (card, shapes) in sizes.shapes {
+        let winners = shapes.len().saturating_sub(asleep) / ASKED_WHILE_ONE_IS_MADE;
+        let client = CudaRuntime::client(&CudaDevice::from_id(card));
+        for shape in shapes.into_iter().take(winners) {
+            drop(client.memory_persistent_allocation((), |()| client.empty_tensor(shape, element)));
+        }
     }
     model.visit(&mut Make);
+}
+
+/// Forks a model to the cards that its parts are on, each where it is.
+pub(super) fn forked_in_place<B: Backend, M: Module<B>>(model: M) -> M {
+    model.map(&mut ForkInPlace)
+}
+
+struct ForkInPlace;
+
+impl<B: Backend> ModuleMapper<B> for ForkInPlace {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let device = param.val().device();
+        param.fork(&device)
+    }
 }
 
 /// Makes every parameter. One at a time: only so much can be asked for while fusion's thread waits.
@@ -196,7 +227,7 @@ struct Make;
 impl<B: Backend> ModuleVisitor<B> for Make {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if !param.is_initialized() {
-            let gate = stage::hold(&CudaDevice::default());
+            let gate = stage::hold(param.lazy_device().to_id());
             let made = param.val();
             drop(gate);
             let _ = B::sync(&made.device());
@@ -207,7 +238,8 @@ impl<B: Backend> ModuleVisitor<B> for Make {
 /// The parameters that are still to be made.
 #[derive(Default)]
 struct Sizes {
-    shapes: Vec<Shape>,
+    /// By card, in the order in which they are asked for.
+    shapes: BTreeMap<DeviceId, Vec<Shape>>,
     /// Whether others were made already.
     awake: bool,
 }
@@ -217,7 +249,8 @@ impl<B: Backend> ModuleVisitor<B> for Sizes {
         if param.is_initialized() {
             self.awake = true;
         } else {
-            self.shapes.push(param.lazy_shape());
+            let shapes = self.shapes.entry(param.lazy_device().to_id()).or_default();
+            shapes.push(param.lazy_shape());
         }
     }
 }

@@ -5,11 +5,10 @@ use std::backtrace::Backtrace;
 use std::panic::PanicHookInfo;
 
 use super::marks;
+use super::stage::{self, DEVICE_THREADS};
 use crate::probe::{events, timeline};
 use crate::protocol::Event;
 
-/// Burn's device threads: `DSU-0-0`, `DSD-0-0`.
-const DEVICE_THREADS: &str = "DS";
 /// A module whose functions are on the stack while a candidate is timed, and at no other time.
 const TUNING: &str = "tune_benchmark";
 
@@ -53,6 +52,7 @@ fn note(panic: &PanicHookInfo<'_>) -> Thread {
     let now = timeline::now();
     let message = panic.payload_as_str().unwrap_or("a panic without a message").to_owned();
     events::send(&Event::Panic {
+        card: stage::card().unwrap_or(0),
         thread,
         message,
         location: panic.location().map(ToString::to_string).unwrap_or_default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use burn_backend::{Device, DeviceHandle, DeviceId, DeviceService, DeviceServiceStage};
+use burn_backend::{Device, DeviceHandle, DeviceId, DeviceService, DeviceServiceStage, StreamId};
 use cubecl::cuda::CudaDevice;
 use cubecl_common::device::ServerUtilitiesHandle;
 use rustix::process::setpriority_process;
@@ -49,23 +49,56 @@ impl DeviceService for Downstream {
     }
 }
 
+/// Burn's threads are named `DSU-0-1`, `DSD-0-1`: what they are, the type of their device, and which of those it is.
+pub(super) const DEVICE_THREADS: &str = "DS";
+
+/// The card whose thread this is, of Burn's own.
+pub(in crate::probe) fn card() -> Option<u32> {
+    thread_local! {
+        static CARD: Option<u32> = of_thread(std::thread::current().name()?);
+    }
+    CARD.with(|card| *card)
+}
+
+fn of_thread(name: &str) -> Option<u32> {
+    let (_, card) = name.strip_prefix(DEVICE_THREADS)?.rsplit_once('-')?;
+    card.parse().ok()
+}
+
+/// The stream that another thread of the program's would have: every thread has one of its own, and memory with it.
+pub(in crate::probe) struct Elsewhere(StreamId);
+
+impl Elsewhere {
+    pub(in crate::probe) fn new() -> Self {
+        let other = std::thread::spawn(StreamId::current).join();
+        Self(other.unwrap_or_else(|_| StreamId::current()))
+    }
+
+    /// Has this thread do what that one would.
+    pub(in crate::probe) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.0.executes(work)
+    }
+}
+
 /// How long fusion's thread is held at most: where the user's thread waits for it meanwhile, neither would go on.
 const LONGEST_HOLD: Duration = Duration::from_secs(5);
 
 /// Holds fusion's thread, after what it was given, until the answer is dropped.
-pub(super) fn hold(device: &CudaDevice) -> Sender<()> {
+pub(super) fn hold(device: DeviceId) -> Sender<()> {
     let (gate, opened) = channel();
-    DeviceHandle::<Upstream>::new(device.to_id()).submit(move |_| {
+    DeviceHandle::<Upstream>::new(device).submit(move |_| {
         let _ = opened.recv_timeout(LONGEST_HOLD);
     });
     gate
 }
 
 /// Lets the threads that others wait for run first. Called on the user's thread.
-pub(super) fn give_way(device: &CudaDevice) {
+pub(super) fn give_way(devices: &[CudaDevice]) {
     // Threads inherit the priority of the one that starts them, so Burn's are started first.
-    let _ = DeviceHandle::<Upstream>::new(device.to_id());
-    let _ = DeviceHandle::<Downstream>::new(device.to_id());
+    for device in devices {
+        let _ = DeviceHandle::<Upstream>::new(device.to_id());
+        let _ = DeviceHandle::<Downstream>::new(device.to_id());
+    }
     // It is a matter of speed alone: where it is not allowed, so be it.
     let _ = setpriority_process(Some(gettid()), USERS_NICENESS);
 }

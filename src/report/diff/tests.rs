@@ -187,6 +187,7 @@ fn a_model_that_died_or_ran_out_of_memory_is_never_fine() {
     let full = of(|run| {
         run.oom = Some(Oom {
             pass: Pass::Warm,
+            card: None,
             step: None,
             phase: None,
             kernel: None,

@@ -315,6 +315,7 @@ pub(super) fn out_of_memory() -> Explanation {
     explanation.partial = Some("the model ran out of memory in step 1, backward; the timeline ends there".to_owned());
     explanation.run.oom = Some(Oom {
         pass: Pass::Traced,
+        card: None,
         step: Some(1),
         phase: Some(Phase::Backward),
         kernel: Some("conv2d_weight_backward_f32".to_owned()),

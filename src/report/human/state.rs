@@ -101,15 +101,17 @@ fn figure(verdict: &Verdict) -> Option<String> {
         return None;
     }
     let metric = verdict.metric?.name();
+    let of = verdict.card.map_or_else(String::new, |card| format!(" of card {card}"));
     Some(match verdict.pass {
-        Some(Pass::Cold) => format!("cold {metric}"),
-        _ => metric.to_owned(),
+        Some(Pass::Cold) => format!("cold {metric}{of}"),
+        _ => format!("{metric}{of}"),
     })
 }
 
 /// Whether a verdict is on what a row draws: warm reserved, against its limit.
 pub(super) fn is_drawn(verdict: &Verdict) -> bool {
-    verdict.rule == Rule::Budget && verdict.metric == Some(Metric::Reserved) && verdict.pass == Some(Pass::Warm)
+    let is_reserved = verdict.metric == Some(Metric::Reserved) && verdict.pass == Some(Pass::Warm);
+    is_reserved && verdict.rule == Rule::Budget && verdict.card.is_none()
 }
 
 /// The failure that stands for all of a run's: of the figure that is drawn, else of a limit, else any.

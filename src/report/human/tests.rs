@@ -234,6 +234,7 @@ fn an_out_of_memory_in_one_of_both_and_an_error() {
     let mut runs = checked();
     runs[2].oom = Some(Oom {
         pass: Pass::Warm,
+        card: None,
         step: Some(1),
         phase: Some(Phase::Optimizer),
         kernel: Some("matmul\u{1b}[2J".to_owned()),

@@ -71,6 +71,7 @@ fn everything(names: &[String]) -> Report {
     });
     full.oom = Some(Oom {
         pass: Pass::Warm,
+        card: None,
         step: Some(1),
         phase: Some(Phase::Optimizer),
         kernel: Some(next()),

@@ -40,6 +40,7 @@ fn reserved(model: &str, measured_bytes: u64, estimated_bytes: u64) -> [Run; 2] 
 fn oom(step: u32) -> Option<Oom> {
     Some(Oom {
         pass: Pass::Warm,
+        card: None,
         step: Some(step),
         phase: Some(Phase::Optimizer),
         kernel: None,

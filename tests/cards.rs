@@ -1,0 +1,146 @@
+//! Models over several cards: a layer here and a layer there, or the whole on each.
+#![cfg(feature = "cli")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::sync::OnceLock;
+
+use cargo_vram::bytes::Bytes;
+use cargo_vram::report::{OnCard, Phase, Report, Status};
+use common::run;
+
+struct Checked {
+    report: Report,
+    exit: i32,
+    text: String,
+}
+
+fn checked() -> &'static Checked {
+    static CHECKED: OnceLock<Checked> = OnceLock::new();
+    CHECKED.get_or_init(|| {
+        let arguments = ["check", "-p", "cards", "--estimate", "--exact", "--require-baseline"];
+        let (report, exit, text) = common::report(&arguments);
+        Checked { report, exit, text }
+    })
+}
+
+/// What is live on a card when a step is over.
+fn left(card: &OnCard, step: u32) -> u64 {
+    let step = card.steps.iter().find(|known| known.step == step).unwrap();
+    let last = step.phases.iter().find(|phase| phase.phase == Phase::Optimizer);
+    last.unwrap().live_end.0
+}
+
+#[test]
+fn each_card_has_its_own_peaks_and_the_fullest_stands_for_the_run() {
+    let Checked { report, exit, text } = checked();
+    assert_eq!((*exit, report.runs.len()), (0, 2), "{text}");
+    for run in &report.runs {
+        assert_eq!(run.inputs["cards"], 2);
+        let numbers: Vec<_> = run.cards.iter().map(|card| card.card).collect();
+        assert_eq!(numbers, [0, 1]);
+        let outside = run.gpu.total_bytes.0 - run.gpu.available_bytes.0;
+        for card in &run.cards {
+            let warm = card.peaks.warm;
+            assert!(warm.live.unwrap() > Bytes(0) && warm.live <= warm.reserved, "{warm:?}");
+            assert_eq!(warm.process.unwrap().0, warm.reserved.unwrap().0 + outside);
+        }
+        let most = |of: fn(&OnCard) -> Option<Bytes>| run.cards.iter().map(of).max().unwrap();
+        assert_eq!(run.peaks.warm.live, most(|card| card.peaks.warm.live));
+        assert_eq!(run.peaks.warm.reserved, most(|card| card.peaks.warm.reserved));
+        assert_eq!(run.peaks.cold.reserved, most(|card| card.peaks.cold.reserved));
+        let says = |word: &str| run.assumptions.iter().any(|line| line.contains(word));
+        assert!(says("NCCL"), "{:?}", run.assumptions);
+        for card in ["card 0", "card 1"] {
+            assert!(text.contains(&format!("{} {card}", run.full_name())), "{text}");
+        }
+    }
+}
+
+#[test]
+fn parts_add_up_to_the_whole() {
+    let run = run(&checked().report, "transformer_split");
+    // Parameters and the two states of AdamW: what a step leaves, wherever it is.
+    let whole = 3 * run.parameters.unwrap().bytes.0;
+    let left: u64 = run.cards.iter().map(|card| left(card, 1)).sum();
+    let beside = left - whole;
+    // Where a step ends is good to what fusion still holds back: here what went from card to card last, 8 × 256 × 256 floats
+    // there, and as many back.
+    assert!(
+        beside < 2 * 8 * 256 * 256 * 4,
+        "{beside} bytes beside parameters and state"
+    );
+}
+
+#[test]
+fn the_first_card_alone_has_the_optimizer() {
+    let run = run(&checked().report, "resnet18_data_parallel");
+    let whole = 3 * run.parameters.unwrap().bytes.0;
+    let [first, second] = run.cards.as_slice() else {
+        panic!("{} cards", run.cards.len());
+    };
+    for step in 1..3 {
+        assert!(left(first, step).abs_diff(whole) < 1 << 20, "{}", left(first, step));
+        assert!(left(second, step) < 1 << 20, "{}", left(second, step));
+    }
+    // While it goes forward and backward, each has all that one card alone would have, its states apart.
+    let (first, second) = (first.peaks.warm.live.unwrap(), second.peaks.warm.live.unwrap());
+    assert!(first > second && second.0 > first.0 / 10 * 9, "{first} {second}");
+}
+
+#[test]
+fn two_runs_agree_in_every_byte() {
+    let again = ["estimate", "-p", "cards", "--gpu", "l4", "--jobs", "1"];
+    let (again, exit, text) = common::report(&again);
+    assert_eq!(exit, 0, "{text}");
+    for run in &again.runs {
+        let first = common::run(&checked().report, &run.model);
+        assert_eq!(first.cards, run.cards, "{}", run.model);
+        assert_eq!(first.peaks, run.peaks);
+    }
+}
+
+#[test]
+fn a_card_over_its_limits_fails_by_its_number() {
+    let models = "  transformer_split:\n    cards:\n      0: { reserved: 1 GiB }\n      1: { live: 16 MiB, cold: { reserved: 32 MiB } }\n      7: { live: 1 GiB }\n";
+    let (_folder, file) = common::budgets(&format!("version: 1\ngpu: l4\nmodels:\n{models}"));
+    let arguments = [
+        "check",
+        "-p",
+        "cards",
+        "-m",
+        "transformer_split",
+        "--estimate",
+        "--budgets",
+        &file,
+    ];
+    let (report, exit, text) = common::report(&arguments);
+    assert_eq!(exit, 101, "{text}");
+    let told: Vec<_> = report
+        .verdicts
+        .iter()
+        .map(|verdict| (verdict.card, verdict.status, verdict.line))
+        .collect();
+    let expected = [
+        (Some(0), Status::Pass, Some(6)),
+        (Some(1), Status::Fail, Some(7)),
+        (Some(1), Status::Fail, Some(7)),
+        (Some(7), Status::Error, Some(8)),
+    ];
+    assert_eq!(told, expected, "{text}");
+    assert!(text.contains("live of card 1"), "{text}");
+    assert!(text.contains("there is no card 7: the model is over 2"), "{text}");
+}
+
+#[test]
+fn a_model_may_be_over_more_cards_than_it_says() {
+    let model = ["estimate", "-p", "cards", "-m", "transformer_split", "--gpu", "l4"];
+    let (report, exit, text) = common::report(&[&model[..], &["--set", "cards=4"]].concat());
+    assert_eq!((exit, report.runs[0].cards.len()), (0, 4), "{text}");
+    let (report, exit, text) = common::report(&[&model[..], &["--set", "cards=17"]].concat());
+    assert_eq!(exit, 101, "{text}");
+    assert_eq!(report.runs[0].error.as_ref().unwrap().code, "too-few-cards");
+    let (report, _, text) = common::report(&[&model[..], &["--set", "cards=0"]].concat());
+    assert_eq!(report.runs[0].error.as_ref().unwrap().code, "impossible", "{text}");
+}
