@@ -290,8 +290,8 @@ pub enum Event {
     },
     /// Something panicked.
     Panic {
-        /// Of which card the thread is; the first for the program's own.
-        card: u32,
+        /// Of which card the thread is; absent for the program's own.
+        card: Option<u32>,
         /// The thread's name.
         thread: String,
         /// The message.

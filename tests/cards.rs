@@ -144,3 +144,36 @@ fn a_model_may_be_over_more_cards_than_it_says() {
     let (report, _, text) = common::report(&[&model[..], &["--set", "cards=0"]].concat());
     assert_eq!(report.runs[0].error.as_ref().unwrap().code, "impossible", "{text}");
 }
+
+#[test]
+fn a_card_without_limits_is_a_warning_and_a_row_is_of_the_card_that_fails() {
+    let models = "  transformer_split: { cards: { 0: { live: 16 MiB } } }\n";
+    let (_folder, file) = common::budgets(&format!("version: 1\ngpu: l4\nmodels:\n{models}"));
+    let arguments = [
+        "check",
+        "-p",
+        "cards",
+        "-m",
+        "transformer_split",
+        "--estimate",
+        "--budgets",
+        &file,
+    ];
+    let (report, exit, text) = common::report(&arguments);
+    assert_eq!(exit, 100, "{text}");
+    let told: Vec<_> = report
+        .verdicts
+        .iter()
+        .map(|verdict| (verdict.card, verdict.status))
+        .collect();
+    assert_eq!(told, [(Some(0), Status::Fail), (Some(1), Status::Warn)], "{text}");
+    assert!(text.contains("card 1 of `transformer_split` has no limits"), "{text}");
+    let live = report.runs[0].cards[0].peaks.warm.live.unwrap();
+    let comment = common::said(&common::output(
+        &[&arguments[..], &["--message-format", "markdown"]].concat(),
+    ));
+    assert!(
+        comment.contains(&format!("live of card 0, {live} of 16 MiB")),
+        "{comment}"
+    );
+}

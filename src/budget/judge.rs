@@ -72,13 +72,17 @@ impl Judge<'_> {
         };
         let last = growing.steps.last().copied()?;
         let steps = growing.steps.len();
-        let message = format!(
-            "live grows by {} with each step, to {last} at the end of {steps} steps: `cargo vram explain {} -p {} --leak --steps {steps}` shows what stays",
-            growing.per_step,
-            self.name(),
-            self.run.package,
-        );
+        let (per_step, name, package) = (growing.per_step, self.name(), &self.run.package);
+        let message = match growing.card {
+            Some(card) => {
+                format!("live of card {card} grows by {per_step} with each step, to {last} at the end of {steps} steps")
+            }
+            None => format!(
+                "live grows by {per_step} with each step, to {last} at the end of {steps} steps: `cargo vram explain {name} -p {package} --leak --steps {steps}` shows what stays"
+            ),
+        };
         Some(Verdict {
+            card: growing.card,
             pass: Some(Pass::Traced),
             metric: Some(Metric::Live),
             actual: Some(last),
@@ -105,6 +109,7 @@ impl Judge<'_> {
         verdicts.extend(budget.cards.iter().flat_map(|(card, limits)| self.card(*card, limits)));
         let Some(limits) = budget.limits_on(gpu, declared) else {
             if !budget.cards.is_empty() {
+                verdicts.extend(self.unjudged_cards(budget));
                 return;
             }
             let message = format!("`{}` has no limits for `{gpu}`: unjudged", self.name());
@@ -118,6 +123,10 @@ impl Judge<'_> {
     fn card(&self, card: u32, limits: &Spanned<CardLimits>) -> Vec<Verdict> {
         if let Some(on) = self.run.cards.iter().find(|on| on.card == card) {
             return self.figures(Some(card), &limits.value, &on.peaks);
+        }
+        // Where there is one card, it is the first.
+        if card == 0 && self.run.cards.is_empty() {
+            return self.figures(None, &limits.value, &self.run.peaks);
         }
         let message = match self.unfinished() {
             Some(why) => format!("card {card} cannot be judged: {why}"),
@@ -134,6 +143,24 @@ impl Judge<'_> {
             ..self.verdict(Rule::Budget, Status::Error, message)
         };
         vec![self.written_at(limits.span, verdict)]
+    }
+
+    /// A warning for each of several cards that nothing is said of.
+    fn unjudged_cards(&self, budget: &ModelBudget) -> Vec<Verdict> {
+        let is_judged = |card: &u32| budget.cards.get(card).is_some_and(|limits| !limits.value.is_empty());
+        let numbers: Vec<u32> = match self.run.cards.as_slice() {
+            [] => vec![0],
+            cards => cards.iter().map(|on| on.card).collect(),
+        };
+        let warn = |card: u32| {
+            let message = format!("card {card} of `{}` has no limits: unjudged", self.name());
+            let verdict = Verdict {
+                card: Some(card),
+                ..self.verdict(Rule::Budget, Status::Warn, message)
+            };
+            self.written_at(budget.name.span, verdict)
+        };
+        numbers.into_iter().filter(|card| !is_judged(card)).map(warn).collect()
     }
 
     /// What limits say of a card; of the one that holds the most, where none is named.

@@ -11,11 +11,11 @@ use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 
-use super::burn_0_21;
 use super::optimizer::IntoOptimizer;
 use super::run::Marker;
 use super::timeline::Moment;
 use super::train::{LEARNING_RATE, WithBatch, WithLoss, made, step_done, with_optimizer};
+use super::{burn_0_21, events};
 use crate::protocol::Phase;
 
 /// A run whose model is trained on several cards at once.
@@ -63,12 +63,23 @@ where
         let WithBatch { run, make, batch } = self.of.given;
         let (loss, read_loss) = (&self.of.loss, self.of.read_loss);
         let mut model = made(run, make);
-        let main = run.device.device.clone();
+        let [main, ..] = self.cards.as_slice() else {
+            events::impossible("a model needs a card".to_owned());
+        };
+        if *main != run.device.device {
+            model = model.fork(main);
+        }
+        // With one card there is nobody to keep apart from.
+        let apart = self.cards.len() > 1;
         std::thread::scope(|scope| {
-            let start = |(card, marker)| {
+            let start = |card| {
+                let place = run.device.cards.iter().position(|known| known == card);
+                let Some(marker) = place.map(|place| &run.device.markers[place]) else {
+                    events::impossible(format!("{card:?} is none of the cards that `Run::cards` gave"));
+                };
                 let work = move |given| work(card, marker, loss, given);
                 match run.job.lockstep {
-                    true => Worker::Here(burn_0_21::Elsewhere::new(), Box::new(work)),
+                    true => Worker::Here(apart.then(burn_0_21::Elsewhere::new), Box::new(work)),
                     false => {
                         let ((give, given), (hand, handed)) = (channel(), channel::<Handed<B>>());
                         // Nobody waits for it any more where the run is over.
@@ -77,7 +88,7 @@ where
                     }
                 }
             };
-            let workers: Vec<Worker<'_, B, M, X>> = self.cards.iter().zip(&run.device.markers).map(start).collect();
+            let workers: Vec<Worker<'_, B, M, X>> = self.cards.iter().map(start).collect();
             for step in 0..run.job.steps {
                 let mut sum = GradientsAccumulator::new();
                 let mut losses = Vec::new();
@@ -94,7 +105,7 @@ where
                         .filter_map(|(worker, done)| done.or_else(|| worker.end()))
                         .collect();
                     for (gradients, loss) in handed {
-                        sum.accumulate(&model, gradients.to_device(&main, &model));
+                        sum.accumulate(&model, gradients.to_device(main, &model));
                         losses.push(loss);
                     }
                 }
@@ -117,7 +128,7 @@ enum Worker<'a, B: AutodiffBackend, M, X> {
     Thread(Sender<Given<M, X>>, Receiver<Handed<B>>),
     /// Where threads take turns, there is one: it does everybody's work, each on the stream that a thread of its own would
     /// have. Each has its own card, so that nothing is another there.
-    Here(burn_0_21::Elsewhere, Box<dyn Fn(Given<M, X>) -> Handed<B> + 'a>),
+    Here(Option<burn_0_21::Elsewhere>, Box<dyn Fn(Given<M, X>) -> Handed<B> + 'a>),
 }
 
 impl<B: AutodiffBackend, M, X> Worker<'_, B, M, X> {
@@ -129,7 +140,8 @@ impl<B: AutodiffBackend, M, X> Worker<'_, B, M, X> {
                 let _ = give.send(given);
                 None
             }
-            Self::Here(elsewhere, work) => Some(elsewhere.run(|| work(given))),
+            Self::Here(Some(elsewhere), work) => Some(elsewhere.run(|| work(given))),
+            Self::Here(None, work) => Some(work(given)),
         }
     }
 

@@ -234,7 +234,7 @@ pub(super) fn made<B: Backend, Kind, M: Module<B>>(run: &Run<B, Kind>, make: Mak
     run.declared();
     let model = make(&run.device.device);
     if run.job.lockstep {
-        burn_0_21::make_parameters(&model, &run.device.device);
+        burn_0_21::make_parameters(&model, &run.device.cards);
     }
     let model = match run.device.cards.len() {
         1 => model.fork(&run.device.device),

@@ -10,6 +10,8 @@ use crate::bytes::Bytes;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Change<'a> {
     pub(crate) run: &'a Run,
+    /// Which of several cards, where it is of one alone.
+    pub(crate) card: Option<u32>,
     pub(crate) pass: Pass,
     pub(crate) metric: Metric,
     pub(crate) before: Option<Bytes>,
@@ -19,6 +21,13 @@ pub(crate) struct Change<'a> {
 }
 
 impl Change<'_> {
+    /// What the figure is called.
+    pub(crate) fn figure(&self) -> String {
+        let figure = metric_name(self.pass, self.metric);
+        self.card
+            .map_or_else(|| figure.to_owned(), |card| format!("{figure} of card {card}"))
+    }
+
     pub(crate) fn status(&self) -> Status {
         self.verdict.map_or(Status::Pass, |verdict| verdict.status)
     }
@@ -77,11 +86,14 @@ impl<'a> Judged<'a> {
             let said = verdicts.iter().copied().filter(|verdict| {
                 verdict.metric == Some(metric) && verdict.pass == Some(pass) && verdict.rule != Rule::Drift
             });
+            let (of_cards, said): (Vec<_>, Vec<_>) = said.partition(|verdict| verdict.card.is_some());
+            let said = said.into_iter();
             let verdict = said.max_by_key(|verdict| (verdict.status, verdict.is_improvement()));
             // A report may have the verdict alone.
             let judged = verdict.filter(|verdict| verdict.rule == Rule::Growth);
             let change = Change {
                 run,
+                card: None,
                 pass,
                 metric,
                 before: before.or_else(|| judged.and_then(|verdict| verdict.baseline)),
@@ -92,6 +104,17 @@ impl<'a> Judged<'a> {
             if change.distance() > 0 || wrong {
                 changes.push(change);
             }
+            // Of one of several cards there is a row where something is wrong with it.
+            let wrong = of_cards.into_iter().filter(|verdict| verdict.status >= Status::Warn);
+            changes.extend(wrong.map(|verdict| Change {
+                run,
+                card: verdict.card,
+                pass,
+                metric,
+                before: None,
+                after: verdict.actual,
+                verdict: Some(verdict),
+            }));
         }
         changes
     }

@@ -1,6 +1,6 @@
 //! Whether live memory grows from step to step.
 
-use super::types::{Pass, Run};
+use super::types::{Pass, Run, Step};
 use crate::bytes::Bytes;
 
 /// Steps that are let be: the first ones make the optimizer's state.
@@ -28,6 +28,8 @@ pub enum Trend {
 /// Live memory that grows from step to step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Growing {
+    /// On which of several cards.
+    pub card: Option<u32>,
     /// Live bytes at the end of each step.
     pub steps: Vec<Bytes>,
     /// How much the last step added.
@@ -35,20 +37,31 @@ pub struct Growing {
 }
 
 impl Run {
-    /// Whether live memory grew with each step since the first one, which takes [`ENOUGH_STEPS`] to tell.
+    /// Whether live memory grew with each step since the first one, which takes [`ENOUGH_STEPS`] to tell; of several cards,
+    /// on any.
     #[must_use]
     pub fn trend(&self) -> Trend {
-        let traced = self.steps.iter().filter(|step| step.pass == Pass::Traced);
-        let steps: Vec<Bytes> = traced
-            .filter_map(|step| step.phases.last())
-            .map(|phase| phase.live_end)
-            .collect();
-        let told = u32::try_from(steps.len()).unwrap_or(u32::MAX);
-        match grows(&steps) {
-            _ if told < ENOUGH_STEPS => Trend::Unknown { steps: told },
-            Some(per_step) => Trend::Growing(Growing { steps, per_step }),
-            None => Trend::Steady,
-        }
+        let cards = self.cards.iter().map(|on| trend(&on.steps, Some(on.card)));
+        cards
+            .reduce(|one, other| match (&one, &other) {
+                (Trend::Growing(_), _) | (Trend::Unknown { .. }, Trend::Steady) => one,
+                _ => other,
+            })
+            .unwrap_or_else(|| trend(&self.steps, None))
+    }
+}
+
+fn trend(steps: &[Step], card: Option<u32>) -> Trend {
+    let traced = steps.iter().filter(|step| step.pass == Pass::Traced);
+    let steps: Vec<Bytes> = traced
+        .filter_map(|step| step.phases.last())
+        .map(|phase| phase.live_end)
+        .collect();
+    let told = u32::try_from(steps.len()).unwrap_or(u32::MAX);
+    match grows(&steps) {
+        _ if told < ENOUGH_STEPS => Trend::Unknown { steps: told },
+        Some(per_step) => Trend::Growing(Growing { card, steps, per_step }),
+        None => Trend::Steady,
     }
 }
 
@@ -65,7 +78,7 @@ fn grows(steps: &[Bytes]) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use crate::report::{OnCard, sample};
 
     /// What is told of a run with so much live at the end of each step.
     fn told(ends: &[u64]) -> Trend {
@@ -77,6 +90,23 @@ mod tests {
             Trend::Growing(growing) => Some(growing.per_step.0),
             _ => None,
         }
+    }
+
+    #[test]
+    fn a_leak_on_a_card_that_is_not_the_fullest_is_one() {
+        let mut run = sample::ending_at(sample::run("a", "l4"), &[900, 900, 900, 900, 900]);
+        let of = |card, ends: &[u64]| OnCard {
+            card,
+            peaks: run.peaks,
+            steps: sample::ending_at(sample::run("a", "l4"), ends).steps,
+        };
+        run.cards = vec![of(0, &[900, 900, 900, 900, 900]), of(1, &[10, 50, 60, 70, 80])];
+        let Trend::Growing(growing) = run.trend() else {
+            panic!("{:?}", run.trend());
+        };
+        assert_eq!((growing.card, growing.per_step), (Some(1), Bytes(10)));
+        run.cards.truncate(1);
+        assert_eq!(run.trend(), Trend::Steady);
     }
 
     #[test]

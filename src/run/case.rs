@@ -317,6 +317,7 @@ impl Runner<'_> {
     }
 
     fn pass(&self, pass: Pass, autotune: &Path, slot: Slot<'_>) -> std::io::Result<Left> {
+        let mut asked = 0;
         let mut left = self.process(pass, autotune);
         // What is found out on the way, that a loop is written by hand, or does not repeat itself: the pass is begun anew.
         while let Some(found) = left.as_ref().ok().and_then(collect::found) {
@@ -326,7 +327,8 @@ impl Runner<'_> {
                 Found::Cards(needed) => {
                     // Real cards are measured one at a time.
                     let is_possible = matches!(self.settings.hardware, Hardware::Virtual) && needed <= MOST_CARDS;
-                    !is_possible || self.cards.swap(needed, Relaxed) == needed
+                    self.cards.store(needed, Relaxed);
+                    !is_possible || std::mem::replace(&mut asked, needed) == needed
                 }
             };
             if known {

@@ -429,6 +429,15 @@ pub(super) fn reserved_steps(events: &[Event], record: &Record) -> Vec<Step> {
     steps
 }
 
+/// The peaks of the first card that held another at its most in two passes.
+fn differing(one: &Record, other: &Record) -> Option<(Bytes, Bytes)> {
+    let count = one.cards.len().max(other.cards.len());
+    let peaks = (0..)
+        .take(count)
+        .map(|card| (one.card(card).peak, other.card(card).peak));
+    peaks.into_iter().find(|(one, other)| one != other)
+}
+
 /// What the figures rest on besides what was run.
 fn assumptions(
     case: &Case,
@@ -464,12 +473,11 @@ fn assumptions(
         );
     }
     if let (Some(warm), Some(traced)) = (warm, traced)
-        && warm.record.card(0).peak != traced.record.card(0).peak
+        && let Some((warm, traced)) = differing(&warm.record, &traced.record)
     {
         list.push(format!(
             "reserved differs between the passes: {} bytes warm, {} bytes traced; live is the traced pass's",
-            warm.record.card(0).peak.0,
-            traced.record.card(0).peak.0,
+            warm.0, traced.0,
         ));
     }
     let blind = [cold, warm, traced]

@@ -38,8 +38,15 @@ pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
     });
     if let Some((bytes, on, step, phase, kernel)) = panic {
         // A tensor larger than any page of Burn's allocator is never asked of the driver.
-        let mut refusals = left.record.refusals.iter().rev().filter(|refusal| refusal.card == on);
+        let mut refusals = left
+            .record
+            .refusals
+            .iter()
+            .rev()
+            .filter(|refusal| on.is_none_or(|on| on == refusal.card));
         let refusal = refusals.find(|refusal| refusal.last_resort && refusal.requested.0 == bytes);
+        // A thread of the program's own tells of no card; what it could not get does.
+        let on = on.or(refusal.map(|refusal| refusal.card)).unwrap_or(0);
         let reserved = refusal.map_or(left.record.card(on).end, |refusal| refusal.reserved);
         return Some(Oom {
             pass,
@@ -55,7 +62,7 @@ pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
     }
     // In a cold pass, a refusal that ended in no panic was one of a candidate.
     if let Some(refusal) = left.record.last_refusal().filter(|_| pass != Pass::Cold) {
-        let (step, phase) = moment(left, refusal.time);
+        let (step, phase) = moment(left, Some(refusal.card), refusal.time);
         return Some(Oom {
             pass,
             card: told(refusal.card),
@@ -73,7 +80,7 @@ pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
     if pass == Pass::Cold && done(left).is_some() {
         return None;
     }
-    let (step, phase) = moment(left, call.time);
+    let (step, phase) = moment(left, None, call.time);
     Some(Oom {
         pass,
         card: None,
@@ -98,17 +105,18 @@ fn too_big(message: &str) -> Option<u64> {
         })
 }
 
-/// The step and phase that the device was at.
-fn moment(left: &Left, time: u64) -> (Option<u32>, Option<Phase>) {
+/// The step and phase that a card was at; any, where nobody knows which.
+fn moment(left: &Left, on: Option<u32>, time: u64) -> (Option<u32>, Option<Phase>) {
     let mut at = (None, Some(Phase::Context));
     for event in &left.events {
         if let Event::Phase {
+            card,
             time: began,
             step,
             phase,
-            ..
         } = event
             && *began <= time
+            && on.is_none_or(|on| on == *card)
         {
             at = (*step, Some(*phase));
         }

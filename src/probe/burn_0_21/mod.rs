@@ -190,13 +190,16 @@ const ASKED_WHILE_ONE_IS_MADE: usize = 2;
 /// there first, and then fusion's thread waits until each has been asked for.
 ///
 /// The figures of the race, above, were seen on two cores. There is no GPU in it: it is a matter of the host's threads.
-pub(super) fn make_parameters<B: Backend, M: Module<B>>(model: &M, of: &B::Device) {
+pub(super) fn make_parameters<B: Backend, M: Module<B>>(model: &M, cards: &[B::Device]) {
     // What was made with the model is not to get between.
-    let _ = B::sync(of);
+    for card in cards {
+        let _ = B::sync(card);
+    }
     let mut sizes = Sizes::default();
     model.visit(&mut sizes);
     let asleep = if sizes.awake { 0 } else { ASKED_BEFORE_AWAKE };
-    let element = DType::from(get_device_settings::<B>(of).float_dtype).size();
+    let element = |card| DType::from(get_device_settings::<B>(card).float_dtype).size();
+    let element = cards.first().map_or(0, element);
     for (card, shapes) in sizes.shapes {
         let winners = shapes.len().saturating_sub(asleep) / ASKED_WHILE_ONE_IS_MADE;
         let client = CudaRuntime::client(&CudaDevice::from_id(card));

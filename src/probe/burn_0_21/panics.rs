@@ -52,7 +52,7 @@ fn note(panic: &PanicHookInfo<'_>) -> Thread {
     let now = timeline::now();
     let message = panic.payload_as_str().unwrap_or("a panic without a message").to_owned();
     events::send(&Event::Panic {
-        card: stage::card().unwrap_or(0),
+        card: stage::card(),
         thread,
         message,
         location: panic.location().map(ToString::to_string).unwrap_or_default(),

@@ -52,6 +52,9 @@ impl DeviceService for Downstream {
 /// Burn's threads are named `DSU-0-1`, `DSD-0-1`: what they are, the type of their device, and which of those it is.
 pub(super) const DEVICE_THREADS: &str = "DS";
 
+/// More cards than the virtual driver has.
+const MOST_CARDS: u32 = 16;
+
 /// The card whose thread this is, of Burn's own.
 pub(in crate::probe) fn card() -> Option<u32> {
     thread_local! {
@@ -61,8 +64,9 @@ pub(in crate::probe) fn card() -> Option<u32> {
 }
 
 fn of_thread(name: &str) -> Option<u32> {
-    let (_, card) = name.strip_prefix(DEVICE_THREADS)?.rsplit_once('-')?;
-    card.parse().ok()
+    let (stage, card) = name.strip_prefix(DEVICE_THREADS)?.rsplit_once('-')?;
+    let is_burns = stage.starts_with("U-") || stage.starts_with("D-");
+    card.parse().ok().filter(|card| is_burns && *card < MOST_CARDS)
 }
 
 /// The stream that another thread of the program's would have: every thread has one of its own, and memory with it.

@@ -2,7 +2,7 @@
 
 use super::escape::name;
 use super::{Change, Told};
-use crate::report::change::{metric_name, signed, signed_percent};
+use crate::report::change::{signed, signed_percent};
 use crate::report::{Metric, Report, Rule, Run, Status};
 
 pub(super) fn headline(told: &Told<'_>) -> String {
@@ -96,7 +96,7 @@ fn quiet(report: &Report, told: &Told<'_>) -> String {
 
 /// `resnet18 grew 12.40 % (+223 MiB live) on L4`
 fn sentence(change: &Change<'_>) -> String {
-    let figure = metric_name(change.pass, change.metric);
+    let figure = change.figure();
     let rule = change.verdict.map(|verdict| verdict.rule);
     if rule != Some(Rule::Growth)
         && let (Some(verdict), Some(after)) = (change.verdict, change.after)
@@ -120,7 +120,7 @@ fn sentence(change: &Change<'_>) -> String {
 
 /// What became of a figure, whatever is said of it.
 fn moved(change: &Change<'_>) -> String {
-    let figure = metric_name(change.pass, change.metric);
+    let figure = change.figure();
     let (Some(before), Some(after)) = (change.before, change.after) else {
         let place = card(&change.run.gpu.id);
         return format!("{} needs another look at {figure} on {place}", name(change.run.name()));

@@ -4,7 +4,7 @@ use super::escape::{code, name};
 use super::page::Section;
 use super::{Change, Told};
 use crate::bytes::Bytes;
-use crate::report::change::{metric_name, signed, signed_percent};
+use crate::report::change::{signed, signed_percent};
 use crate::report::words::{failure, mode_name};
 use crate::report::{Run, Status};
 
@@ -41,7 +41,7 @@ fn row(change: &Change<'_>) -> String {
         model(change.run),
         name(&change.run.gpu.id),
         mode_name(change.run.mode),
-        metric_name(change.pass, change.metric),
+        change.figure(),
         shown(change.verdict.and_then(|verdict| verdict.limit)),
         word(change)
     )
