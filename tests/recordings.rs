@@ -287,7 +287,7 @@ fn the_recording_script_measures_all_finds_the_edge_and_does_nothing_twice() {
     has("vgg16 81 82");
     let first = calls(folder.path());
     let recorded: Vec<_> = first.iter().filter(|call| call.contains("--record ")).collect();
-    assert_eq!(recorded.len(), 13 * 3);
+    assert_eq!(recorded.len(), 15 * 3);
     assert!(
         recorded.iter().all(|call| !call.contains("--limit")),
         "a smaller card is never recorded"
