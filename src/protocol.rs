@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// The version of this protocol. A model that speaks another one is not run.
 pub const PROTOCOL: u32 = 6;
 
+/// The most cards that a process has: more than any machine that Burn runs on, and as many as the driver knows.
+pub const MOST_CARDS: u32 = 16;
+
 /// The environment variable that holds the path of the job file. Without it, a model's binary does nothing.
 pub const JOB_VARIABLE: &str = "CARGO_VRAM_JOB";
 

@@ -25,6 +25,17 @@ fn checked() -> &'static Checked {
     })
 }
 
+/// A file with these budgets, for an L4.
+fn budgets(models: &str) -> (tempfile::TempDir, String) {
+    common::budgets(&format!("version: 1\ngpu: l4\nmodels:\n{models}"))
+}
+
+/// Checks the model that is split by layer against a file.
+fn split(file: &str) -> Vec<&str> {
+    let model = ["check", "-p", "cards", "-m", "transformer_split", "--estimate"];
+    [&model[..], &["--budgets", file]].concat()
+}
+
 /// What is live on a card when a step is over.
 fn left(card: &OnCard, step: u32) -> u64 {
     let step = card.steps.iter().find(|known| known.step == step).unwrap();
@@ -104,18 +115,8 @@ fn two_runs_agree_in_every_byte() {
 #[test]
 fn a_card_over_its_limits_fails_by_its_number() {
     let models = "  transformer_split:\n    cards:\n      0: { reserved: 1 GiB }\n      1: { live: 16 MiB, cold: { reserved: 32 MiB } }\n      7: { live: 1 GiB }\n";
-    let (_folder, file) = common::budgets(&format!("version: 1\ngpu: l4\nmodels:\n{models}"));
-    let arguments = [
-        "check",
-        "-p",
-        "cards",
-        "-m",
-        "transformer_split",
-        "--estimate",
-        "--budgets",
-        &file,
-    ];
-    let (report, exit, text) = common::report(&arguments);
+    let (_folder, file) = budgets(models);
+    let (report, exit, text) = common::report(&split(&file));
     assert_eq!(exit, 101, "{text}");
     let told: Vec<_> = report
         .verdicts
@@ -148,18 +149,8 @@ fn a_model_may_be_over_more_cards_than_it_says() {
 #[test]
 fn a_card_without_limits_is_a_warning_and_a_row_is_of_the_card_that_fails() {
     let models = "  transformer_split: { cards: { 0: { live: 16 MiB } } }\n";
-    let (_folder, file) = common::budgets(&format!("version: 1\ngpu: l4\nmodels:\n{models}"));
-    let arguments = [
-        "check",
-        "-p",
-        "cards",
-        "-m",
-        "transformer_split",
-        "--estimate",
-        "--budgets",
-        &file,
-    ];
-    let (report, exit, text) = common::report(&arguments);
+    let (_folder, file) = budgets(models);
+    let (report, exit, text) = common::report(&split(&file));
     assert_eq!(exit, 100, "{text}");
     let told: Vec<_> = report
         .verdicts
@@ -170,7 +161,7 @@ fn a_card_without_limits_is_a_warning_and_a_row_is_of_the_card_that_fails() {
     assert!(text.contains("card 1 of `transformer_split` has no limits"), "{text}");
     let live = report.runs[0].cards[0].peaks.warm.live.unwrap();
     let comment = common::said(&common::output(
-        &[&arguments[..], &["--message-format", "markdown"]].concat(),
+        &[&split(&file)[..], &["--message-format", "markdown"]].concat(),
     ));
     assert!(
         comment.contains(&format!("live of card 0, {live} of 16 MiB")),

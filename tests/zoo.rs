@@ -9,6 +9,16 @@ use std::sync::OnceLock;
 use cargo_vram::report::{Metric, Pass, Phase, Report, Status, Task};
 use common::run;
 
+/// Models that are trained, and run for inference under another name.
+const TWINS: [&str; 6] = [
+    "vgg16",
+    "resnet18",
+    "densenet201",
+    "sequential",
+    "transformer",
+    "decoder",
+];
+
 struct Checked {
     report: Report,
     exit: i32,
@@ -60,14 +70,7 @@ fn parameter_counts_are_those_of_the_literature() {
     let transformer = zoo_transformer(8192, 256, 256, 4, 1024);
     assert_eq!(count("transformer").count, transformer);
     assert_eq!(count("decoder").count, 1_100_048_384, "TinyLlama 1.1B");
-    for twin in [
-        "vgg16",
-        "resnet18",
-        "densenet201",
-        "sequential",
-        "transformer",
-        "decoder",
-    ] {
+    for twin in TWINS {
         let inference = count(&format!("{twin}_inference"));
         assert_eq!(inference.count, count(twin).count, "{twin}");
     }
@@ -190,14 +193,7 @@ fn a_large_model_takes_nothing_of_the_host() {
 
 #[test]
 fn inference_holds_less_than_training() {
-    for twin in [
-        "vgg16",
-        "resnet18",
-        "densenet201",
-        "sequential",
-        "transformer",
-        "decoder",
-    ] {
+    for twin in TWINS {
         let report = &checked().report;
         let (train, infer) = (run(report, twin), run(report, &format!("{twin}_inference")));
         assert_eq!(infer.task, Some(Task::Infer));

@@ -7,7 +7,7 @@ mod words;
 use super::source::{Position, Span, Spanned};
 use super::types::{Budgets, CardLimits, Limit, Limits, ModelBudget};
 use crate::bytes::Bytes;
-use crate::report::words::pass_name;
+use crate::report::words::{of_card, pass_name};
 use crate::report::{ENOUGH_STEPS, Metric, Oom, Pass, Peak, Peaks, Rule, Run, Skipped, Status, Trend, Verdict};
 use words::{advice, ended_early, place, qualifier};
 
@@ -72,15 +72,16 @@ impl Judge<'_> {
         };
         let last = growing.steps.last().copied()?;
         let steps = growing.steps.len();
-        let (per_step, name, package) = (growing.per_step, self.name(), &self.run.package);
-        let message = match growing.card {
-            Some(card) => {
-                format!("live of card {card} grows by {per_step} with each step, to {last} at the end of {steps} steps")
-            }
-            None => format!(
-                "live grows by {per_step} with each step, to {last} at the end of {steps} steps: `cargo vram explain {name} -p {package} --leak --steps {steps}` shows what stays"
-            ),
-        };
+        let mut message = format!(
+            "live{} grows by {} with each step, to {last} at the end of {steps} steps",
+            of_card(growing.card),
+            growing.per_step
+        );
+        // An explanation is of one card.
+        if growing.card.is_none() {
+            let (name, package) = (self.name(), &self.run.package);
+            message += &format!(": `cargo vram explain {name} -p {package} --leak --steps {steps}` shows what stays");
+        }
         Some(Verdict {
             card: growing.card,
             pass: Some(Pass::Traced),
@@ -186,7 +187,7 @@ impl Judge<'_> {
         let limit = limits.get(metric)?;
         // The one that is reported while neither is exceeded.
         let last = limit.fail.or(limit.warn)?;
-        let of = card.map_or_else(String::new, |card| format!(" of card {card}"));
+        let of = of_card(card);
         let figure = format!(
             "{} {}{of}{}",
             pass_name(pass),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::words::percent;
+use super::words::{of_card, percent};
 use super::{Metric, Mode, Pass, Peaks, Report, Rule, Run, Status, Verdict};
 use crate::bytes::Bytes;
 
@@ -23,9 +23,7 @@ pub(crate) struct Change<'a> {
 impl Change<'_> {
     /// What the figure is called.
     pub(crate) fn figure(&self) -> String {
-        let figure = metric_name(self.pass, self.metric);
-        self.card
-            .map_or_else(|| figure.to_owned(), |card| format!("{figure} of card {card}"))
+        format!("{}{}", metric_name(self.pass, self.metric), of_card(self.card))
     }
 
     pub(crate) fn status(&self) -> Status {

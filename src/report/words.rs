@@ -104,6 +104,11 @@ pub(crate) fn count(number: u64) -> String {
     grouped
 }
 
+/// Whose figure it is, where it is of one of several cards: ` of card 1`.
+pub(crate) fn of_card(card: Option<u32>) -> String {
+    card.map_or_else(String::new, |card| format!(" of card {card}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,12 +12,12 @@ use super::collect::{Collected, Found, Passes};
 use super::list::Listed;
 use super::plan::Known;
 use super::process::{self, Left};
-use super::record::{MOST_CARDS, Record};
+use super::record::Record;
 use super::{collect, ending, measured, plan};
 use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
 use crate::gpu::Profile;
-use crate::protocol::{Action, RunJob, WhatIf};
+use crate::protocol::{Action, MOST_CARDS, RunJob, WhatIf};
 use crate::recording::{Recordings, RunIdentity};
 use crate::report::{Autotune, Pass, RecordingId, Run, Step, Tuning};
 

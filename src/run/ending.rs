@@ -4,9 +4,9 @@ use super::card::Hardware;
 use super::child::End;
 use super::code;
 use super::process::Left;
-use super::record::{CallError, MOST_CARDS};
+use super::record::CallError;
 use crate::names::listed;
-use crate::protocol::Event;
+use crate::protocol::{Event, MOST_CARDS};
 use crate::report::words::pass_name;
 use crate::report::{Pass, RunError};
 

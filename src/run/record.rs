@@ -5,10 +5,8 @@ use std::fmt;
 
 use crate::bytes::Bytes;
 use crate::driver;
+use crate::protocol::MOST_CARDS;
 use crate::report::Library;
-
-/// More cards than any machine that Burn runs on has.
-pub(super) const MOST_CARDS: u32 = 16;
 
 /// What the driver wrote down.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

@@ -99,13 +99,13 @@ pub(super) fn markers(devices: &[CudaDevice], traced: bool) -> Vec<Marker> {
     }
     match devices {
         [device] => vec![marker(device, traced)],
-        devices => devices.iter().map(|device| one_of_several(device, traced)).collect(),
+        devices => devices.iter().map(|device| in_queue(device, traced)).collect(),
     }
 }
 
-/// Of several cards, a phase begins good to the few operations that fusion still holds back: which operation belongs where
-/// is not told by the ids of tensors that go from card to card.
-fn one_of_several(device: &CudaDevice, traced: bool) -> Marker {
+/// A phase begins good to the few operations that fusion still holds back. Of several cards that is all there is: which
+/// operation belongs where is not told by the ids of tensors that go from card to card.
+fn in_queue(device: &CudaDevice, traced: bool) -> Marker {
     let upstream = DeviceHandle::<Upstream>::new(device.to_id());
     let downstream = Arc::new(DeviceHandle::<Downstream>::new(device.to_id()));
     Arc::new(move |moment| {
@@ -130,14 +130,11 @@ fn marker(device: &CudaDevice, traced: bool) -> Marker {
         // Launches come from the thread that marks.
         return Arc::new(move |moment| downstream.submit(move |_| reached(moment)));
     }
-    let upstream = Arc::new(DeviceHandle::<Upstream>::new(device.to_id()));
     if !traced {
-        // Good to a few operations that fusion still holds back: enough to say where an out of memory happened.
-        return Arc::new(move |moment| {
-            let downstream = downstream.clone();
-            upstream.submit(move |_| downstream.submit(move |_| reached(moment)));
-        });
+        // Enough to say where an out of memory happened.
+        return in_queue(device, traced);
     }
+    let upstream = Arc::new(DeviceHandle::<Upstream>::new(device.to_id()));
     let device = device.clone();
     Arc::new(move |moment| {
         #[cfg(feature = "explain")]

@@ -11,6 +11,8 @@ use cubecl_common::device::ServerUtilitiesHandle;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 
+use crate::protocol::MOST_CARDS;
+
 /// The priority of the user's thread, below that of Burn's. It waits for them by spinning, most of the time, and
 /// would keep them from running where there are fewer cores than threads.
 const USERS_NICENESS: i32 = 19;
@@ -51,9 +53,6 @@ impl DeviceService for Downstream {
 
 /// Burn's threads are named `DSU-0-1`, `DSD-0-1`: what they are, the type of their device, and which of those it is.
 pub(super) const DEVICE_THREADS: &str = "DS";
-
-/// More cards than the virtual driver has.
-const MOST_CARDS: u32 = 16;
 
 /// The card whose thread this is, of Burn's own.
 pub(in crate::probe) fn card() -> Option<u32> {

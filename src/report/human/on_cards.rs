@@ -5,6 +5,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use super::cells::{bar, shown};
 use super::table::lines;
 use super::text::named;
+use crate::protocol::MOST_CARDS;
 use crate::report::{OnCard, Report, Run};
 
 /// A row a card of every model that is over several.
@@ -41,5 +42,5 @@ fn rows(run: &Run) -> Vec<Vec<Cell>> {
         ]
     };
     // No run is over more; a report that somebody else wrote may say so.
-    run.cards.iter().take(16).map(row).collect()
+    run.cards.iter().take(MOST_CARDS as usize).map(row).collect()
 }

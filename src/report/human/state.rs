@@ -3,7 +3,7 @@
 use comfy_table::Color;
 
 use super::text::named;
-use crate::report::words::failure;
+use crate::report::words::{failure, of_card};
 use crate::report::{Metric, Pass, Report, Rule, Run, Status, Verdict};
 
 /// How a run stands, in a word.
@@ -101,7 +101,7 @@ fn figure(verdict: &Verdict) -> Option<String> {
         return None;
     }
     let metric = verdict.metric?.name();
-    let of = verdict.card.map_or_else(String::new, |card| format!(" of card {card}"));
+    let of = of_card(verdict.card);
     Some(match verdict.pass {
         Some(Pass::Cold) => format!("cold {metric}{of}"),
         _ => format!("{metric}{of}"),
