@@ -50,6 +50,9 @@ pub struct RunJob {
     pub inputs: BTreeMap<String, u64>,
     /// The folder of this pass's autotune choices: empty for a cold pass, the plan for the others.
     pub autotune: PathBuf,
+    /// The folder of compiled kernels, to find them in and add to. Where there is none, each is compiled.
+    #[serde(default)]
+    pub kernels: Option<PathBuf>,
     /// Whether launches are observed.
     pub traced: bool,
     /// Where the trace goes, one [`Traced`] a line, where there is to be one. Only models that were built with the

@@ -168,3 +168,43 @@ fn a_card_without_limits_is_a_warning_and_a_row_is_of_the_card_that_fails() {
         "{comment}"
     );
 }
+
+/// Burn's own, over NCCL. It takes a Burn of its own, so all is asked of one build.
+#[test]
+fn distributed_workers_have_an_optimizer_each_and_agree_in_every_byte() {
+    let estimate = || {
+        let features = ["--features", "distributed,cargo-vram/distributed"];
+        let model = ["estimate", "-p", "cards", "-m", "resnet18_ddp", "--gpu", "l4"];
+        let (report, exit, text) = common::report(&[&model[..], &features].concat());
+        assert_eq!(exit, 0, "{text}");
+        report.runs.into_iter().next().unwrap()
+    };
+    let run = estimate();
+    let [first, second] = run.cards.as_slice() else {
+        panic!("{} cards", run.cards.len());
+    };
+    let parameters = run.parameters.unwrap().bytes.0;
+    for step in 1..3 {
+        // Parameters and the two states of Adam. The first card has the model that the others were forked from, too, and
+        // what made it, all the time: Burn's learner keeps it.
+        assert!(
+            left(second, step).abs_diff(3 * parameters) < 4 << 20,
+            "{}",
+            left(second, step)
+        );
+        let kept = left(first, step) - left(second, step);
+        assert!((parameters..parameters * 3 / 2).contains(&kept), "{kept}");
+    }
+    // While they go backward, each has a gradient of every parameter, and one more copy of the one that is reduced.
+    let both = common::run(&checked().report, "resnet18_data_parallel");
+    let live = |card: &OnCard| card.peaks.warm.live.unwrap().0;
+    assert!(
+        live(second) > live(&both.cards[1]) + 2 * parameters,
+        "{} {}",
+        live(second),
+        live(&both.cards[1])
+    );
+    // Statistics of a `BatchNorm` are everybody's, and which card they are on is a matter of the order of a hash map.
+    let again = estimate();
+    assert_eq!((&run.cards, run.peaks), (&again.cards, again.peaks));
+}

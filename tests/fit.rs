@@ -171,3 +171,36 @@ fn advice_is_the_shortest_list_of_changes_that_makes_it_fit() {
         );
     }
 }
+
+/// Once a kernel is compiled, no later pass compiles it, and that changes no figure.
+#[test]
+fn kernels_that_are_found_change_no_figure() {
+    let estimate = |more: &[&str]| {
+        let keep = tempfile::tempdir().unwrap();
+        let mut all = vec!["estimate", "-p", "retained-loss-before", "--gpu", "l4", "--keep"];
+        all.push(keep.path().to_str().unwrap());
+        all.extend(more);
+        let (report, exit, said) = common::report(&all);
+        assert_eq!(exit, 0, "{said}");
+        let pass = |pass| {
+            let record = keep.path().join(format!("estimate/case-0/0/{pass}/driver.log"));
+            let record = std::fs::read_to_string(record).unwrap();
+            let count = |kind: &str| record.lines().filter(|line| line.starts_with(kind)).count();
+            (count("nvrtc "), count("module "), count("launch "))
+        };
+        let run = report.runs.into_iter().next().unwrap();
+        (
+            cargo_vram::report::Run { seconds: 0.0, ..run },
+            ["cold", "warm", "traced"].map(pass),
+        )
+    };
+    // A fault of the compiler's that is never reached: with one, every kernel is compiled.
+    let (compiled, passes) = estimate(&["--fault", "cold:nvrtcCompileProgram:1000000:6"]);
+    assert!(passes.iter().all(|(compilers, ..)| *compilers == 1), "{passes:?}");
+    estimate(&[]);
+    let (found, again) = estimate(&[]);
+    assert!(again.iter().all(|(compilers, ..)| *compilers == 0), "{again:?}");
+    let loaded = |passes: [(usize, usize, usize); 3]| passes.map(|(_, modules, launches)| (modules, launches));
+    assert_eq!(loaded(passes), loaded(again));
+    assert_eq!(compiled, found);
+}

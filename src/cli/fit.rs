@@ -448,7 +448,9 @@ struct Searched<'a> {
 impl Searched<'_> {
     fn tried(&self) -> BTreeMap<u64, Tried> {
         let tried = self.probes.iter();
-        tried.map(|(value, probe)| (*value, probe.tried())).collect()
+        tried
+            .map(|(value, probe)| (*value, probe.tried(!self.is_cold)))
+            .collect()
     }
 
     fn cases(&self, values: &[u64]) -> Vec<Case> {

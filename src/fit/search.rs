@@ -1,4 +1,4 @@
-//! Which value of an input to try next: doubling until one does not fit, then between the two, until they are neighbours.
+//! Which value of an input to try next: larger ones until one does not fit, then between the two, until they are neighbours.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -74,7 +74,8 @@ impl Range {
             // Nothing is known but what cannot be run.
             (None, None) => {
                 let start = self.clamp(self.start);
-                (0..32).map(|times| start.saturating_mul(1 << times)).collect()
+                // Far apart, two tell more of how it grows; what is far too much is so at once.
+                (0..11).map(|times| start.saturating_mul(1 << (3 * times))).collect()
             }
             // Where it is foreseen, or twice as much, and twice again.
             (Some(low), None) => {
@@ -95,8 +96,8 @@ impl Range {
                     let width = u128::from(high - low) * u128::from(part) / u128::from(parts);
                     low + u64::try_from(width).unwrap_or(0)
                 };
-                // Memory is reserved in leaps, so what is foreseen is near and no more; every other round goes by parts.
-                let is_near = (high - low) / step <= 8 || tried.len() % 4 >= 2;
+                // Memory is reserved in leaps, so what is foreseen is near and no more.
+                let is_near = high - low <= (low / 8).max(8 * step) || tried.len() % 8 >= 6;
                 let foreseen = foreseen(high - low).filter(|guess| !is_near && (low..high).contains(guess));
                 let rest = (1..=BROKEN as u64).map(|times| between(1).saturating_sub(times * step));
                 foreseen.chain((1..parts).map(between)).chain(rest).collect()

@@ -141,13 +141,17 @@ impl Probe {
         }
     }
 
-    /// What it tells a search.
+    /// What it tells a search, of warm passes where those are what decides: a cold one takes what there is, and less where
+    /// there is less, which foretells nothing.
     #[must_use]
-    pub fn tried(&self) -> Tried {
-        match (self.needed, self.fits) {
-            (None, _) => Tried::Broken,
-            (Some(needed), true) => Tried::Fits(needed),
-            (Some(needed), false) => Tried::Full((!self.at_least).then_some(needed)),
+    pub fn tried(&self, by_warm: bool) -> Tried {
+        let Some(needed) = self.needed else {
+            return Tried::Broken;
+        };
+        let foretells = self.peaks.warm.process.filter(|_| by_warm).unwrap_or(needed);
+        match self.fits {
+            true => Tried::Fits(foretells),
+            false => Tried::Full((!self.at_least).then_some(foretells)),
         }
     }
 }

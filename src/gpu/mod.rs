@@ -41,6 +41,6 @@ pub fn fingerprint() -> String {
 }
 
 /// SHA-256 of a text, in lower-case hexadecimal.
-fn hex_digest(text: &str) -> String {
+pub(crate) fn hex_digest(text: &str) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -16,6 +16,8 @@
 //! ```
 
 mod burn_0_21;
+#[cfg(feature = "distributed")]
+mod distributed;
 mod entry;
 mod events;
 #[cfg(feature = "explain")]
@@ -29,6 +31,8 @@ mod trace;
 mod train;
 
 pub use burn_0_21::Declared;
+#[cfg(feature = "distributed")]
+pub use distributed::Distributed;
 pub use entry::{Entry, entry, main};
 pub use optimizer::IntoOptimizer;
 pub use parallel::DataParallel;

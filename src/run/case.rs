@@ -7,8 +7,9 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::card::{Card, Hardware};
-use super::child::Limits;
+use super::child::{End, Limits};
 use super::collect::{Collected, Found, Passes};
+use super::kernels::Kernels;
 use super::list::Listed;
 use super::plan::Known;
 use super::process::{self, Left};
@@ -351,6 +352,20 @@ impl Runner<'_> {
         });
         let target = &self.case.model.built;
         let fault = self.settings.fault.as_ref().filter(|fault| fault.pass == pass);
+        // A fault is that of a certain call, and a kernel that is found takes fewer.
+        let compiles_all = matches!(self.settings.hardware, Hardware::Real(_)) || self.settings.fault.is_some();
+        let kernels = match compiles_all {
+            true => None,
+            false => Some(Kernels::of(
+                &self.settings.driver,
+                &target.executable,
+                &self.case.profile,
+            )?),
+        };
+        let lent = folder.with_extension("kernels");
+        if let Some(kernels) = &kernels {
+            kernels.lend(&lent)?;
+        }
         let card = Card {
             driver: &self.settings.driver,
             profile: &self.case.profile,
@@ -364,6 +379,7 @@ impl Runner<'_> {
             steps: self.settings.steps,
             inputs: self.case.inputs.clone(),
             autotune: autotune.to_owned(),
+            kernels: kernels.is_some().then(|| lent.clone()),
             traced: pass == Pass::Traced,
             trace: (pass == Pass::Traced && self.settings.trace).then(|| folder.join(TRACE)),
             // A traced pass is the same everywhere, so that live is. Where a card is there, the others are left alone.
@@ -378,14 +394,19 @@ impl Runner<'_> {
             timeout: self.case.timeout,
             host_memory: self.settings.host_memory,
         };
-        process::run(
+        let left = process::run(
             &target.executable,
             &target.target.folder,
             &folder,
             Action::Run(job),
             Some(card),
             limits,
-        )
+        )?;
+        // What a process wrote that was ended may be cut short.
+        if let (Some(kernels), End::Exited(_)) = (&kernels, left.ended.end) {
+            kernels.take_back(&lent)?;
+        }
+        Ok(left)
     }
 }
 

@@ -6,6 +6,7 @@ pub mod child;
 pub mod code;
 mod collect;
 mod ending;
+mod kernels;
 mod list;
 mod measured;
 mod oom;

@@ -208,6 +208,18 @@ fn candidates_take_the_time_of_their_launches_in_every_run() {
 }
 
 #[test]
+fn hash_maps_have_one_order_and_nothing_else_is_less_random() {
+    let [first, second] = [(); 2].map(|()| passes("hash-keys").stdout());
+    let split = |said: &str| {
+        let (order, random) = said.split_once('\n').expect("two lines");
+        (order.to_owned(), random.to_owned())
+    };
+    let ((order, random), (same, other)) = (split(&first), split(&second));
+    assert_eq!(order, same);
+    assert_ne!(random, other);
+}
+
+#[test]
 fn a_thread_that_launches_can_still_wait() {
     let start = std::time::Instant::now();
     passes("wait");

@@ -29,6 +29,7 @@ mod event;
 mod forward;
 mod forward_memory;
 mod handles;
+mod hash_keys;
 mod inject;
 mod launch;
 mod libc;

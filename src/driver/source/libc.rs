@@ -23,6 +23,11 @@ pub(crate) const SYS_CLOCK_GETTIME: c_long = 228;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) const SYS_CLOCK_GETTIME: c_long = 113;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) const SYS_GETRANDOM: c_long = 318;
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const SYS_GETRANDOM: c_long = 278;
+
 pub(crate) const RTLD_NEXT: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
 pub(crate) const RTLD_LAZY: c_int = 1;
 pub(crate) const RTLD_NOW: c_int = 2;

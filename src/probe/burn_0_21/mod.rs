@@ -22,6 +22,8 @@ use cubecl::config::memory::PersistentMemory;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig};
 use cubecl::cuda::{CudaDevice, CudaRuntime};
 
+#[cfg(feature = "distributed")]
+pub(super) use self::observed::in_order;
 pub(super) use self::stage::{Elsewhere, card};
 use super::events;
 use super::run::{Context, Infer, Marker, Run, Train};
@@ -163,12 +165,12 @@ fn compiled_here() {
     drop(Chosen::float_matmul(sum, tensor(&device)));
 }
 
-/// Keeps autotune's choices apart from the user's own, and virtual kernels out of the user's cache of compiled ones.
+/// Keeps autotune's choices and compiled kernels apart from the user's own: virtual kernels are none that a card could run.
 /// Everything else stays as the user's `cubecl.toml` and environment have it.
 fn configure(job: &RunJob) {
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
     config.autotune.cache = CacheConfig::File(job.autotune.clone());
-    config.compilation.cache = None;
+    config.compilation.cache = job.kernels.clone().map(CacheConfig::File);
     // Which tensors of a loop written by hand end up in the persistent pool is a race; without that pool there is none.
     if job.lockstep && job.free_form && matches!(config.memory.persistent_memory, PersistentMemory::Enabled) {
         config.memory.persistent_memory = PersistentMemory::Disabled;

@@ -77,6 +77,12 @@ impl Elsewhere {
         Self(other.unwrap_or_else(|_| StreamId::current()))
     }
 
+    /// That of this thread, for others.
+    #[cfg(feature = "distributed")]
+    pub(in crate::probe) fn here() -> Self {
+        Self(StreamId::current())
+    }
+
     /// Has this thread do what that one would.
     pub(in crate::probe) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         self.0.executes(work)

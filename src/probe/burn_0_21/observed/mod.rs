@@ -3,6 +3,8 @@
 //! It is of use only to tell where memory goes: what a model holds is the same with it and without.
 
 mod convert;
+#[cfg(feature = "distributed")]
+mod distributed;
 mod forward;
 mod looks;
 mod seen;
@@ -11,6 +13,8 @@ use burn::backend::Cuda;
 use burn::tensor::backend::{Backend, BackendTypes, DTypeUsageSet, ExecutionError};
 use burn::tensor::{DType, TensorData};
 
+#[cfg(feature = "distributed")]
+pub(in crate::probe) use distributed::in_order;
 pub(super) use looks::{expect, forget, look};
 pub(super) use seen::Numbered;
 

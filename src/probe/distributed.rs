@@ -1,0 +1,236 @@
+//! Distributed data parallel training: every card has the whole model, an optimizer and a batch of its own, and each
+//! gradient is reduced over all cards as it is made.
+//!
+//! What is done, and on which thread, is what Burn's own strategy `DistributedDataParallel` does: the model that it was given
+//! stays where it is, and each worker forks one of its own from it. Memory of NCCL's own is in no figure.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::ScopedJoinHandle;
+use std::time::Duration;
+
+use burn::module::{AutodiffModule, ModuleMapper, Param};
+use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
+use burn::tensor::Tensor;
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::distributed::{DistributedBackend, DistributedConfig, DistributedParamId};
+
+use super::optimizer::IntoOptimizer;
+use super::run::Marker;
+use super::timeline::Moment;
+use super::train::{LEARNING_RATE, WithBatch, WithLoss, made, step_done, summed, with_optimizer};
+use super::{burn_0_21, events};
+use crate::protocol::Phase;
+
+/// How often it is looked whether a worker is still there that is waited for.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// A run whose model is trained on several cards at once, each with an optimizer of its own.
+pub struct Distributed<'a, B: AutodiffBackend, M, X, F> {
+    of: WithLoss<'a, B, M, X, F>,
+    cards: Vec<B::Device>,
+    config: DistributedConfig,
+}
+
+impl<'a, B, M, X, F> WithLoss<'a, B, M, X, F>
+where
+    B: AutodiffBackend + DistributedBackend,
+    M: AutodiffModule<B>,
+    X: Send,
+    F: Fn(&M, X) -> Tensor<B, 1> + Sync,
+{
+    /// Trains on these cards at once, each with the whole model, an optimizer and a batch of its own, as
+    /// `ExecutionStrategy::ddp(cards, config)` of Burn's learner does.
+    #[must_use]
+    pub fn ddp(self, cards: Vec<B::Device>, config: DistributedConfig) -> Distributed<'a, B, M, X, F> {
+        Distributed {
+            of: self,
+            cards,
+            config,
+        }
+    }
+}
+
+/// What a worker is to do next.
+enum Given<X> {
+    /// Forward and backward: in which step, with which input, and how many parts of a batch are left after it.
+    Part(u32, X, u32),
+    /// Gradients to parameters.
+    Update,
+}
+
+/// What a worker says.
+enum Said {
+    /// It has its model; this is where its tensors are made.
+    Ready(burn_0_21::Elsewhere),
+    /// Its gradients are those of all cards.
+    Reduced,
+    /// It is done with a part, and read so many values.
+    Done(u64),
+}
+
+struct Worker<'scope, 'a, B: AutodiffBackend, X> {
+    card: &'a B::Device,
+    marker: &'a Marker,
+    place: burn_0_21::Elsewhere,
+    give: Sender<Given<X>>,
+    said: Receiver<Said>,
+    thread: ScopedJoinHandle<'scope, ()>,
+}
+
+impl<B, M, X, F> Distributed<'_, B, M, X, F>
+where
+    B: AutodiffBackend + DistributedBackend,
+    M: AutodiffModule<B>,
+    X: Send,
+    F: Fn(&M, X) -> Tensor<B, 1> + Sync,
+{
+    /// Trains with an optimizer, or with one of Burn's optimizer configs. This is the last call.
+    pub fn train<Marker>(self, optimizer: impl IntoOptimizer<B, M, Marker>) {
+        if self.of.given.run.job.what_if.infer {
+            return self.of.validate();
+        }
+        with_optimizer!(self, train_with, self.of.given.run.job.what_if.optimizer, optimizer);
+    }
+
+    fn train_with(self, optimizer: impl Optimizer<M, B>) {
+        let WithBatch { run, make, batch } = self.of.given;
+        let (loss, read_loss, parts) = (&self.of.loss, self.of.read_loss, run.parts());
+        // It stays to the end, as the learner's does.
+        let model = made(run, make);
+        let Some(main) = self.cards.first() else {
+            events::impossible("a model needs a card".to_owned());
+        };
+        let waiting = run.job.lockstep.then(|| burn_0_21::in_order(self.cards.len()));
+        B::start_communication_server(&self.cards, self.config);
+        std::thread::scope(|scope| {
+            let start = |card| {
+                let place = run.device.cards.iter().position(|known| known == card);
+                let Some(marker) = place.map(|place| &run.device.markers[place]) else {
+                    events::impossible(format!("{card:?} is none of the cards that `Run::cards` gave"));
+                };
+                let ((give, given), (say, said)) = (channel(), channel());
+                let (model, optimizer) = (model.clone(), optimizer.clone());
+                let thread = scope.spawn(move || {
+                    let fork = || model.fork(card).map(&mut Distribute);
+                    work((fork, optimizer), marker, (loss, read_loss), parts, (given, &say));
+                });
+                let Said::Ready(place) = answer(&said, &thread) else {
+                    unreachable!("a worker says that it is ready before anything else");
+                };
+                Worker {
+                    card,
+                    marker,
+                    place,
+                    give,
+                    said,
+                    thread,
+                }
+            };
+            let workers: Vec<Worker<'_, '_, B, X>> = self.cards.iter().map(start).collect();
+            for step in 0..run.job.steps {
+                let mut reads = 0;
+                for left in (0..parts).rev() {
+                    for worker in &workers {
+                        (worker.marker)(moment(step, Phase::Batch));
+                        let input = worker.place.run(|| batch(worker.card));
+                        // A worker that is gone has said why.
+                        let _ = worker.give.send(Given::Part(step, input, left));
+                        // The next one goes when this one waits for it.
+                        if let Some(waiting) = &waiting {
+                            answer(waiting, &worker.thread);
+                        }
+                    }
+                    for worker in &workers {
+                        answer(&worker.said, &worker.thread);
+                    }
+                    let update = |worker: &Worker<'_, '_, B, X>| {
+                        let _ = worker.give.send(Given::Update);
+                    };
+                    let done = |worker: &Worker<'_, '_, B, X>| match answer(&worker.said, &worker.thread) {
+                        Said::Done(read) => read,
+                        _ => 0,
+                    };
+                    // Graphs of one card are cleaned up by whoever comes by, so that here, too, one goes after the other.
+                    if waiting.is_some() {
+                        reads += workers
+                            .iter()
+                            .map(|worker| {
+                                update(worker);
+                                done(worker)
+                            })
+                            .sum::<u64>();
+                    } else {
+                        workers.iter().for_each(update);
+                        reads += workers.iter().map(done).sum::<u64>();
+                    }
+                }
+                step_done(reads);
+            }
+        });
+        B::close_communication_server(main);
+    }
+}
+
+/// What comes from there, as long as the worker is that it comes from. Without it the others would wait for ever.
+fn answer<T>(from: &Receiver<T>, worker: &ScopedJoinHandle<'_, ()>) -> T {
+    loop {
+        match from.recv_timeout(INTERVAL) {
+            Ok(said) => return said,
+            Err(RecvTimeoutError::Timeout) if !worker.is_finished() => {}
+            // It has said why.
+            Err(_) => std::process::exit(101),
+        }
+    }
+}
+
+/// A worker's part of every step.
+fn work<B: AutodiffBackend, M: AutodiffModule<B>, X>(
+    (fork, mut optimizer): (impl FnOnce() -> M, impl Optimizer<M, B>),
+    marker: &Marker,
+    (loss, read_loss): (&impl Fn(&M, X) -> Tensor<B, 1>, bool),
+    parts: u32,
+    (given, say): (Receiver<Given<X>>, &Sender<Said>),
+) {
+    let mut model = fork();
+    let mut sum = GradientsAccumulator::new();
+    // Nobody listens where the run is over.
+    let _ = say.send(Said::Ready(burn_0_21::Elsewhere::here()));
+    while let Ok(Given::Part(step, input, left)) = given.recv() {
+        marker(moment(step, Phase::Forward));
+        let loss = loss(&model, input);
+        marker(moment(step, Phase::Backward));
+        let gradients = loss.backward();
+        let _ = say.send(Said::Reduced);
+        let Ok(Given::Update) = given.recv() else {
+            return;
+        };
+        let gradients = GradientsParams::from_grads(gradients, &model);
+        if let Some(gradients) = summed(parts, &mut sum, &model, gradients, left) {
+            marker(moment(step, Phase::Optimizer));
+            model = optimizer.step(LEARNING_RATE, model, gradients);
+        }
+        match read_loss {
+            true => drop(loss.into_data()),
+            false => drop(loss),
+        }
+        let _ = say.send(Said::Done(u64::from(read_loss)));
+    }
+}
+
+fn moment(step: u32, phase: Phase) -> Moment {
+    Moment {
+        step: Some(step),
+        phase,
+    }
+}
+
+/// Has a model's gradients be those of all cards.
+struct Distribute;
+
+impl<B: AutodiffBackend> ModuleMapper<B> for Distribute {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let (id, tensor, mapper) = param.consume();
+        let tensor = tensor.set_distributed(DistributedParamId::from(id.val()));
+        Param::from_mapped_value(id, tensor, mapper)
+    }
+}

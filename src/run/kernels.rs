@@ -1,0 +1,219 @@
+//! Compiled kernels, handed on from process to process: each is compiled once for a card and a program, where it would be
+//! compiled in every pass anew.
+//!
+//! A process gets a copy to read and to add to, so that no two write to one, and two that run at once see nothing of each
+//! other. On a virtual card alone: there, a compiled kernel is a name and what a launch of it needs.
+
+use std::fs::File;
+use std::io::Result;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use camino::Utf8Path;
+
+use super::process::naming;
+use crate::driver::DriverLibrary;
+use crate::gpu::{Profile, hex_digest};
+
+/// How many programs and cards are remembered, each with some hundred kilobytes.
+const REMEMBERED: usize = 128;
+/// Digits of a hash in a folder's name.
+const SHORT: usize = 32;
+
+/// The compiled kernels of one program on one card, beside the driver that compiled them. Any number of processes may use
+/// them at once.
+#[derive(Debug)]
+pub(super) struct Kernels {
+    /// That of all programs and cards.
+    all: PathBuf,
+    name: String,
+}
+
+impl Kernels {
+    /// Those of a program, as it is now, on a card and those like it.
+    pub(super) fn of(driver: &DriverLibrary, executable: &Utf8Path, card: &Profile) -> Result<Self> {
+        Self::new(driver.folder.join("kernels"), executable, card)
+    }
+
+    fn new(all: PathBuf, executable: &Utf8Path, card: &Profile) -> Result<Self> {
+        let file = std::fs::metadata(executable).map_err(naming(executable.as_std_path()))?;
+        let built = file.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (major, minor) = card.compute_capability;
+        // A kernel that needs more shared memory is refused when it is compiled, and not when it is found.
+        let shared = card.limits.shared_per_block_optin.0;
+        let mut name = hex_digest(&format!(
+            "{executable}\n{} {}\n{major}.{minor} {shared}",
+            file.len(),
+            built.as_nanos()
+        ));
+        name.truncate(SHORT);
+        Ok(Self { all, name })
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.all.join(&self.name)
+    }
+
+    /// The right to read and write, until it is dropped.
+    fn lock(&self) -> Result<File> {
+        std::fs::create_dir_all(&self.all).map_err(naming(&self.all))?;
+        let path = self.all.join("lock");
+        let file = File::create(&path).map_err(naming(&path))?;
+        file.lock().map_err(naming(&path))?;
+        Ok(file)
+    }
+
+    /// Puts what is known into the folder `to`, which is made anew.
+    pub(super) fn lend(&self, to: &Path) -> Result<()> {
+        remove(to)?;
+        let _lock = self.lock()?;
+        let known = self.folder();
+        match known.exists() {
+            true => copy(&known, to),
+            false => std::fs::create_dir_all(to).map_err(naming(to)),
+        }
+    }
+
+    /// Takes what a process made of what it was lent, where it is more than what is known by now.
+    pub(super) fn take_back(&self, from: &Path) -> Result<()> {
+        let lock = self.lock()?;
+        let known = self.folder();
+        if size(from)? > size(&known)? {
+            // What was copied in part is never what is known.
+            let new = self.all.join("new");
+            remove(&new)?;
+            copy(from, &new)?;
+            remove(&known)?;
+            std::fs::rename(&new, &known).map_err(naming(&known))?;
+            self.forget()?;
+        }
+        drop(lock);
+        remove(from)
+    }
+
+    /// Forgets the oldest where there are too many.
+    fn forget(&self) -> Result<()> {
+        let mut known: Vec<(SystemTime, PathBuf)> = Vec::new();
+        for entry in std::fs::read_dir(&self.all).map_err(naming(&self.all))? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            if metadata.is_dir() {
+                known.push((metadata.modified()?, entry.path()));
+            }
+        }
+        known.sort();
+        let too_many = known.len().saturating_sub(REMEMBERED);
+        known[..too_many].iter().try_for_each(|(_, path)| remove(path))
+    }
+}
+
+/// Removes a folder, where there is one.
+fn remove(folder: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(naming(folder)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to).map_err(naming(to))?;
+    for entry in std::fs::read_dir(from).map_err(naming(from))? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy(&from, &to)?;
+        } else {
+            std::fs::copy(&from, &to).map_err(naming(&from))?;
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of all files, where there are any.
+fn size(folder: &Path) -> Result<u64> {
+    if !folder.exists() {
+        return Ok(0);
+    }
+    std::fs::read_dir(folder)
+        .map_err(naming(folder))?
+        .try_fold(0, |all, entry| {
+            let entry = entry?;
+            Ok(all
+                + match entry.file_type()?.is_dir() {
+                    true => size(&entry.path())?,
+                    false => entry.metadata()?.len(),
+                })
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::Profiles;
+
+    fn of(folder: &Path, card: &str) -> Kernels {
+        let profiles = Profiles::builtin().unwrap();
+        let program = Utf8Path::from_path(folder).unwrap().join("vram");
+        Kernels::new(folder.join("kernels"), &program, profiles.find(card).unwrap()).unwrap()
+    }
+
+    fn write(to: &Path, text: &str) {
+        std::fs::create_dir_all(to.join("cuda")).unwrap();
+        std::fs::write(to.join("cuda/chunk"), text).unwrap();
+    }
+
+    fn read(from: &Path) -> Option<String> {
+        std::fs::read_to_string(from.join("cuda/chunk")).ok()
+    }
+
+    #[test]
+    fn what_one_made_the_next_one_finds_and_the_most_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        std::fs::write(folder.join("vram"), "a program").unwrap();
+        let l4 = of(folder, "l4");
+        let [first, second, third] = ["first", "second", "third"].map(|name| folder.join(name));
+        // Two at once, neither of which sees the other's.
+        l4.lend(&first).unwrap();
+        l4.lend(&second).unwrap();
+        write(&first, "one two three");
+        write(&second, "two");
+        l4.take_back(&first).unwrap();
+        l4.take_back(&second).unwrap();
+        assert!(!first.exists() && !second.exists());
+        l4.lend(&third).unwrap();
+        assert_eq!(read(&third).as_deref(), Some("one two three"));
+        write(&third, "one two three four");
+        l4.take_back(&third).unwrap();
+        l4.lend(&first).unwrap();
+        assert_eq!(read(&first).as_deref(), Some("one two three four"));
+        // A card of the same kind takes the same, another kind does not, nor does the program once it is another.
+        of(folder, "l40s").lend(&second).unwrap();
+        assert_eq!(read(&second).as_deref(), Some("one two three four"));
+        of(folder, "h100-80gb").lend(&third).unwrap();
+        assert_eq!(read(&third), None);
+        std::fs::write(folder.join("vram"), "another program").unwrap();
+        of(folder, "l4").lend(&third).unwrap();
+        assert_eq!(read(&third), None);
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let (all, lent) = (folder.path().join("kernels"), folder.path().join("lent"));
+        for number in 0..REMEMBERED as u64 + 3 {
+            let kernels = Kernels {
+                all: all.clone(),
+                name: number.to_string(),
+            };
+            write(&lent, "one");
+            kernels.take_back(&lent).unwrap();
+            let then = UNIX_EPOCH + std::time::Duration::from_secs(number);
+            File::open(kernels.folder()).unwrap().set_modified(then).unwrap();
+        }
+        let known: Vec<_> = (0..REMEMBERED + 3)
+            .filter(|number| all.join(number.to_string()).exists())
+            .collect();
+        assert_eq!(known, (3..REMEMBERED + 3).collect::<Vec<_>>());
+    }
+}
