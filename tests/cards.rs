@@ -172,14 +172,18 @@ fn a_card_without_limits_is_a_warning_and_a_row_is_of_the_card_that_fails() {
 /// Burn's own, over NCCL. It takes a Burn of its own, so all is asked of one build.
 #[test]
 fn distributed_workers_have_an_optimizer_each_and_agree_in_every_byte() {
-    let estimate = || {
+    let estimate = |more: &[&str]| {
         let features = ["--features", "distributed,cargo-vram/distributed"];
         let model = ["estimate", "-p", "cards", "-m", "resnet18_ddp", "--gpu", "l4"];
-        let (report, exit, text) = common::report(&[&model[..], &features].concat());
-        assert_eq!(exit, 0, "{text}");
-        report.runs.into_iter().next().unwrap()
+        let (report, exit, text) = common::report(&[&model[..], &features, more].concat());
+        (report.runs, exit, text)
     };
-    let run = estimate();
+    let one = || {
+        let (mut runs, exit, text) = estimate(&[]);
+        assert_eq!((exit, runs.len()), (0, 1), "{text}");
+        runs.remove(0)
+    };
+    let run = one();
     let [first, second] = run.cards.as_slice() else {
         panic!("{} cards", run.cards.len());
     };
@@ -205,6 +209,19 @@ fn distributed_workers_have_an_optimizer_each_and_agree_in_every_byte() {
         live(&both.cards[1])
     );
     // Statistics of a `BatchNorm` are everybody's, and which card they are on is a matter of the order of a hash map.
-    let again = estimate();
+    let again = one();
     assert_eq!((&run.cards, run.peaks), (&again.cards, again.peaks));
+    // Where one worker has no room, the others do not wait for it.
+    let (runs, _, text) = estimate(&["--set", "batch_size=512"]);
+    assert!(text.contains("out of memory"), "{text}");
+    assert!(runs[0].oom.is_some() && runs[0].seconds < 120.0, "{:?}", runs[0]);
+    let (runs, _, text) = estimate(&["--set", "cards=1"]);
+    assert!(runs[0].error.is_some() && text.contains("two cards or more"), "{text}");
+    // A batch in two parts, whose gradients are added up: fewer activations at once.
+    let (runs, exit, text) = estimate(&["--accumulate", "2", "--set", "batch_size=16"]);
+    assert_eq!((exit, runs.len()), (0, 2), "{text}");
+    assert!(
+        runs[1].what_if.accumulate == Some(2) && runs[1].cards.len() == 2,
+        "{text}"
+    );
 }

@@ -449,7 +449,7 @@ impl Searched<'_> {
     fn tried(&self) -> BTreeMap<u64, Tried> {
         let tried = self.probes.iter();
         tried
-            .map(|(value, probe)| (*value, probe.tried(!self.is_cold)))
+            .map(|(value, probe)| (*value, probe.tried(self.room, !self.is_cold)))
             .collect()
     }
 

@@ -144,14 +144,53 @@ impl Probe {
     /// What it tells a search, of warm passes where those are what decides: a cold one takes what there is, and less where
     /// there is less, which foretells nothing.
     #[must_use]
-    pub fn tried(&self, by_warm: bool) -> Tried {
+    pub fn tried(&self, room: Bytes, by_warm: bool) -> Tried {
         let Some(needed) = self.needed else {
             return Tried::Broken;
         };
         let foretells = self.peaks.warm.process.filter(|_| by_warm).unwrap_or(needed);
         match self.fits {
             true => Tried::Fits(foretells),
-            false => Tried::Full((!self.at_least).then_some(foretells)),
+            // What only its first launch has no room for says nothing of where warm passes have none.
+            false => Tried::Full(Some(foretells).filter(|needed| !self.at_least && *needed > room)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Peak;
+
+    fn probe(warm: u64, cold: u64, fits: bool) -> Probe {
+        let of = |process| Peak {
+            process: Some(Bytes(process)),
+            ..Peak::default()
+        };
+        Probe {
+            value: Some(1),
+            fits,
+            needed: Some(Bytes(warm.max(cold))),
+            left: None,
+            peaks: Peaks {
+                warm: of(warm),
+                cold: of(cold),
+            },
+            at_least: false,
+            out_of_memory: false,
+            error: None,
+            shares_plan: false,
+        }
+    }
+
+    #[test]
+    fn warm_passes_foretell_where_they_decide() {
+        let room = Bytes(100);
+        assert_eq!(probe(60, 99, true).tried(room, true), Tried::Fits(Bytes(60)));
+        assert_eq!(probe(60, 99, true).tried(room, false), Tried::Fits(Bytes(99)));
+        assert_eq!(probe(120, 99, false).tried(room, true), Tried::Full(Some(Bytes(120))));
+        // Too much when it is cold alone.
+        assert_eq!(probe(60, 101, false).tried(room, true), Tried::Full(None));
+        assert_eq!(probe(60, 101, false).tried(room, false), Tried::Full(Some(Bytes(101))));
     }
 }

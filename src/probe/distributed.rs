@@ -97,12 +97,14 @@ where
         let (loss, read_loss, parts) = (&self.of.loss, self.of.read_loss, run.parts());
         // It stays to the end, as the learner's does.
         let model = made(run, make);
-        let Some(main) = self.cards.first() else {
-            events::impossible("a model needs a card".to_owned());
+        let [main, _, ..] = self.cards.as_slice() else {
+            events::impossible("gradients are reduced over two cards or more".to_owned());
         };
         let waiting = run.job.lockstep.then(|| burn_0_21::in_order(self.cards.len()));
         B::start_communication_server(&self.cards, self.config);
         std::thread::scope(|scope| {
+            // Workers wait for each other, and would wait for ever.
+            let _end = EndsAll;
             let start = |card| {
                 let place = run.device.cards.iter().position(|known| known == card);
                 let Some(marker) = place.map(|place| &run.device.markers[place]) else {
@@ -113,6 +115,8 @@ where
                 let thread = scope.spawn(move || {
                     let fork = || model.fork(card).map(&mut Distribute);
                     work((fork, optimizer), marker, (loss, read_loss), parts, (given, &say));
+                    // What is left of the last step.
+                    let _ = B::sync(card);
                 });
                 let Said::Ready(place) = answer(&said, &thread) else {
                     unreachable!("a worker says that it is ready before anything else");
@@ -166,8 +170,24 @@ where
                 }
                 step_done(reads);
             }
+            // One after the other, too.
+            for worker in workers {
+                drop(worker.give);
+                let _ = worker.thread.join();
+            }
         });
         B::close_communication_server(main);
+    }
+}
+
+/// Ends the process where this thread panics: the reason is told by then.
+struct EndsAll;
+
+impl Drop for EndsAll {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::exit(101);
+        }
     }
 }
 

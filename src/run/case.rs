@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::card::{Card, Hardware};
-use super::child::{End, Limits};
+use super::child::Limits;
 use super::collect::{Collected, Found, Passes};
 use super::kernels::Kernels;
 use super::list::Listed;
 use super::plan::Known;
 use super::process::{self, Left};
 use super::record::Record;
+use super::slots::{Slot, Slots};
 use super::{collect, ending, measured, plan};
 use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
@@ -352,20 +352,6 @@ impl Runner<'_> {
         });
         let target = &self.case.model.built;
         let fault = self.settings.fault.as_ref().filter(|fault| fault.pass == pass);
-        // A fault is that of a certain call, and a kernel that is found takes fewer.
-        let compiles_all = matches!(self.settings.hardware, Hardware::Real(_)) || self.settings.fault.is_some();
-        let kernels = match compiles_all {
-            true => None,
-            false => Some(Kernels::of(
-                &self.settings.driver,
-                &target.executable,
-                &self.case.profile,
-            )?),
-        };
-        let lent = folder.with_extension("kernels");
-        if let Some(kernels) = &kernels {
-            kernels.lend(&lent)?;
-        }
         let card = Card {
             driver: &self.settings.driver,
             profile: &self.case.profile,
@@ -374,12 +360,12 @@ impl Runner<'_> {
             endless: self.settings.endless,
             cards: self.cards.load(Relaxed),
         };
-        let job = RunJob {
+        let job = |kernels| RunJob {
             model: self.case.model.name.clone(),
             steps: self.settings.steps,
             inputs: self.case.inputs.clone(),
             autotune: autotune.to_owned(),
-            kernels: kernels.is_some().then(|| lent.clone()),
+            kernels,
             traced: pass == Pass::Traced,
             trace: (pass == Pass::Traced && self.settings.trace).then(|| folder.join(TRACE)),
             // A traced pass is the same everywhere, so that live is. Where a card is there, the others are left alone.
@@ -394,19 +380,26 @@ impl Runner<'_> {
             timeout: self.case.timeout,
             host_memory: self.settings.host_memory,
         };
-        let left = process::run(
-            &target.executable,
-            &target.target.folder,
-            &folder,
-            Action::Run(job),
-            Some(card),
-            limits,
-        )?;
-        // What a process wrote that was ended may be cut short.
-        if let (Some(kernels), End::Exited(_)) = (&kernels, left.ended.end) {
-            kernels.take_back(&lent)?;
+        let run = |kernels| {
+            process::run(
+                &target.executable,
+                &target.target.folder,
+                &folder,
+                Action::Run(job(kernels)),
+                Some(card),
+                limits,
+            )
+        };
+        // A fault is that of a certain call, and a kernel that is found takes none of the compiler's.
+        let fails = self.settings.fault.as_ref();
+        let compiles_all = fails.is_some_and(|fault| fault.call.starts_with("nvrtc"));
+        match self.settings.hardware {
+            Hardware::Virtual if !compiles_all => {
+                Kernels::of(&self.settings.driver, &target.executable, &self.case.profile)?
+                    .around(&folder.with_extension("kernels"), run)
+            }
+            _ => run(None),
         }
-        Ok(left)
     }
 }
 
@@ -417,39 +410,5 @@ fn tuned_here(autotune: Autotune) -> Autotune {
         nearest: 0,
         assumed: 0,
         ..autotune
-    }
-}
-
-/// How many processes may run at once.
-struct Slots {
-    free: Mutex<usize>,
-    freed: Condvar,
-}
-
-struct Slot<'a>(&'a Slots);
-
-impl Slots {
-    fn new(count: usize) -> Self {
-        Self {
-            free: Mutex::new(count),
-            freed: Condvar::new(),
-        }
-    }
-
-    fn take(&self) -> Slot<'_> {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut free = self
-            .freed
-            .wait_while(free, |free| *free == 0)
-            .unwrap_or_else(PoisonError::into_inner);
-        *free -= 1;
-        Slot(self)
-    }
-}
-
-impl Drop for Slot<'_> {
-    fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.freed.notify_one();
     }
 }

@@ -11,7 +11,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use camino::Utf8Path;
 
-use super::process::naming;
+use super::child::End;
+use super::process::{Left, naming};
 use crate::driver::DriverLibrary;
 use crate::gpu::{Profile, hex_digest};
 
@@ -50,6 +51,19 @@ impl Kernels {
         Ok(Self { all, name })
     }
 
+    /// Has a process run with a copy of what is known in the folder `to`, and takes back what it made of it. A process that
+    /// did not end well may have been writing; and where files cannot be had, as on a full disk, kernels are compiled.
+    pub(super) fn around(&self, to: &Path, run: impl FnOnce(Option<PathBuf>) -> Result<Left>) -> Result<Left> {
+        let lent = self.lend(to).is_ok();
+        let left = run(lent.then(|| to.to_owned()));
+        let is_whole = left.as_ref().is_ok_and(|left| left.ended.end == End::Exited(0));
+        let _ = match lent && is_whole {
+            true => self.take_back(to),
+            false => remove(to),
+        };
+        left
+    }
+
     fn folder(&self) -> PathBuf {
         self.all.join(&self.name)
     }
@@ -64,18 +78,20 @@ impl Kernels {
     }
 
     /// Puts what is known into the folder `to`, which is made anew.
-    pub(super) fn lend(&self, to: &Path) -> Result<()> {
+    fn lend(&self, to: &Path) -> Result<()> {
         remove(to)?;
         let _lock = self.lock()?;
         let known = self.folder();
-        match known.exists() {
-            true => copy(&known, to),
-            false => std::fs::create_dir_all(to).map_err(naming(to)),
+        if !known.exists() {
+            return std::fs::create_dir_all(to).map_err(naming(to));
         }
+        // What is in use is not the oldest.
+        File::open(&known)?.set_modified(SystemTime::now())?;
+        copy(&known, to)
     }
 
     /// Takes what a process made of what it was lent, where it is more than what is known by now.
-    pub(super) fn take_back(&self, from: &Path) -> Result<()> {
+    fn take_back(&self, from: &Path) -> Result<()> {
         let lock = self.lock()?;
         let known = self.folder();
         if size(from)? > size(&known)? {

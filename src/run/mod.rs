@@ -13,6 +13,7 @@ mod oom;
 pub mod plan;
 mod process;
 pub mod record;
+mod slots;
 
 pub use card::{Hardware, INTERVAL, Real};
 pub use case::{Case, Done, Fault, Settings, TracedCase, run_all};

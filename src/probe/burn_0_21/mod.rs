@@ -114,6 +114,11 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
     if cards.len() > 1 && job.trace.is_some() {
         events::impossible("an explanation is of one card, and this model is over several".to_owned());
     }
+    if cfg!(all(feature = "explain", feature = "no-fusion")) {
+        events::impossible(
+            "models that were built with the feature `explain` or `distributed` of cargo-vram are fused".to_owned(),
+        );
+    }
     if cards.len() > 1 && cfg!(feature = "no-fusion") {
         events::impossible("several cards are told apart by the threads of Burn's fusion".to_owned());
     }

@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use burn_backend::DeviceId;
 use burn_backend::distributed::{
@@ -20,6 +21,10 @@ use burn_backend::distributed::{
 use burn_backend::tensor::FloatTensor;
 
 use super::{Inner, Observed};
+use crate::probe::events;
+
+/// More than reducing one gradient takes. A thread that is gone does not answer.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The order, where there is one.
 static ORDER: Mutex<Option<Order>> = Mutex::new(None);
@@ -136,7 +141,10 @@ fn wait_for(promised: DistributedParams, tensor: TensorRef<Observed>) {
     if let Some(client) = get_distributed_sync_client::<Observed>() {
         client.submit_gradient_sync(tensor, promised);
         let waits = |order: &mut Option<Order>| order.as_ref().is_some_and(|order| order.waits);
-        drop(CHANGED.wait_while(order(), waits));
+        let waited = CHANGED.wait_timeout_while(order(), PATIENCE, waits);
+        if waited.is_ok_and(|(_, waited)| waited.timed_out()) {
+            events::impossible("Burn's thread that reduces gradients does not answer".to_owned());
+        }
     }
 }
 
