@@ -217,11 +217,8 @@ fn distributed_workers_have_an_optimizer_each_and_agree_in_every_byte() {
     assert!(runs[0].oom.is_some() && runs[0].seconds < 120.0, "{:?}", runs[0]);
     let (runs, _, text) = estimate(&["--set", "cards=1"]);
     assert!(runs[0].error.is_some() && text.contains("two cards or more"), "{text}");
-    // A batch in two parts, whose gradients are added up: fewer activations at once.
-    let (runs, exit, text) = estimate(&["--accumulate", "2", "--set", "batch_size=16"]);
-    assert_eq!((exit, runs.len()), (0, 2), "{text}");
-    assert!(
-        runs[1].what_if.accumulate == Some(2) && runs[1].cards.len() == 2,
-        "{text}"
-    );
+    // Burn's own reason.
+    let (runs, _, text) = estimate(&["--accumulate", "2"]);
+    assert!(runs[0].error.is_none() && runs[1].error.is_some(), "{text}");
+    assert!(text.contains("the first part of a batch"), "{text}");
 }

@@ -100,6 +100,10 @@ where
         let [main, _, ..] = self.cards.as_slice() else {
             events::impossible("gradients are reduced over two cards or more".to_owned());
         };
+        if parts > 1 {
+            // Parameters tell that they are distributed in one backward phase after each update, and no more.
+            events::impossible("Burn 0.21 reduces the gradients of the first part of a batch, and of no other: they cannot be added up".to_owned());
+        }
         let waiting = run.job.lockstep.then(|| burn_0_21::in_order(self.cards.len()));
         B::start_communication_server(&self.cards, self.config);
         std::thread::scope(|scope| {
