@@ -14,6 +14,8 @@ pub mod explain;
 #[cfg(all(feature = "cli", unix))]
 pub mod fit;
 #[cfg(feature = "cli")]
+mod folders;
+#[cfg(feature = "cli")]
 pub mod github;
 #[cfg(feature = "cli")]
 pub mod gpu;

@@ -9,6 +9,7 @@ use std::process::Command;
 use sha2::{Digest, Sha256};
 
 use super::{DriverError, DriverLibrary, LIBRARY, SOURCES, SURVEY, SURVEY_SOURCES, fingerprint, hex};
+use crate::folders;
 
 /// Hexadecimal digits of a hash in a folder's name.
 const SHORT: usize = 16;
@@ -141,12 +142,8 @@ fn run(rustc: &Path, command: &mut Command, target: Option<&str>) -> Result<(), 
     Err(DriverError::Compile { stderr })
 }
 
-/// Removes a folder, if it is there.
 fn remove(folder: &Path) -> Result<(), DriverError> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(io("remove", folder)(error)),
-        _ => Ok(()),
-    }
+    folders::remove(folder).map_err(io("remove", folder))
 }
 
 fn io(action: &'static str, path: &Path) -> impl FnOnce(Error) -> DriverError + use<> {

@@ -9,7 +9,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use burn::module::{AutodiffModule, ModuleMapper, Param};
-use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
+use burn::optim::{GradientsParams, Optimizer};
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::backend::distributed::{DistributedBackend, DistributedConfig, DistributedParamId};
@@ -17,7 +17,7 @@ use burn::tensor::backend::distributed::{DistributedBackend, DistributedConfig, 
 use super::optimizer::IntoOptimizer;
 use super::run::Marker;
 use super::timeline::Moment;
-use super::train::{LEARNING_RATE, WithBatch, WithLoss, made, step_done, summed, with_optimizer};
+use super::train::{LEARNING_RATE, WithBatch, WithLoss, made, step_done, with_optimizer};
 use super::{burn_0_21, events};
 use crate::protocol::Phase;
 
@@ -52,8 +52,8 @@ where
 
 /// What a worker is to do next.
 enum Given<X> {
-    /// Forward and backward: in which step, with which input, and how many parts of a batch are left after it.
-    Part(u32, X, u32),
+    /// Forward and backward: in which step, and with which input.
+    Batch(u32, X),
     /// Gradients to parameters.
     Update,
 }
@@ -64,7 +64,7 @@ enum Said {
     Ready(burn_0_21::Elsewhere),
     /// Its gradients are those of all cards.
     Reduced,
-    /// It is done with a part, and read so many values.
+    /// It is done with a step, and read so many values.
     Done(u64),
 }
 
@@ -94,31 +94,29 @@ where
 
     fn train_with(self, optimizer: impl Optimizer<M, B>) {
         let WithBatch { run, make, batch } = self.of.given;
-        let (loss, read_loss, parts) = (&self.of.loss, self.of.read_loss, run.parts());
+        let (loss, read_loss) = (&self.of.loss, self.of.read_loss);
         // It stays to the end, as the learner's does.
         let model = made(run, make);
         let [main, _, ..] = self.cards.as_slice() else {
             events::impossible("gradients are reduced over two cards or more".to_owned());
         };
-        if parts > 1 {
+        if run.parts() > 1 {
             // Parameters tell that they are distributed in one backward phase after each update, and no more.
             events::impossible("Burn 0.21 reduces the gradients of the first part of a batch, and of no other: they cannot be added up".to_owned());
         }
-        let waiting = run.job.lockstep.then(|| burn_0_21::in_order(self.cards.len()));
+        // Several cards are virtual ones, where threads take turns.
+        let waiting = burn_0_21::in_order(self.cards.len());
         B::start_communication_server(&self.cards, self.config);
         std::thread::scope(|scope| {
             // Workers wait for each other, and would wait for ever.
             let _end = EndsAll;
             let start = |card| {
-                let place = run.device.cards.iter().position(|known| known == card);
-                let Some(marker) = place.map(|place| &run.device.markers[place]) else {
-                    events::impossible(format!("{card:?} is none of the cards that `Run::cards` gave"));
-                };
+                let marker = run.marker(card);
                 let ((give, given), (say, said)) = (channel(), channel());
                 let (model, optimizer) = (model.clone(), optimizer.clone());
                 let thread = scope.spawn(move || {
                     let fork = || model.fork(card).map(&mut Distribute);
-                    work((fork, optimizer), marker, (loss, read_loss), parts, (given, &say));
+                    work((fork, optimizer), marker, (loss, read_loss), (given, &say));
                     // What is left of the last step.
                     let _ = B::sync(card);
                 });
@@ -136,40 +134,23 @@ where
             };
             let workers: Vec<Worker<'_, '_, B, X>> = self.cards.iter().map(start).collect();
             for step in 0..run.job.steps {
+                for worker in &workers {
+                    (worker.marker)(Moment::of(step, Phase::Batch));
+                    let input = worker.place.run(|| batch(worker.card));
+                    // A worker that is gone has said why.
+                    let _ = worker.give.send(Given::Batch(step, input));
+                    // The next one goes when this one waits for it.
+                    answer(&waiting, &worker.thread);
+                }
+                for worker in &workers {
+                    answer(&worker.said, &worker.thread);
+                }
+                // Graphs of one card are cleaned up by whoever comes by, so that here, too, one goes after the other.
                 let mut reads = 0;
-                for left in (0..parts).rev() {
-                    for worker in &workers {
-                        (worker.marker)(moment(step, Phase::Batch));
-                        let input = worker.place.run(|| batch(worker.card));
-                        // A worker that is gone has said why.
-                        let _ = worker.give.send(Given::Part(step, input, left));
-                        // The next one goes when this one waits for it.
-                        if let Some(waiting) = &waiting {
-                            answer(waiting, &worker.thread);
-                        }
-                    }
-                    for worker in &workers {
-                        answer(&worker.said, &worker.thread);
-                    }
-                    let update = |worker: &Worker<'_, '_, B, X>| {
-                        let _ = worker.give.send(Given::Update);
-                    };
-                    let done = |worker: &Worker<'_, '_, B, X>| match answer(&worker.said, &worker.thread) {
-                        Said::Done(read) => read,
-                        _ => 0,
-                    };
-                    // Graphs of one card are cleaned up by whoever comes by, so that here, too, one goes after the other.
-                    if waiting.is_some() {
-                        reads += workers
-                            .iter()
-                            .map(|worker| {
-                                update(worker);
-                                done(worker)
-                            })
-                            .sum::<u64>();
-                    } else {
-                        workers.iter().for_each(update);
-                        reads += workers.iter().map(done).sum::<u64>();
+                for worker in &workers {
+                    let _ = worker.give.send(Given::Update);
+                    if let Said::Done(read) = answer(&worker.said, &worker.thread) {
+                        reads += read;
                     }
                 }
                 step_done(reads);
@@ -212,39 +193,28 @@ fn work<B: AutodiffBackend, M: AutodiffModule<B>, X>(
     (fork, mut optimizer): (impl FnOnce() -> M, impl Optimizer<M, B>),
     marker: &Marker,
     (loss, read_loss): (&impl Fn(&M, X) -> Tensor<B, 1>, bool),
-    parts: u32,
     (given, say): (Receiver<Given<X>>, &Sender<Said>),
 ) {
     let mut model = fork();
-    let mut sum = GradientsAccumulator::new();
     // Nobody listens where the run is over.
     let _ = say.send(Said::Ready(burn_0_21::Elsewhere::here()));
-    while let Ok(Given::Part(step, input, left)) = given.recv() {
-        marker(moment(step, Phase::Forward));
+    while let Ok(Given::Batch(step, input)) = given.recv() {
+        marker(Moment::of(step, Phase::Forward));
         let loss = loss(&model, input);
-        marker(moment(step, Phase::Backward));
+        marker(Moment::of(step, Phase::Backward));
         let gradients = loss.backward();
         let _ = say.send(Said::Reduced);
         let Ok(Given::Update) = given.recv() else {
             return;
         };
         let gradients = GradientsParams::from_grads(gradients, &model);
-        if let Some(gradients) = summed(parts, &mut sum, &model, gradients, left) {
-            marker(moment(step, Phase::Optimizer));
-            model = optimizer.step(LEARNING_RATE, model, gradients);
-        }
+        marker(Moment::of(step, Phase::Optimizer));
+        model = optimizer.step(LEARNING_RATE, model, gradients);
         match read_loss {
             true => drop(loss.into_data()),
             false => drop(loss),
         }
         let _ = say.send(Said::Done(u64::from(read_loss)));
-    }
-}
-
-fn moment(step: u32, phase: Phase) -> Moment {
-    Moment {
-        step: Some(step),
-        phase,
     }
 }
 

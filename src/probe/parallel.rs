@@ -73,10 +73,7 @@ where
         let apart = self.cards.len() > 1;
         std::thread::scope(|scope| {
             let start = |card| {
-                let place = run.device.cards.iter().position(|known| known == card);
-                let Some(marker) = place.map(|place| &run.device.markers[place]) else {
-                    events::impossible(format!("{card:?} is none of the cards that `Run::cards` gave"));
-                };
+                let marker = run.marker(card);
                 let work = move |given| work(card, marker, loss, given);
                 match run.job.lockstep {
                     true => Worker::Here(apart.then(burn_0_21::Elsewhere::new), Box::new(work)),
@@ -163,10 +160,7 @@ fn work<B: AutodiffBackend, M: AutodiffModule<B>, X>(
 ) -> Handed<B> {
     let model = model.fork(card);
     let loss = loss(&model, input);
-    marker(Moment {
-        step: Some(step),
-        phase: Phase::Backward,
-    });
+    marker(Moment::of(step, Phase::Backward));
     let gradients = GradientsParams::from_grads(loss.backward(), &model);
     (gradients, loss)
 }

@@ -162,6 +162,15 @@ impl<B: Backend, Kind> Run<B, Kind> {
         self.mark(None, Phase::Model);
     }
 
+    /// What marks phases of one card, of those that [`Run::cards`] gave.
+    pub(super) fn marker(&self, card: &B::Device) -> &Marker {
+        let place = self.device.cards.iter().position(|known| known == card);
+        match place {
+            Some(place) => &self.device.markers[place],
+            None => events::impossible(format!("{card:?} is none of the cards that `Run::cards` gave")),
+        }
+    }
+
     pub(super) fn mark(&self, step: Option<u32>, phase: Phase) {
         let moment = Moment { step, phase };
         #[cfg(feature = "explain")]

@@ -13,6 +13,16 @@ pub(super) struct Moment {
     pub(super) phase: Phase,
 }
 
+impl Moment {
+    /// A phase of a step.
+    pub(super) fn of(step: u32, phase: Phase) -> Self {
+        Self {
+            step: Some(step),
+            phase,
+        }
+    }
+}
+
 /// Live bytes within a moment.
 #[derive(Debug, Clone, Copy)]
 struct Seen {

@@ -111,7 +111,7 @@ impl<'a, B: AutodiffBackend, M: AutodiffModule<B>, X> WithBatch<'a, B, Train, M,
                 // `step` of the trait runs forward and backward in one call, with no place to mark between them.
                 run.mark(Some(step), Phase::Forward);
                 let output = model.step(input);
-                let Some(gradients) = summed(run.parts(), &mut sum, &model, output.grads, part) else {
+                let Some(gradients) = summed(run, &mut sum, &model, output.grads, part) else {
                     drop(output.item);
                     continue;
                 };
@@ -193,7 +193,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> 
                 let loss = (self.loss)(&model, input);
                 run.mark(Some(step), Phase::Backward);
                 let gradients = GradientsParams::from_grads(loss.backward(), &model);
-                if let Some(gradients) = summed(run.parts(), &mut sum, &model, gradients, part) {
+                if let Some(gradients) = summed(run, &mut sum, &model, gradients, part) {
                     run.mark(Some(step), Phase::Optimizer);
                     model = optimizer.step(LEARNING_RATE, model, gradients);
                     #[cfg(feature = "explain")]
@@ -209,14 +209,14 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> 
 }
 
 /// Adds up the gradients of a batch's parts, of which so many are left; the whole, after the last one.
-pub(super) fn summed<B: AutodiffBackend, M: AutodiffModule<B>>(
-    parts: u32,
+fn summed<B: AutodiffBackend, M: AutodiffModule<B>, Kind>(
+    run: &Run<B, Kind>,
     sum: &mut GradientsAccumulator<M>,
     model: &M,
     gradients: GradientsParams,
     left: u32,
 ) -> Option<GradientsParams> {
-    let whole = if parts == 1 {
+    let whole = if run.parts() == 1 {
         gradients
     } else {
         sum.accumulate(model, gradients);
@@ -329,10 +329,7 @@ impl Step {
 
     /// What follows is this phase of the step.
     pub fn phase(&self, phase: Phase) {
-        let moment = Moment {
-            step: Some(self.number),
-            phase,
-        };
+        let moment = Moment::of(self.number, phase);
         #[cfg(feature = "explain")]
         super::trace::marked(moment);
         self.markers.iter().for_each(|marker| marker(moment));

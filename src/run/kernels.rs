@@ -14,6 +14,7 @@ use camino::Utf8Path;
 use super::child::End;
 use super::process::{Left, naming};
 use crate::driver::DriverLibrary;
+use crate::folders;
 use crate::gpu::{Profile, hex_digest};
 
 /// How many programs and cards are remembered, each with some hundred kilobytes.
@@ -59,7 +60,7 @@ impl Kernels {
         let is_whole = left.as_ref().is_ok_and(|left| left.ended.end == End::Exited(0));
         let _ = match lent && is_whole {
             true => self.take_back(to),
-            false => remove(to),
+            false => folders::remove(to),
         };
         left
     }
@@ -70,20 +71,20 @@ impl Kernels {
 
     /// The right to read and write, until it is dropped.
     fn lock(&self) -> Result<File> {
-        std::fs::create_dir_all(&self.all).map_err(naming(&self.all))?;
+        std::fs::create_dir_all(&self.all)?;
         let path = self.all.join("lock");
-        let file = File::create(&path).map_err(naming(&path))?;
-        file.lock().map_err(naming(&path))?;
+        let file = File::create(&path)?;
+        file.lock()?;
         Ok(file)
     }
 
     /// Puts what is known into the folder `to`, which is made anew.
     fn lend(&self, to: &Path) -> Result<()> {
-        remove(to)?;
+        folders::remove(to)?;
         let _lock = self.lock()?;
         let known = self.folder();
         if !known.exists() {
-            return std::fs::create_dir_all(to).map_err(naming(to));
+            return std::fs::create_dir_all(to);
         }
         // What is in use is not the oldest.
         File::open(&known)?.set_modified(SystemTime::now())?;
@@ -97,20 +98,20 @@ impl Kernels {
         if size(from)? > size(&known)? {
             // What was copied in part is never what is known.
             let new = self.all.join("new");
-            remove(&new)?;
+            folders::remove(&new)?;
             copy(from, &new)?;
-            remove(&known)?;
-            std::fs::rename(&new, &known).map_err(naming(&known))?;
+            folders::remove(&known)?;
+            std::fs::rename(&new, &known)?;
             self.forget()?;
         }
         drop(lock);
-        remove(from)
+        folders::remove(from)
     }
 
     /// Forgets the oldest where there are too many.
     fn forget(&self) -> Result<()> {
         let mut known: Vec<(SystemTime, PathBuf)> = Vec::new();
-        for entry in std::fs::read_dir(&self.all).map_err(naming(&self.all))? {
+        for entry in std::fs::read_dir(&self.all)? {
             let entry = entry?;
             let metadata = entry.metadata()?;
             if metadata.is_dir() {
@@ -119,27 +120,19 @@ impl Kernels {
         }
         known.sort();
         let too_many = known.len().saturating_sub(REMEMBERED);
-        known[..too_many].iter().try_for_each(|(_, path)| remove(path))
-    }
-}
-
-/// Removes a folder, where there is one.
-fn remove(folder: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(naming(folder)(error)),
-        _ => Ok(()),
+        known[..too_many].iter().try_for_each(|(_, path)| folders::remove(path))
     }
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    std::fs::create_dir_all(to).map_err(naming(to))?;
-    for entry in std::fs::read_dir(from).map_err(naming(from))? {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
         let entry = entry?;
         let (from, to) = (entry.path(), to.join(entry.file_name()));
         if entry.file_type()?.is_dir() {
             copy(&from, &to)?;
         } else {
-            std::fs::copy(&from, &to).map_err(naming(&from))?;
+            std::fs::copy(&from, &to)?;
         }
     }
     Ok(())
@@ -150,16 +143,14 @@ fn size(folder: &Path) -> Result<u64> {
     if !folder.exists() {
         return Ok(0);
     }
-    std::fs::read_dir(folder)
-        .map_err(naming(folder))?
-        .try_fold(0, |all, entry| {
-            let entry = entry?;
-            Ok(all
-                + match entry.file_type()?.is_dir() {
-                    true => size(&entry.path())?,
-                    false => entry.metadata()?.len(),
-                })
-        })
+    std::fs::read_dir(folder)?.try_fold(0, |all, entry| {
+        let entry = entry?;
+        Ok(all
+            + match entry.file_type()?.is_dir() {
+                true => size(&entry.path())?,
+                false => entry.metadata()?.len(),
+            })
+    })
 }
 
 #[cfg(test)]

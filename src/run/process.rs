@@ -9,6 +9,7 @@ use camino::Utf8Path;
 use super::card::{Before, Card, Hardware, Watch};
 use super::child::{self, Ended, Limits};
 use super::record::Record;
+use crate::folders;
 use crate::gpu::Looks;
 use crate::protocol::{Action, Event, JOB_VARIABLE, Job, PROTOCOL};
 
@@ -41,9 +42,7 @@ pub(super) fn run(
     card: Option<Card<'_>>,
     limits: Limits,
 ) -> std::io::Result<Left> {
-    if folder.exists() {
-        std::fs::remove_dir_all(folder).map_err(naming(folder))?;
-    }
+    folders::remove(folder).map_err(naming(folder))?;
     std::fs::create_dir_all(folder).map_err(naming(folder))?;
     let events = folder.join("events.jsonl");
     let record = folder.join("driver.log");
