@@ -224,6 +224,62 @@ fn a_burn_without_an_adapter_is_refused_before_it_is_built() {
     insta::assert_snapshot!(text);
 }
 
+/// A Cargo that reads the workspace as the real one does, and ends like this where it is to build.
+fn cargo_that(builds: &str) -> (tempfile::TempDir, String) {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("cargo");
+    let real = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let script = format!("#!/bin/sh\n[ \"$1\" = build ] || exec '{real}' \"$@\"\n{builds}\n");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = program.to_str().unwrap().to_owned();
+    (folder, program)
+}
+
+#[test]
+fn a_build_that_nobody_called_wrong_is_not_said_to_be() {
+    for (builds, message, help) in [
+        (
+            "echo 'error: something of its own' >&2; kill -KILL $$",
+            "signal 9 ended the build of `vram` of aborts\nerror: something of its own",
+            "run it again, or `cargo build -p aborts --bench vram",
+        ),
+        (
+            "echo 'error: no space left' >&2; exit 101",
+            "`vram` of aborts could not be built\nerror: no space left",
+            "fails in the same way",
+        ),
+    ] {
+        let (_folder, cargo) = cargo_that(builds);
+        let output = common::vram(&["estimate", "--manifest-path", MANIFEST, "-p", "aborts", "--gpu", "l4"])
+            .args(["--message-format", "json"])
+            .env("CARGO", cargo)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(101), "{}", common::said(&output));
+        let report: Report = serde_json::from_slice(&output.stdout).unwrap();
+        let problem = &report.problems[0];
+        assert_eq!(
+            (problem.code.as_str(), problem.message.as_str()),
+            ("build-failed", message)
+        );
+        assert!(problem.help.as_ref().unwrap().contains(help), "{problem:?}");
+    }
+}
+
+#[test]
+fn what_cargo_waits_for_is_told() {
+    let waits = "echo '    Blocking waiting for file lock on build directory' >&2; exit 101";
+    let (_folder, cargo) = cargo_that(waits);
+    let output = common::vram(&["list", "--manifest-path", MANIFEST, "-p", "aborts"])
+        .env("CARGO", cargo)
+        .output()
+        .unwrap();
+    let told = "building models: waiting for file lock on build directory …";
+    assert!(common::said(&output).contains(told), "{}", common::said(&output));
+}
+
 #[test]
 fn two_burns_are_refused_before_they_are_built() {
     let (problem, exit, text) = problem("two-burns");

@@ -113,6 +113,25 @@ fn two_runs_agree_in_every_byte() {
 }
 
 #[test]
+fn what_an_update_leaves_is_there_however_few_steps_are_asked_for() {
+    let fewer = [
+        "estimate",
+        "-p",
+        "cards",
+        "-m",
+        "transformer_split",
+        "--gpu",
+        "l4",
+        "--steps",
+        "2",
+    ];
+    let (fewer, exit, text) = common::report(&fewer);
+    assert_eq!(exit, 0, "{text}");
+    // The card without the loss runs its update a step late.
+    assert_eq!(run(&checked().report, "transformer_split").cards, fewer.runs[0].cards);
+}
+
+#[test]
 fn a_card_over_its_limits_fails_by_its_number() {
     let models = "  transformer_split:\n    cards:\n      0: { reserved: 1 GiB }\n      1: { live: 16 MiB, cold: { reserved: 32 MiB } }\n      7: { live: 1 GiB }\n";
     let (_folder, file) = budgets(models);
@@ -131,7 +150,19 @@ fn a_card_over_its_limits_fails_by_its_number() {
     ];
     assert_eq!(told, expected, "{text}");
     assert!(text.contains("live of card 1"), "{text}");
-    assert!(text.contains("there is no card 7: the model is over 2"), "{text}");
+    assert!(
+        text.contains("there is no card 7: the model is over 2, numbered from 0"),
+        "{text}"
+    );
+    // A row a card has its own limit, or the card's memory.
+    let row = |card: &str| {
+        let name = format!("cards/transformer_split {card}");
+        let row = text.lines().find(|line| line.trim().starts_with(&name));
+        row.unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    let available = report.runs[0].gpu.available_bytes;
+    assert!(row("card 0").contains(" 1 GiB "), "{text}");
+    assert!(row("card 1").contains(&format!("card {available}")), "{text}");
 }
 
 #[test]

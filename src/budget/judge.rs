@@ -134,8 +134,8 @@ impl Judge<'_> {
             None => format!(
                 "there is no card {card}: the model is over {}",
                 match self.run.cards.len() {
-                    0 | 1 => "one".to_owned(),
-                    several => several.to_string(),
+                    0 | 1 => "one, which is card 0".to_owned(),
+                    several => format!("{several}, numbered from 0"),
                 }
             ),
         };

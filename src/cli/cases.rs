@@ -14,7 +14,7 @@ use crate::names::listed;
 use crate::protocol::WhatIf;
 use crate::recording::{Recording, Recordings};
 use crate::report::{Report, Run};
-use crate::run::{Case, Listed};
+use crate::run::{Case, Launches, Listed};
 
 /// How long a pass may take where nobody said.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -161,6 +161,7 @@ pub(super) fn cases(
     profile: &Profile,
 ) -> Result<Vec<Case>, Stopped> {
     let globs = globs(running).into_diagnostic()?;
+    let launches = running.plan.clone().map_or(Launches::All, Launches::Later);
     let mut cases = Vec::new();
     for model in &models.selected {
         let budgets = prepared
@@ -185,6 +186,8 @@ pub(super) fn cases(
                     .or(budget.settings.timeout.as_ref().map(|timeout| timeout.value))
                     .unwrap_or(TIMEOUT),
                 what_if: WhatIf::default(),
+                launches: launches.clone(),
+                endless: false,
             });
         }
         if cases.len() == before && (globs.is_empty() || matches(&globs, model)) {
@@ -199,6 +202,8 @@ pub(super) fn cases(
                 profile: profile.clone(),
                 timeout: running.timeout.or(default).unwrap_or(TIMEOUT),
                 what_if: WhatIf::default(),
+                launches: launches.clone(),
+                endless: false,
             });
         }
     }

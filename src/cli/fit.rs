@@ -4,7 +4,7 @@ mod advise;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use camino::Utf8PathBuf;
 use clap::Args;
@@ -24,7 +24,7 @@ use crate::gpu::Profile;
 use crate::recording::Recordings;
 use crate::report::fit::{human, svg};
 use crate::report::{self, Gpu, Run};
-use crate::run::{Case, Hardware, code};
+use crate::run::{Case, Hardware, Launches, code};
 
 /// Find what fits: the largest batch on a card, or the cards for a batch
 ///
@@ -292,16 +292,10 @@ impl Search<'_> {
         case
     }
 
-    /// Runs cases without an end of memory, or within their cards'; with choices that others made, without the cold pass.
-    fn run(&self, cases: &[Case], endless: bool, plan: Option<&Path>, loudness: Loudness) -> Result<Ran, Stopped> {
-        let running = Running {
-            plan: plan.map(Path::to_owned).or_else(|| self.running.plan.clone()),
-            ..self.running.clone()
-        };
+    fn run(&self, cases: &[Case], loudness: Loudness) -> Result<Ran, Stopped> {
         let round = self.rounds.replace(self.rounds.get() + 1);
         let on = pipeline::On {
             observed: false,
-            endless,
             ..pipeline::On::new(
                 &self.driver,
                 Hardware::Virtual,
@@ -309,7 +303,7 @@ impl Search<'_> {
                 self.folder.join(format!("round-{round}")),
             )
         };
-        let ran = pipeline::run(cases, &running, on, loudness);
+        let ran = pipeline::run(cases, self.running, on, loudness);
         refused(&ran.runs)?;
         Ok(ran)
     }
@@ -317,7 +311,7 @@ impl Search<'_> {
     /// Every card, with the inputs as they are, and the run that tells.
     fn table(&self, profiles: &[Profile], loudness: Loudness) -> Result<Vec<(CardFit, Run)>, Stopped> {
         let cases: Vec<_> = profiles.iter().map(|card| self.case(card, None)).collect();
-        let runs = self.run(&cases, false, None, loudness)?.runs;
+        let runs = self.run(&cases, loudness)?.runs;
         let mut cards: Vec<_> = profiles
             .iter()
             .zip(&runs)
@@ -339,8 +333,12 @@ impl Search<'_> {
         let full: Vec<_> = (0..cards.len())
             .filter(|&at| cards[at].probes[0].out_of_memory)
             .collect();
-        let again: Vec<_> = full.iter().map(|&at| cases[at].clone()).collect();
-        for (at, run) in full.into_iter().zip(self.run(&again, true, None, loudness)?.runs) {
+        let endless = |&at: &usize| Case {
+            endless: true,
+            ..cases[at].clone()
+        };
+        let again: Vec<_> = full.iter().map(endless).collect();
+        for (at, run) in full.into_iter().zip(self.run(&again, loudness)?.runs) {
             let room = cards[at].room;
             cards[at].probes[0].tell(&run, room, self.warm);
         }
@@ -384,17 +382,15 @@ impl Search<'_> {
             is_cold: false,
             loudness,
         };
+        let jobs = self.running.jobs();
         loop {
-            let next = range.next(&search.tried(), self.running.jobs());
-            if !next.is_empty() {
-                search.probe(&next)?;
-                continue;
+            let next = range.next(&search.tried(), jobs);
+            // Where a process has no other value to try, it tries what fits so far as a first launch.
+            let unsettled = search.unsettled().filter(|_| next.len() < jobs);
+            if next.is_empty() && unsettled.is_none() {
+                break;
             }
-            let (largest, _) = boundary(&search.probes);
-            match largest.filter(|value| search.probes[value].shares_plan && !self.warm) {
-                Some(largest) => search.settle(largest)?,
-                None => break,
-            }
+            search.probe(&next, unsettled)?;
         }
         let Searched { probes, gpu, .. } = search;
         let (largest, too_large) = boundary(&probes);
@@ -437,7 +433,7 @@ struct Searched<'a> {
     input: &'a str,
     room: Bytes,
     probes: BTreeMap<u64, Probe>,
-    /// Where the choices are that a value's own cold pass made.
+    /// Where the choices are that a cold pass made, by the range of values that they hold for.
     tuned: BTreeMap<u64, PathBuf>,
     gpu: Option<Gpu>,
     /// Whether the first launch turned out to need more than any later one, so that each value is tried cold.
@@ -453,69 +449,72 @@ impl Searched<'_> {
             .collect()
     }
 
-    fn cases(&self, values: &[u64]) -> Vec<Case> {
-        let case = |value: &u64| self.search.case(self.card, Some((self.input, *value)));
-        values.iter().map(case).collect()
+    /// The largest value that fits, where it was not tried as a first launch and is to be.
+    fn unsettled(&self) -> Option<u64> {
+        let (largest, _) = boundary(&self.probes);
+        largest.filter(|value| self.probes[value].shares_plan && !self.search.warm)
     }
 
-    /// Tries values: with choices made for one near by, where those are all that it takes.
-    fn probe(&mut self, values: &[u64]) -> Result<(), Stopped> {
-        if self.is_cold {
-            return self.tune(values);
-        }
-        // Choices are made for ranges of sizes, which end at powers of two.
-        let near = |value: u64| {
-            let mut known = self.tuned.iter();
-            known.find(|(tuned, _)| tuned.next_power_of_two() == value.next_power_of_two())
-        };
-        let (sharing, own): (Vec<u64>, Vec<u64>) = values.iter().partition(|value| near(**value).is_some());
-        let mut lacking = Vec::new();
-        if let Some((_, plan)) = sharing.first().and_then(|value| near(*value)) {
-            let plan = plan.clone();
-            let ran = self
-                .search
-                .run(&self.cases(&sharing), true, Some(&plan), self.loudness)?;
-            for ((value, run), unplanned) in sharing.into_iter().zip(&ran.runs).zip(ran.unplanned) {
-                if unplanned > 0 {
-                    lacking.push(value);
-                    continue;
-                }
-                let probe = Probe::of(Some(value), run, self.room, true);
-                self.add(
-                    value,
-                    run,
-                    Probe {
-                        shares_plan: true,
-                        ..probe
-                    },
-                );
+    /// Tries values, and one that fits as a first launch: with choices made for one near by, where those are all that it takes.
+    fn probe(&mut self, values: &[u64], unsettled: Option<u64>) -> Result<(), Stopped> {
+        let mut asked: Vec<(u64, Launches)> = Vec::new();
+        for &value in values {
+            let shared = self.tuned.get(&range_of_choices(value)).filter(|_| !self.is_cold);
+            let launches = shared.map_or(Launches::All, |plan| Launches::Later(plan.clone()));
+            // One makes choices for all others, which are tried later.
+            let is_made = |(other, _): &(u64, Launches)| range_of_choices(*other) == range_of_choices(value);
+            if self.is_cold || shared.is_some() || !asked.iter().any(is_made) {
+                asked.push((value, launches));
             }
         }
-        lacking.extend(own);
-        self.tune(&lacking)
-    }
-
-    /// Tries values cold, and warm with their own choices.
-    fn tune(&mut self, values: &[u64]) -> Result<(), Stopped> {
-        if values.is_empty() {
-            return Ok(());
-        }
-        let ran = self.search.run(&self.cases(values), false, None, self.loudness)?;
-        for ((value, run), choices) in values.iter().zip(&ran.runs).zip(ran.choices) {
-            if run.error.is_none() {
-                self.tuned.insert(*value, choices);
-            }
-            self.add(*value, run, Probe::of(Some(*value), run, self.room, self.search.warm));
+        // Later launches are known, unless a recording has choices for this very value.
+        let recordings = &self.search.recordings;
+        let is_recorded = recordings
+            .for_estimate(&self.card.id, self.card.like.as_deref())
+            .is_some();
+        let first = if is_recorded { Launches::All } else { Launches::First };
+        asked.extend(unsettled.map(|value| (value, first)));
+        self.run(asked)?;
+        // Where it does not fit as a first launch, nothing is known of what else only fits otherwise.
+        if unsettled.is_some_and(|value| !self.probes[&value].fits) {
+            self.is_cold = true;
+            self.probes.retain(|_, probe| !(probe.fits && probe.shares_plan));
         }
         Ok(())
     }
 
-    /// Tries cold what fits warm. Where it does not, nothing is known of what else only fits warm.
-    fn settle(&mut self, value: u64) -> Result<(), Stopped> {
-        self.tune(&[value])?;
-        if !self.probes[&value].fits {
-            self.is_cold = true;
-            self.probes.retain(|_, probe| !(probe.fits && probe.shares_plan));
+    fn run(&mut self, asked: Vec<(u64, Launches)>) -> Result<(), Stopped> {
+        let case = |(value, launches): &(u64, Launches)| Case {
+            launches: launches.clone(),
+            // A first launch takes what there is, and so needs to know what there is.
+            endless: matches!(launches, Launches::Later(_)),
+            ..self.search.case(self.card, Some((self.input, *value)))
+        };
+        let cases: Vec<Case> = asked.iter().map(case).collect();
+        let ran = self.search.run(&cases, self.loudness)?;
+        let mut lacking = Vec::new();
+        let came = ran.runs.iter().zip(ran.choices).zip(ran.unplanned);
+        for ((value, launches), ((run, choices), unplanned)) in asked.into_iter().zip(came) {
+            let probe = |warm_only| Probe::of(Some(value), run, self.room, warm_only);
+            let probe = match launches {
+                Launches::Later(_) if unplanned > 0 => {
+                    lacking.push((value, Launches::All));
+                    continue;
+                }
+                Launches::Later(_) => Probe {
+                    shares_plan: true,
+                    ..probe(true)
+                },
+                Launches::First => self.probes[&value].with_first(&probe(false)),
+                Launches::All => probe(self.search.warm),
+            };
+            if launches == Launches::All && run.error.is_none() {
+                self.tuned.insert(range_of_choices(value), choices);
+            }
+            self.add(value, run, probe);
+        }
+        if !lacking.is_empty() {
+            self.run(lacking)?;
         }
         Ok(())
     }
@@ -527,6 +526,11 @@ impl Searched<'_> {
         }
         self.probes.insert(value, probe);
     }
+}
+
+/// Autotune makes choices for ranges of sizes, which end at powers of two.
+const fn range_of_choices(value: u64) -> u64 {
+    value.next_power_of_two()
 }
 
 /// The largest value that fits, and the smallest above it that does not.

@@ -184,7 +184,7 @@ pub(crate) struct Running {
     /// The file of budgets, instead of budgets.yaml at the workspace root
     #[arg(long, value_name = "FILE")]
     pub(crate) budgets: Option<Utf8PathBuf>,
-    /// Steps a pass: the second is the first with an optimizer's state
+    /// Steps a pass, at least 3 over several cards: the second is the first with an optimizer's state
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     pub(crate) steps: u32,
     /// How long one pass of a model may take, such as `90s` or `10min`; budgets.yaml may say otherwise for a model

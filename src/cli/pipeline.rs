@@ -225,8 +225,6 @@ pub(super) struct On<'a> {
     pub(super) trace: bool,
     /// Whether live is observed, which takes a pass of its own.
     pub(super) observed: bool,
-    /// Whether the memory of virtual cards has no end, to tell what is needed beyond it.
-    pub(super) endless: bool,
     /// For the processes' files; of this set of cases alone.
     pub(super) folder: PathBuf,
 }
@@ -241,7 +239,6 @@ impl<'a> On<'a> {
             recordings,
             trace: false,
             observed: true,
-            endless: false,
             folder,
         }
     }
@@ -268,10 +265,8 @@ pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudn
         repeat: on.repeat,
         fault: running.fault.clone(),
         recordings: on.recordings,
-        plan: running.plan.clone(),
         trace: on.trace,
         observed: on.observed,
-        endless: on.endless,
         steps: running.steps,
         jobs,
         host_memory: running.host_memory,

@@ -1,6 +1,7 @@
 //! Where models come from: a workspace, in which they are built, or an archive, in which they are.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use miette::IntoDiagnostic;
@@ -15,7 +16,7 @@ use crate::archive::{self, ArchiveError, Manifest, Unpacked};
 use crate::driver::{self, DriverLibrary};
 use crate::report::Problem;
 use crate::run::{self, Listed};
-use crate::workspace::{self, Built, Selection, Workspace, WorkspaceError};
+use crate::workspace::{self, Building, Built, Selection, Workspace, WorkspaceError};
 
 /// The file of budgets, where no other is named.
 const BUDGETS: &str = "budgets.yaml";
@@ -232,15 +233,19 @@ impl Here {
             None => "building models".to_owned(),
         };
         let progress = Progress::spinner(loudness, &doing);
-        let mut compiled = 0;
+        let compiled = AtomicUsize::new(0);
         let (built, failed) = workspace::build(
             &self.workspace,
             &self.selection,
             &packages.build(loudness.quiet),
             &targets,
-            |name| {
-                compiled += 1;
-                progress.say(&format!("{doing}: {name} ({compiled} crates)"));
+            |what| match what {
+                Building::Compiled(name) => {
+                    let compiled = compiled.fetch_add(1, Relaxed) + 1;
+                    progress.say(&format!("{doing}: {name} ({compiled} crates)"));
+                }
+                // A log, where there is no progress to see, would end here for minutes.
+                Building::Waits(what) => progress.tell(&format!("{doing}: {what}")),
             },
         )?;
         problems.extend(failed);

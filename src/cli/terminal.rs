@@ -65,7 +65,11 @@ pub(super) fn complain(stopped: &Stopped) {
 }
 
 /// Progress on standard error: none where that is no terminal, or where quiet was asked for.
-pub(super) struct Progress(ProgressBar);
+pub(super) struct Progress {
+    bar: ProgressBar,
+    /// Whether what matters is told in lines.
+    in_lines: bool,
+}
 
 impl Progress {
     /// Something of unknown length.
@@ -90,7 +94,8 @@ impl Progress {
     }
 
     fn new(loudness: Loudness, bar: ProgressBar, template: &str, message: &str) -> Self {
-        if loudness.quiet || !std::io::stderr().is_terminal() {
+        let is_seen = std::io::stderr().is_terminal();
+        if loudness.quiet || !is_seen {
             bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
         }
         if let Ok(style) = ProgressStyle::with_template(template) {
@@ -98,18 +103,29 @@ impl Progress {
         }
         bar.set_message(message.to_owned());
         bar.enable_steady_tick(Duration::from_millis(120));
-        Self(bar)
+        Self {
+            bar,
+            in_lines: !loudness.quiet && !is_seen,
+        }
     }
 
     /// What is being done.
     pub(super) fn say(&self, message: &str) {
-        self.0.set_message(message.to_owned());
+        self.bar.set_message(message.to_owned());
+    }
+
+    /// What is being done, in a line where standard error is no terminal.
+    pub(super) fn tell(&self, message: &str) {
+        self.say(message);
+        if self.in_lines {
+            remark(&format!("{message} …"));
+        }
     }
 
     /// One thing more is done.
     pub(super) fn step(&self, message: &str) {
-        self.0.set_message(message.to_owned());
-        self.0.inc(1);
+        self.say(message);
+        self.bar.inc(1);
     }
 }
 
@@ -118,7 +134,6 @@ pub(super) struct Turns {
     progress: Progress,
     count: usize,
     begun: usize,
-    in_lines: bool,
 }
 
 impl Turns {
@@ -128,7 +143,6 @@ impl Turns {
             progress: Progress::new(loudness, bar, "{spinner} [{pos}/{len}] {msg} … {elapsed:.dim}", ""),
             count,
             begun: 0,
-            in_lines: !loudness.quiet && !std::io::stderr().is_terminal(),
         }
     }
 
@@ -136,7 +150,7 @@ impl Turns {
     pub(super) fn begin(&mut self, what: &str) {
         self.begun += 1;
         self.progress.step(what);
-        if self.in_lines {
+        if self.progress.in_lines {
             remark(&format!("[{}/{}] {what} …", self.begun, self.count));
         }
     }
@@ -144,6 +158,6 @@ impl Turns {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }

@@ -99,7 +99,7 @@ pub struct Probe {
     pub out_of_memory: bool,
     /// Why it could not be run at all.
     pub error: Option<String>,
-    /// There was no cold pass: autotune's choices for another value were all that it took.
+    /// There was no cold pass: autotune's choices for another value were all that the warm one took.
     pub shares_plan: bool,
 }
 
@@ -138,6 +138,25 @@ impl Probe {
         if told.needed > self.needed {
             (self.needed, self.left, self.peaks) = (told.needed, told.left, told.peaks);
             self.at_least = false;
+        }
+    }
+
+    /// With what came of its first launch, where it fitted by later ones alone.
+    #[must_use]
+    pub fn with_first(&self, first: &Self) -> Self {
+        Self {
+            value: self.value,
+            fits: self.fits && first.fits,
+            needed: first.needed.map(|cold| self.needed.map_or(cold, |warm| warm.max(cold))),
+            left: first.left.map(|cold| self.left.map_or(cold, |warm| warm.min(cold))),
+            peaks: Peaks {
+                warm: self.peaks.warm,
+                cold: first.peaks.cold,
+            },
+            at_least: first.at_least,
+            out_of_memory: first.out_of_memory,
+            error: first.error.clone(),
+            shares_plan: false,
         }
     }
 

@@ -76,7 +76,7 @@ fn headline(fit: &Fit) -> String {
         }
     };
     let passes = if fit.warm_only { "warm" } else { "cold and warm" };
-    format!("{name}{with}{on}{free}; {passes}; no GPU was used")
+    format!("{name}{with}{on}{free}; what a process holds, {passes}; no GPU was used")
 }
 
 /// A card, and what is otherwise on it.
@@ -101,12 +101,13 @@ fn new_table<const N: usize>(header: [&str; N], left: &[usize]) -> Table {
 fn values(fit: &Fit, card: &CardFit) -> Table {
     let input = fit.vary.as_deref().unwrap_or_default();
     let of = format!("of {}", card.room);
-    let mut table = new_table([&named(input), "warm", "cold", &of, ""], &[3, 4]);
+    let mut table = new_table([&named(input), "warm", "cold", "needed", &of, ""], &[4, 5]);
     for probe in &card.probes {
         table.add_row([
             Cell::new(probe.value.map(|value| value.to_string()).unwrap_or_default()),
             shown(probe.peaks.warm.process),
             shown(probe.peaks.cold.process),
+            shown(probe.needed),
             Cell::new(probe.needed.map(|needed| bar(needed, card.room)).unwrap_or_default()),
             state(probe),
         ]);

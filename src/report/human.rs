@@ -42,7 +42,7 @@ pub fn render(report: &Report, style: &Style) -> String {
         text.push_str(&table::table(report, style));
         text.push('\n');
         text.push_str(&measurement::spreads(report));
-        text.push_str(&on_cards::on_cards(report));
+        text.push_str(&on_cards::on_cards(report, style.judged));
         text.push_str(&what_if::what_ifs(report));
     }
     text.push_str(&problems::problems(report));

@@ -37,6 +37,22 @@ pub struct Case {
     pub timeout: Duration,
     /// In what it differs from what the model says.
     pub what_if: WhatIf,
+    /// Which launches it is run in.
+    pub launches: Launches,
+    /// Whether the card's memory has no end, to tell what is needed beyond it; of a virtual card alone.
+    pub endless: bool,
+}
+
+/// In which launches a case is run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Launches {
+    /// The first one, and later ones with the choices that autotune made in it.
+    #[default]
+    All,
+    /// The first one alone: there is no figure of later ones.
+    First,
+    /// Later ones alone, with the choices in this folder: there is no figure of the first one.
+    Later(PathBuf),
 }
 
 impl Case {
@@ -70,10 +86,6 @@ pub struct Settings {
     pub trace: bool,
     /// Whether live is observed, in a pass of its own.
     pub observed: bool,
-    /// Whether the memory of virtual cards has no end.
-    pub endless: bool,
-    /// Autotune's choices to replay: there is no cold pass then, and no figure of one.
-    pub plan: Option<PathBuf>,
     /// Steps a pass.
     pub steps: u32,
     /// Processes at once.
@@ -100,6 +112,10 @@ impl Settings {
         repetition(&case_folder(&self.folder, case), 0).join(CHOICES)
     }
 }
+
+/// The fewest steps over several cards. Fusion holds back the optimizer's update on a card that nothing is read from, and
+/// runs it in the step after: only in the third is the optimizer's state there from the beginning.
+const STEPS_OVER_CARDS: u32 = 3;
 
 /// The file of a trace in a pass's own folder.
 const TRACE: &str = "trace.jsonl";
@@ -229,25 +245,24 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     fn all(&self, first: Slot<'_>) -> Collected {
-        let Some(plan) = &self.settings.plan else {
-            let choices = self.folder.join(CHOICES);
-            let cold = self.pass(Pass::Cold, &choices, first);
-            let whole = cold.as_ref().is_ok_and(|left| ending::done(left).is_some());
-            self.undecided.store(!whole, Relaxed);
-            // Nothing can come of the other passes where the first one says that this is no model to run.
-            let hopeless = match &cold {
-                Ok(left) => collect::is_hopeless(self.case, &self.settings.hardware, left),
-                Err(_) => true,
-            };
-            // An explanation is of what was seen until it died.
-            return if hopeless && !self.settings.trace {
-                Collected::first_only(cold)
-            } else {
-                self.planned(Some(cold), &choices)
-            };
+        if let Launches::Later(plan) = &self.case.launches {
+            drop(first);
+            return self.planned(None, plan);
+        }
+        let choices = self.folder.join(CHOICES);
+        let cold = self.pass(Pass::Cold, &choices, first);
+        let whole = cold.as_ref().is_ok_and(|left| ending::done(left).is_some());
+        self.undecided.store(!whole, Relaxed);
+        // Nothing can come of the other passes where the first one says that this is no model to run. An explanation is of
+        // what was seen until it died.
+        let hopeless = match &cold {
+            Ok(left) => collect::is_hopeless(self.case, &self.settings.hardware, left),
+            Err(_) => true,
         };
-        drop(first);
-        self.planned(None, plan)
+        if self.case.launches == Launches::First || (hopeless && !self.settings.trace) {
+            return Collected::first_only(cold);
+        }
+        self.planned(Some(cold), &choices)
     }
 
     /// The passes that replay choices.
@@ -351,18 +366,20 @@ impl Runner<'_> {
             Pass::Traced => "traced",
         });
         let target = &self.case.model.built;
+        let cards = self.cards.load(Relaxed);
         let fault = self.settings.fault.as_ref().filter(|fault| fault.pass == pass);
         let card = Card {
             driver: &self.settings.driver,
             profile: &self.case.profile,
             hardware: &self.settings.hardware,
             fault: fault.map(|fault| fault.call.as_str()),
-            endless: self.settings.endless,
-            cards: self.cards.load(Relaxed),
+            endless: self.case.endless,
+            cards,
         };
+        let fewest = if cards > 1 { STEPS_OVER_CARDS } else { 1 };
         let job = |kernels| RunJob {
             model: self.case.model.name.clone(),
-            steps: self.settings.steps,
+            steps: self.settings.steps.max(fewest),
             inputs: self.case.inputs.clone(),
             autotune: autotune.to_owned(),
             kernels,
@@ -373,7 +390,7 @@ impl Runner<'_> {
             foresees: self.foresees.load(Relaxed),
             free_form: self.free_form.load(Relaxed),
             what_if: self.case.what_if.clone(),
-            cards: self.cards.load(Relaxed),
+            cards,
             settle_ms: u64::try_from(card.settle().as_millis()).unwrap_or(u64::MAX),
         };
         let limits = Limits {

@@ -16,5 +16,5 @@ pub mod record;
 mod slots;
 
 pub use card::{Hardware, INTERVAL, Real};
-pub use case::{Case, Done, Fault, Settings, TracedCase, run_all};
+pub use case::{Case, Done, Fault, Launches, Settings, TracedCase, run_all};
 pub use list::{Listed, list};

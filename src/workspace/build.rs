@@ -1,8 +1,9 @@
 //! Builds the declared targets with the user's own Cargo, lock file, features and profile.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufReader, Read};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio};
 
 use camino::Utf8PathBuf;
 use cargo_metadata::diagnostic::DiagnosticLevel;
@@ -31,7 +32,16 @@ pub struct Built {
     pub executable: Utf8PathBuf,
 }
 
-/// Builds targets; `progress` is told of each crate that was compiled.
+/// What happens in a build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Building<'a> {
+    /// A crate was compiled.
+    Compiled(&'a str),
+    /// Cargo waits, and says for what.
+    Waits(&'a str),
+}
+
+/// Builds targets; `progress` is told of what happens.
 ///
 /// A target that does not compile is a problem of its own; the others are built all the same.
 ///
@@ -42,7 +52,7 @@ pub fn build(
     selection: &Selection,
     options: &BuildOptions,
     targets: &[DeclaredTarget],
-    mut progress: impl FnMut(&str),
+    progress: impl Fn(Building<'_>) + Sync,
 ) -> Result<(Vec<Built>, Vec<Problem>), WorkspaceError> {
     let mut built = Vec::new();
     let mut problems = Vec::new();
@@ -52,7 +62,7 @@ pub fn build(
             .iter()
             .filter(|t| t.option == option && t.name == name)
             .collect();
-        let (executables, failures) = cargo_build(workspace, selection, options, &wanted, &mut progress)?;
+        let (executables, failures) = cargo_build(workspace, selection, options, &wanted, &progress)?;
         for target in wanted {
             match executables.get(&target.package_id) {
                 Some(executable) => built.push(Built {
@@ -63,13 +73,8 @@ pub fn build(
                     package: target.package.clone(),
                     target: Some(target.name.clone()),
                     code: code::BUILD_FAILED.into(),
-                    message: format!(
-                        "`{}` of {} does not compile\n{}",
-                        target.name,
-                        target.package,
-                        failures.of(target).trim_end()
-                    ),
-                    help: Some(same_errors(target, selection, options)),
+                    message: failures.message(target),
+                    help: Some(failures.help(target, selection, options)),
                 }),
             }
         }
@@ -84,9 +89,34 @@ struct Failures {
     errors: Vec<(String, String)>,
     /// What Cargo itself said.
     words: String,
+    /// How Cargo ended.
+    status: ExitStatus,
 }
 
 impl Failures {
+    /// What became of a target. That it does not compile is what a compiler says, and nobody else.
+    fn message(&self, target: &DeclaredTarget) -> String {
+        let DeclaredTarget { name, package, .. } = target;
+        let what = match (self.errors.is_empty(), self.status.signal()) {
+            (false, _) => format!("`{name}` of {package} does not compile"),
+            (true, Some(signal)) => {
+                format!("signal {signal} ended the build of `{name}` of {package}")
+            }
+            (true, None) => format!("`{name}` of {package} could not be built"),
+        };
+        format!("{what}\n{}", self.of(target).trim_end())
+    }
+
+    /// What to do about it.
+    fn help(&self, target: &DeclaredTarget, selection: &Selection, options: &BuildOptions) -> String {
+        let command = same_build(target, selection, options);
+        match (self.errors.is_empty(), self.status.signal()) {
+            (false, _) => format!("{command} shows the same errors"),
+            (true, Some(_)) => format!("run it again, or {command} by itself"),
+            (true, None) => format!("{command} fails in the same way"),
+        }
+    }
+
     /// What is wrong with the target's own package; else with all; else what Cargo has to say.
     fn of(&self, target: &DeclaredTarget) -> String {
         let errors = |own: bool| -> String {
@@ -124,8 +154,8 @@ fn asked<'a>(selection: &'a Selection, options: &'a BuildOptions) -> Vec<&'a str
     asked
 }
 
-/// How to see for oneself, in words.
-fn same_errors(target: &DeclaredTarget, selection: &Selection, options: &BuildOptions) -> String {
+/// The command that builds the same, in words.
+fn same_build(target: &DeclaredTarget, selection: &Selection, options: &BuildOptions) -> String {
     let mut words = vec!["-p", &target.package, target.option, &target.name];
     words.extend(asked(selection, options));
     let manifest = selection.manifest_path.iter();
@@ -136,7 +166,7 @@ fn same_errors(target: &DeclaredTarget, selection: &Selection, options: &BuildOp
         false => format!(" {word}"),
     };
     let words: String = words.into_iter().map(quoted).collect();
-    format!("`cargo build{words}` shows the same errors")
+    format!("`cargo build{words}`")
 }
 
 /// Runs Cargo once; gives the executables by package id, and why others are missing.
@@ -145,7 +175,7 @@ fn cargo_build(
     selection: &Selection,
     options: &BuildOptions,
     wanted: &[&DeclaredTarget],
-    progress: &mut impl FnMut(&str),
+    progress: &(impl Fn(Building<'_>) + Sync),
 ) -> Result<(BTreeMap<String, Utf8PathBuf>, Failures), WorkspaceError> {
     let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(&program);
@@ -168,23 +198,18 @@ fn cargo_build(
         source,
     };
     let mut child = command.spawn().map_err(failed)?;
-    // Both pipes are read at once: a full one would stop the build.
-    let stderr = child.stderr.take();
-    let words = std::thread::spawn(move || {
-        let mut words = Vec::new();
-        if let Some(mut stderr) = stderr {
-            let _ = stderr.read_to_end(&mut words);
-        }
-        String::from_utf8_lossy(&words).into_owned()
-    });
     let mut executables = BTreeMap::new();
     let mut failures = Failures::default();
-    if let Some(stdout) = child.stdout.take() {
-        for message in Message::parse_stream(BufReader::new(stdout)).map_while(Result::ok) {
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    // Both pipes are read at once: a full one would stop the build.
+    std::thread::scope(|scope| {
+        let words = scope.spawn(|| stderr.map(|stderr| words(stderr, progress)).unwrap_or_default());
+        let messages = stdout.map(|stdout| Message::parse_stream(BufReader::new(stdout)));
+        for message in messages.into_iter().flatten().map_while(Result::ok) {
             match message {
                 Message::CompilerArtifact(artifact) => {
                     if !artifact.fresh {
-                        progress(&artifact.target.name);
+                        progress(Building::Compiled(&artifact.target.name));
                     }
                     // With a benchmark, Cargo builds the package's binaries too.
                     let kind = artifact.target.kind.first().and_then(option);
@@ -197,10 +222,24 @@ fn cargo_build(
                 _ => {}
             }
         }
-    }
-    child.wait().map_err(failed)?;
-    failures.words = words.join().unwrap_or_default();
+        failures.words = words.join().unwrap_or_default();
+    });
+    failures.status = child.wait().map_err(failed)?;
     Ok((executables, failures))
+}
+
+/// Everything that Cargo says; what it waits for is told at once.
+fn words(stderr: impl Read, progress: impl Fn(Building<'_>)) -> String {
+    let mut words = String::new();
+    for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        if let Some(what) = line.trim_start().strip_prefix("Blocking ") {
+            progress(Building::Waits(what));
+        }
+        words.push_str(&line);
+        words.push('\n');
+    }
+    words
 }
 
 #[cfg(test)]
@@ -222,12 +261,9 @@ mod tests {
                 profile: profile.map(str::to_owned),
                 quiet: true,
             };
-            same_errors(&target, selection, &options)
+            same_build(&target, selection, &options)
         };
-        assert_eq!(
-            told(&Selection::default(), None),
-            "`cargo build -p zoo --bench vram` shows the same errors"
-        );
+        assert_eq!(told(&Selection::default(), None), "`cargo build -p zoo --bench vram`");
         let selection = Selection {
             features: ["--features", "cargo-vram/explain"].map(str::to_owned).into(),
             cargo_flags: ["--config", "build.rustflags=\"-g\""].map(str::to_owned).into(),
@@ -235,7 +271,7 @@ mod tests {
         };
         assert_eq!(
             told(&selection, Some("release")),
-            "`cargo build -p zoo --bench vram --features cargo-vram/explain --config 'build.rustflags=\"-g\"' --profile release` shows the same errors"
+            "`cargo build -p zoo --bench vram --features cargo-vram/explain --config 'build.rustflags=\"-g\"' --profile release`"
         );
     }
 }

@@ -5,7 +5,7 @@ mod declared;
 mod locked;
 mod select;
 
-pub use build::{BuildOptions, Built, build};
+pub use build::{BuildOptions, Building, Built, build};
 pub use declared::{DeclaredTarget, declared_targets};
 pub use locked::changed_dependencies;
 pub use select::{Selection, Workspace};

@@ -49,6 +49,13 @@ pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
+/// What was said besides that a build waits for that of a test beside it.
+pub(crate) fn unhindered(stderr: &[u8]) -> String {
+    let waits = |line: &&str| line.contains(": waiting for file lock on ");
+    let stderr = String::from_utf8_lossy(stderr);
+    stderr.split_inclusive('\n').filter(|line| !waits(line)).collect()
+}
+
 /// Runs a command that writes a report, and reads the report. Also gives the exit code and what people were shown.
 pub(crate) fn report(arguments: &[&str]) -> (Report, i32, String) {
     report_of(arguments, |_| {})
@@ -63,7 +70,7 @@ pub(crate) fn report_of(arguments: &[&str], more: impl FnOnce(&mut Command)) -> 
     let mut command = vram(&all);
     more(&mut command);
     let output = command.output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap() + &unhindered(&output.stderr);
     let json = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("no report: {error}\n{text}"));
     (
         serde_json::from_str(&json).unwrap(),

@@ -2,23 +2,25 @@
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use super::cells::{bar, shown};
+use super::cells::{bar, shown, tinted};
+use super::state::{self, State};
 use super::table::lines;
 use super::text::named;
 use crate::protocol::MOST_CARDS;
 use crate::report::{OnCard, Report, Run};
 
 /// A row a card of every model that is over several.
-pub(super) fn on_cards(report: &Report) -> String {
-    let rows: Vec<_> = report.runs.iter().flat_map(rows).collect();
+pub(super) fn on_cards(report: &Report, judged: bool) -> String {
+    let rows: Vec<_> = report.runs.iter().flat_map(|run| rows(report, run)).collect();
     if rows.is_empty() {
         return String::new();
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.enforce_styling();
-    table.set_header(["by card", "live", "reserved", "", "process", "cold reserved"]);
-    for column in [1, 2, 4, 5] {
+    let limit = if judged { "limit" } else { "card" };
+    table.set_header(["by card", "live", "reserved", "", limit, "process", "cold reserved"]);
+    for column in [1, 2, 4, 5, 6] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -28,15 +30,20 @@ pub(super) fn on_cards(report: &Report) -> String {
     format!("\n{table}\n")
 }
 
-fn rows(run: &Run) -> Vec<Vec<Cell>> {
+fn rows(report: &Report, run: &Run) -> Vec<Vec<Cell>> {
     let room = run.gpu.available_bytes;
     let row = |card: &OnCard| {
         let warm = card.peaks.warm;
+        let judged = state::verdicts(report, run).find(|verdict| state::is_drawn_of(verdict, Some(card.card)));
+        let limit = judged.and_then(|verdict| verdict.limit);
+        let allowed = limit.unwrap_or(room);
+        let used = warm.reserved.map(|bytes| bar(bytes, allowed)).unwrap_or_default();
         vec![
             Cell::new(format!("{} card {}", named(&run.full_name()), card.card)),
             shown(warm.live),
             shown(warm.reserved),
-            Cell::new(warm.reserved.map(|bytes| bar(bytes, room)).unwrap_or_default()),
+            tinted(used, judged.and_then(|verdict| State::by(verdict).color())),
+            Cell::new(limit.map_or_else(|| format!("card {room}"), |limit| limit.to_string())),
             shown(warm.process),
             shown(card.peaks.cold.reserved),
         ]

@@ -52,6 +52,16 @@ impl State {
         }
     }
 
+    /// As one verdict has it.
+    pub(super) const fn by(verdict: &Verdict) -> Self {
+        match verdict.status {
+            Status::Fail => Self::Failed(verdict.rule),
+            Status::Error => Self::Error,
+            Status::Warn => Self::Warning,
+            Status::Pass => Self::Ok,
+        }
+    }
+
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Unjudged => "",
@@ -108,10 +118,15 @@ fn figure(verdict: &Verdict) -> Option<String> {
     })
 }
 
-/// Whether a verdict is on what a row draws: warm reserved, against its limit.
+/// Whether a verdict is on what a run's row draws: warm reserved, against its limit.
 pub(super) fn is_drawn(verdict: &Verdict) -> bool {
+    is_drawn_of(verdict, None)
+}
+
+/// The same of the row of one of its cards.
+pub(super) fn is_drawn_of(verdict: &Verdict, card: Option<u32>) -> bool {
     let is_reserved = verdict.metric == Some(Metric::Reserved) && verdict.pass == Some(Pass::Warm);
-    is_reserved && verdict.rule == Rule::Budget && verdict.card.is_none()
+    is_reserved && verdict.rule == Rule::Budget && verdict.card == card
 }
 
 /// The failure that stands for all of a run's: of the figure that is drawn, else of a limit, else any.
