@@ -243,12 +243,18 @@ fn a_build_that_nobody_called_wrong_is_not_said_to_be() {
         (
             "echo 'error: something of its own' >&2; kill -KILL $$",
             "signal 9 ended the build of `vram` of aborts\nerror: something of its own",
-            "run it again, or `cargo build -p aborts --bench vram",
+            "or try `cargo build -p aborts --bench vram",
+        ),
+        // As Cargo tells of a compiler that the kernel ended for want of memory.
+        (
+            "echo 'error: could not compile `tiny` (lib)' >&2; echo '  (signal: 9, SIGKILL: kill)' >&2; exit 101",
+            "a signal ended a part of the build of `vram` of aborts\nerror: could not compile `tiny` (lib)\n  (signal: 9, SIGKILL: kill)",
+            "where memory ran out",
         ),
         (
             "echo 'error: no space left' >&2; exit 101",
             "`vram` of aborts could not be built\nerror: no space left",
-            "fails in the same way",
+            "shows the same",
         ),
     ] {
         let (_folder, cargo) = cargo_that(builds);
@@ -270,10 +276,11 @@ fn a_build_that_nobody_called_wrong_is_not_said_to_be() {
 
 #[test]
 fn what_cargo_waits_for_is_told() {
-    let waits = "echo '    Blocking waiting for file lock on build directory' >&2; exit 101";
+    let waits = "[ \"$CARGO_TERM_COLOR\" = never ] && echo '    Blocking waiting for file lock on build directory' >&2; exit 101";
     let (_folder, cargo) = cargo_that(waits);
+    // As many workflows have it.
     let output = common::vram(&["list", "--manifest-path", MANIFEST, "-p", "aborts"])
-        .env("CARGO", cargo)
+        .envs([("CARGO", cargo.as_str()), ("CARGO_TERM_COLOR", "always")])
         .output()
         .unwrap();
     let told = "building models: waiting for file lock on build directory …";

@@ -415,7 +415,7 @@ fn models_of_one_name_are_told_apart_by_their_packages() {
     let both = ["-p", "retained-loss-before", "-p", "retained-loss-after", "--gpu", "l4"];
     let told = |model: &str| {
         let output = common::output(&[&["explain", model], &both[..]].concat());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let said = common::unhindered(&output.stderr);
         assert_eq!(
             output.status.code(),
             Some(if model.contains('/') { 0 } else { 2 }),

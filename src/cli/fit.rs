@@ -4,7 +4,7 @@ mod advise;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use camino::Utf8PathBuf;
 use clap::Args;
@@ -24,7 +24,7 @@ use crate::gpu::Profile;
 use crate::recording::Recordings;
 use crate::report::fit::{human, svg};
 use crate::report::{self, Gpu, Run};
-use crate::run::{Case, Hardware, Launches, code};
+use crate::run::{Case, Hardware, Launches, code, plan};
 
 /// Find what fits: the largest batch on a card, or the cards for a batch
 ///
@@ -378,6 +378,7 @@ impl Search<'_> {
             room: range.room,
             probes: BTreeMap::new(),
             tuned: BTreeMap::new(),
+            replayed: BTreeMap::new(),
             gpu: None,
             is_cold: false,
             loudness,
@@ -433,8 +434,10 @@ struct Searched<'a> {
     input: &'a str,
     room: Bytes,
     probes: BTreeMap<u64, Probe>,
-    /// Where the choices are that a cold pass made, by the range of values that they hold for.
+    /// Where the choices are that a whole cold pass made, by the range of values that they hold for.
     tuned: BTreeMap<u64, PathBuf>,
+    /// Where the choices are that values replayed.
+    replayed: BTreeMap<u64, PathBuf>,
     gpu: Option<Gpu>,
     /// Whether the first launch turned out to need more than any later one, so that each value is tried cold.
     is_cold: bool,
@@ -467,7 +470,7 @@ impl Searched<'_> {
                 asked.push((value, launches));
             }
         }
-        // Later launches are known, unless a recording has choices for this very value.
+        // Its later launches are known, unless a recording has choices for this very value.
         let recordings = &self.search.recordings;
         let is_recorded = recordings
             .for_estimate(&self.card.id, self.card.like.as_deref())
@@ -492,31 +495,48 @@ impl Searched<'_> {
         };
         let cases: Vec<Case> = asked.iter().map(case).collect();
         let ran = self.search.run(&cases, self.loudness)?;
-        let mut lacking = Vec::new();
+        let mut again = Vec::new();
         let came = ran.runs.iter().zip(ran.choices).zip(ran.unplanned);
         for ((value, launches), ((run, choices), unplanned)) in asked.into_iter().zip(came) {
             let probe = |warm_only| Probe::of(Some(value), run, self.room, warm_only);
-            let probe = match launches {
-                Launches::Later(_) if unplanned > 0 => {
-                    lacking.push((value, Launches::All));
-                    continue;
+            let (probe, is_whole) = match launches {
+                // The plan lacked choices that it needs.
+                Launches::Later(_) if unplanned > 0 => (None, false),
+                Launches::Later(plan) => {
+                    let probe = probe(true);
+                    self.replayed.insert(value, plan);
+                    let shared = Probe {
+                        shares_plan: true,
+                        ..probe
+                    };
+                    (Some(shared), false)
                 }
-                Launches::Later(_) => Probe {
-                    shares_plan: true,
-                    ..probe(true)
-                },
-                Launches::First => self.probes[&value].with_first(&probe(false)),
-                Launches::All => probe(self.search.warm),
+                Launches::First => {
+                    let first = self.probes[&value].with_first(&probe(false));
+                    // Its own choices may be others, where candidates found less room.
+                    let is_known = !first.fits || self.replays(value, &choices);
+                    (is_known.then_some(first), false)
+                }
+                Launches::All => (Some(probe(self.search.warm)), run.error.is_none() && run.oom.is_none()),
             };
-            if launches == Launches::All && run.error.is_none() {
+            if is_whole {
                 self.tuned.insert(range_of_choices(value), choices);
             }
-            self.add(value, run, probe);
+            match probe {
+                Some(probe) => self.add(value, run, probe),
+                None => again.push((value, Launches::All)),
+            }
         }
-        if !lacking.is_empty() {
-            self.run(lacking)?;
+        if !again.is_empty() {
+            self.run(again)?;
         }
         Ok(())
+    }
+
+    /// Whether a value replayed the choices that its own first launch made.
+    fn replays(&self, value: u64, own: &Path) -> bool {
+        let replayed = self.replayed.get(&value);
+        replayed.is_some_and(|replayed| plan::agree(own, replayed).unwrap_or(false))
     }
 
     fn add(&mut self, value: u64, run: &Run, probe: Probe) {

@@ -246,6 +246,7 @@ impl Here {
                 }
                 // A log, where there is no progress to see, would end here for minutes.
                 Building::Waits(what) => progress.tell(&format!("{doing}: {what}")),
+                Building::Goes => progress.say(&doing),
             },
         )?;
         problems.extend(failed);

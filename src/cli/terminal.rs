@@ -64,7 +64,7 @@ pub(super) fn complain(stopped: &Stopped) {
     eprintln!("{stopped:?}");
 }
 
-/// Progress on standard error: none where that is no terminal, or where quiet was asked for.
+/// Progress on standard error: none where quiet was asked for and, but for what is told in lines, where that is no terminal.
 pub(super) struct Progress {
     bar: ProgressBar,
     /// Whether what matters is told in lines.

@@ -99,7 +99,8 @@ pub struct Probe {
     pub out_of_memory: bool,
     /// Why it could not be run at all.
     pub error: Option<String>,
-    /// There was no cold pass: autotune's choices for another value were all that the warm one took.
+    /// There was no cold pass: autotune's choices for another value were all that the warm one took. A value that was tried
+    /// as a first launch afterwards made the same ones.
     pub shares_plan: bool,
 }
 
@@ -200,6 +201,72 @@ mod tests {
             error: None,
             shares_plan: false,
         }
+    }
+
+    #[test]
+    fn a_first_launch_decides_what_later_ones_left_open() {
+        let room = 100;
+        let warm = Probe {
+            left: Some(40),
+            peaks: Peaks {
+                warm: probe(60, 0, true).peaks.warm,
+                cold: Peak::default(),
+            },
+            needed: Some(Bytes(60)),
+            shares_plan: true,
+            ..probe(60, 0, true)
+        };
+        let first = |needed: Option<u64>, fits| Probe {
+            needed: needed.map(Bytes),
+            left: needed.map(|needed| room - i64::try_from(needed).unwrap()),
+            peaks: Peaks {
+                warm: Peak::default(),
+                cold: probe(0, needed.unwrap_or(0), fits).peaks.cold,
+            },
+            ..probe(0, 0, fits)
+        };
+        let told = |probe: &Probe| {
+            (
+                probe.fits,
+                probe.needed.map(|needed| needed.0),
+                probe.left,
+                probe.shares_plan,
+            )
+        };
+        // It needs more, and there is as much; less; more than there is.
+        assert_eq!(
+            told(&warm.with_first(&first(Some(90), true))),
+            (true, Some(90), Some(10), false)
+        );
+        assert_eq!(
+            told(&warm.with_first(&first(Some(50), true))),
+            (true, Some(60), Some(40), false)
+        );
+        let full = Probe {
+            at_least: true,
+            out_of_memory: true,
+            ..first(Some(130), false)
+        };
+        let full = warm.with_first(&full);
+        assert_eq!(told(&full), (false, Some(130), Some(-30), false));
+        assert!(full.at_least && full.out_of_memory);
+        assert_eq!(full.peaks.warm, warm.peaks.warm);
+        // Nobody knows what it needs, or it cannot be run.
+        let refused = Probe {
+            left: None,
+            ..first(Some(30), false)
+        };
+        assert_eq!(warm.with_first(&refused).left, None);
+        let broken = Probe {
+            error: Some("it panicked".to_owned()),
+            ..first(None, false)
+        };
+        let broken = warm.with_first(&broken);
+        assert_eq!(
+            (told(&broken), broken.error.is_some()),
+            ((false, None, None, false), true)
+        );
+        assert_eq!(broken.tried(Bytes(100), true), Tried::Broken);
     }
 
     #[test]

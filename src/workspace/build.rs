@@ -39,6 +39,8 @@ pub enum Building<'a> {
     Compiled(&'a str),
     /// Cargo waits, and says for what.
     Waits(&'a str),
+    /// It waits no longer.
+    Goes,
 }
 
 /// Builds targets; `progress` is told of what happens.
@@ -82,6 +84,16 @@ pub fn build(
     Ok((built, problems))
 }
 
+/// What kept a target from being built.
+enum Cause {
+    /// What a compiler found.
+    Errors,
+    /// Somebody ended Cargo or a compiler: the kernel, mostly, where memory ran out.
+    Signal,
+    /// What Cargo itself says.
+    Other,
+}
+
 /// Why targets were not built.
 #[derive(Default)]
 struct Failures {
@@ -97,12 +109,11 @@ impl Failures {
     /// What became of a target. That it does not compile is what a compiler says, and nobody else.
     fn message(&self, target: &DeclaredTarget) -> String {
         let DeclaredTarget { name, package, .. } = target;
-        let what = match (self.errors.is_empty(), self.status.signal()) {
-            (false, _) => format!("`{name}` of {package} does not compile"),
-            (true, Some(signal)) => {
-                format!("signal {signal} ended the build of `{name}` of {package}")
-            }
-            (true, None) => format!("`{name}` of {package} could not be built"),
+        let what = match (self.cause(target), self.status.signal()) {
+            (Cause::Errors, _) => format!("`{name}` of {package} does not compile"),
+            (Cause::Signal, Some(signal)) => format!("signal {signal} ended the build of `{name}` of {package}"),
+            (Cause::Signal, None) => format!("a signal ended a part of the build of `{name}` of {package}"),
+            (Cause::Other, _) => format!("`{name}` of {package} could not be built"),
         };
         format!("{what}\n{}", self.of(target).trim_end())
     }
@@ -110,15 +121,31 @@ impl Failures {
     /// What to do about it.
     fn help(&self, target: &DeclaredTarget, selection: &Selection, options: &BuildOptions) -> String {
         let command = same_build(target, selection, options);
-        match (self.errors.is_empty(), self.status.signal()) {
-            (false, _) => format!("{command} shows the same errors"),
-            (true, Some(_)) => format!("run it again, or {command} by itself"),
-            (true, None) => format!("{command} fails in the same way"),
+        match self.cause(target) {
+            Cause::Errors => format!("{command} shows the same errors"),
+            Cause::Signal => {
+                format!("where memory ran out, fewer jobs take less: CARGO_BUILD_JOBS=1; or try {command} by itself")
+            }
+            Cause::Other => format!("{command} shows the same"),
         }
     }
 
-    /// What is wrong with the target's own package; else with all; else what Cargo has to say.
+    fn cause(&self, target: &DeclaredTarget) -> Cause {
+        let is_own = |(package, _): &(String, String)| *package == target.package_id;
+        // As Cargo tells how a compiler ended: `(signal: 9, SIGKILL: kill)`.
+        let is_signal = self.status.signal().is_some() || self.words.contains("(signal: ");
+        match (self.errors.iter().any(is_own), is_signal) {
+            (false, true) => Cause::Signal,
+            (false, false) if self.errors.is_empty() => Cause::Other,
+            _ => Cause::Errors,
+        }
+    }
+
+    /// What is wrong with the target's own package; else with all; else, or where a signal ended it, what Cargo has to say.
     fn of(&self, target: &DeclaredTarget) -> String {
+        if matches!(self.cause(target), Cause::Signal) {
+            return self.words.clone();
+        }
         let errors = |own: bool| -> String {
             let errors = self
                 .errors
@@ -186,6 +213,8 @@ fn cargo_build(
     }
     command.args([wanted[0].option, &wanted[0].name]);
     command.args(asked(selection, options));
+    // What it says is read here.
+    command.env("CARGO_TERM_COLOR", "never");
     if options.quiet {
         command.arg("--quiet");
     }
@@ -231,11 +260,15 @@ fn cargo_build(
 /// Everything that Cargo says; what it waits for is told at once.
 fn words(stderr: impl Read, progress: impl Fn(Building<'_>)) -> String {
     let mut words = String::new();
+    let mut waits = false;
     for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
-        if let Some(what) = line.trim_start().strip_prefix("Blocking ") {
-            progress(Building::Waits(what));
+        match line.trim_start().strip_prefix("Blocking ") {
+            Some(what) => progress(Building::Waits(what)),
+            None if waits => progress(Building::Goes),
+            None => {}
         }
+        waits = line.trim_start().starts_with("Blocking ");
         words.push_str(&line);
         words.push('\n');
     }

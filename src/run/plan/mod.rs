@@ -79,6 +79,28 @@ pub fn write(from: &Path, to: &[&Path], known: Option<Known<'_>>) -> std::io::Re
     Ok(counts)
 }
 
+/// Whether what a cold pass chose in `of` is what another one chose in `other` for the same keys: then whoever needs the
+/// keys of `of` alone comes to the same with either.
+///
+/// # Errors
+/// Where the folders cannot be read.
+pub fn agree(of: &Path, other: &Path) -> std::io::Result<bool> {
+    let (of, other) = (chosen(of)?, chosen(other)?);
+    Ok(of.iter().all(|(key, index)| other.get(key) == Some(index)))
+}
+
+/// What a cold pass chose for each key of each file.
+fn chosen(folder: &Path) -> std::io::Result<BTreeMap<(PathBuf, String), usize>> {
+    let mut all = BTreeMap::new();
+    for file in read_folder(folder).map_err(naming(folder))? {
+        for tuned in file.text.lines().filter_map(Tuned::parse) {
+            let key = (file.path.clone(), canonical(&tuned.key));
+            all.insert(key, choose(&file.module, &tuned, None).index);
+        }
+    }
+    Ok(all)
+}
+
 fn push(lines: &mut String, line: &str) {
     lines.push_str(line);
     lines.push('\n');
