@@ -79,14 +79,16 @@ pub fn write(from: &Path, to: &[&Path], known: Option<Known<'_>>) -> std::io::Re
     Ok(counts)
 }
 
-/// Whether what a cold pass chose in `of` is what another one chose in `other` for the same keys: then whoever needs the
-/// keys of `of` alone comes to the same with either.
+/// Whether two cold passes chose the same for every key that both met. Then a later launch that found all its keys in the
+/// one would come to the same with the other: it meets the same keys, one after the other, as long as it chooses the same.
+/// Keys that only one met are of candidates, which a later launch does not try.
 ///
 /// # Errors
 /// Where the folders cannot be read.
-pub fn agree(of: &Path, other: &Path) -> std::io::Result<bool> {
-    let (of, other) = (chosen(of)?, chosen(other)?);
-    Ok(of.iter().all(|(key, index)| other.get(key) == Some(index)))
+pub fn agree(one: &Path, other: &Path) -> std::io::Result<bool> {
+    let (one, other) = (chosen(one)?, chosen(other)?);
+    let is_same = |(key, index)| other.get(key).is_none_or(|chosen| chosen == index);
+    Ok(one.iter().all(is_same))
 }
 
 /// What a cold pass chose for each key of each file.

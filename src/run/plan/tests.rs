@@ -302,3 +302,26 @@ fn a_cold_pass_that_tuned_nothing_has_an_empty_plan() {
     assert_eq!(count(&to.path().join("plan")), 0);
     assert!(to.path().join("plan").is_dir());
 }
+
+#[test]
+fn cold_passes_agree_where_they_chose_the_same_for_what_both_met() {
+    let of = |files: Files<'_>| {
+        let cold = tempfile::tempdir().unwrap();
+        autotune(cold.path(), files);
+        cold
+    };
+    // The first candidate, for which there was no room here, is what the other chose.
+    let first = conv().name_of(0).unwrap().to_owned();
+    let refused = failing(&[first.as_str()], &conv());
+    let one = of(&[(CONV, &[conv()]), (REDUCE, &[tuned(REDUCE_LINES, 0)])]);
+    let agrees = |other: Files<'_>| {
+        let other = of(other);
+        let [there, back] =
+            [(&one, &other), (&other, &one)].map(|(one, other)| agree(one.path(), other.path()).unwrap());
+        assert_eq!(there, back);
+        there
+    };
+    assert!(agrees(&[(CONV, &[conv(), conv_64()])]));
+    assert!(agrees(&[]));
+    assert!(!agrees(&[(CONV, &[refused, conv_64()])]));
+}
