@@ -115,8 +115,7 @@ fn a_stripped_program_runs_and_still_names_its_functions() {
     );
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("stripped");
-    std::fs::write(&program, &stripped).unwrap();
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    common::write_program(&program, &stripped);
     let output = Command::new(&program).env_remove("CARGO_VRAM_JOB").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let stack = String::from_utf8(output.stdout).unwrap();

@@ -226,13 +226,11 @@ fn a_burn_without_an_adapter_is_refused_before_it_is_built() {
 
 /// A Cargo that reads the workspace as the real one does, and ends like this where it is to build.
 fn cargo_that(builds: &str) -> (tempfile::TempDir, String) {
-    use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("cargo");
     let real = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let script = format!("#!/bin/sh\n[ \"$1\" = build ] || exec '{real}' \"$@\"\n{builds}\n");
-    std::fs::write(&program, script).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    common::write_program(&program, script);
     let program = program.to_str().unwrap().to_owned();
     (folder, program)
 }

@@ -73,13 +73,10 @@ fn a_newcomers_first_check_passes_and_their_tests_still_do() {
     // A second check with nothing changed starts no compiler.
     let log = project.folder.path("compilers.log");
     let wrapper = project.folder.path("wrapper.sh");
-    std::fs::write(
+    common::write_program(
         &wrapper,
         format!("#!/bin/sh\necho \"$@\" >> {}\nexec \"$@\"\n", log.display()),
-    )
-    .unwrap();
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&wrapper, executable).unwrap();
+    );
     let again = common::vram(&["check", "--estimate"])
         .current_dir(project.folder.root())
         .env("RUSTC_WRAPPER", &wrapper)

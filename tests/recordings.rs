@@ -4,7 +4,6 @@
 
 mod common;
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -252,8 +251,7 @@ JSON
 
 fn record_script(folder: &Path, failing: &str) -> Output {
     let tool = folder.join("cargo-vram");
-    std::fs::write(&tool, STAND_IN).unwrap();
-    std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).unwrap();
+    common::write_program(&tool, STAND_IN);
     std::fs::write(folder.join("zoo.tar.zst"), "").unwrap();
     Command::new(recordings_folder().join("record"))
         .args(["zoo.tar.zst", "recordings"])

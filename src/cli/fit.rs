@@ -499,29 +499,31 @@ impl Searched<'_> {
         let came = ran.runs.iter().zip(ran.choices).zip(ran.unplanned);
         for ((value, launches), ((run, choices), unplanned)) in asked.into_iter().zip(came) {
             let probe = |warm_only| Probe::of(Some(value), run, self.room, warm_only);
-            let (probe, is_whole) = match launches {
+            let probe = match launches {
                 // The plan lacked choices that it needs.
-                Launches::Later(_) if unplanned > 0 => (None, false),
+                Launches::Later(_) if unplanned > 0 => None,
                 Launches::Later(plan) => {
                     let probe = probe(true);
                     self.replayed.insert(value, plan);
-                    let shared = Probe {
+                    Some(Probe {
                         shares_plan: true,
                         ..probe
-                    };
-                    (Some(shared), false)
+                    })
                 }
                 Launches::First => {
                     let first = self.probes[&value].with_first(&probe(false));
                     // Its own choices may be others, where candidates found less room.
                     let is_known = !first.fits || self.replays(value, &choices);
-                    (is_known.then_some(first), false)
+                    is_known.then_some(first)
                 }
-                Launches::All => (Some(probe(self.search.warm)), run.error.is_none() && run.oom.is_none()),
+                Launches::All => {
+                    let probe = probe(self.search.warm);
+                    if run.error.is_none() && run.oom.is_none() {
+                        self.tuned.insert(range_of_choices(value), choices);
+                    }
+                    Some(probe)
+                }
             };
-            if is_whole {
-                self.tuned.insert(range_of_choices(value), choices);
-            }
             match probe {
                 Some(probe) => self.add(value, run, probe),
                 None => again.push((value, Launches::All)),

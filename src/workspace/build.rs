@@ -263,12 +263,13 @@ fn words(stderr: impl Read, progress: impl Fn(Building<'_>)) -> String {
     let mut waits = false;
     for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
-        match line.trim_start().strip_prefix("Blocking ") {
+        let blocking = line.trim_start().strip_prefix("Blocking ");
+        match blocking {
             Some(what) => progress(Building::Waits(what)),
             None if waits => progress(Building::Goes),
             None => {}
         }
-        waits = line.trim_start().starts_with("Blocking ");
+        waits = blocking.is_some();
         words.push_str(&line);
         words.push('\n');
     }

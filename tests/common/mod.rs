@@ -49,6 +49,14 @@ pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
+/// Writes a file that can be run.
+#[cfg(unix)]
+pub(crate) fn write_program(path: &Path, content: impl AsRef<[u8]>) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, content).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 /// What was said besides that a build waits for that of a test beside it.
 pub(crate) fn unhindered(stderr: &[u8]) -> String {
     let waits = |line: &&str| line.contains(": waiting for file lock on ");

@@ -34,6 +34,11 @@ pub(super) fn off(measured: Option<Bytes>, estimated: Option<Bytes>) -> String {
         .map_or_else(|| "–".to_owned(), |percent| format!("{sign}{percent}"))
 }
 
+/// What is allowed: a limit, or the card's memory where there is none.
+pub(super) fn limited(limit: Option<Bytes>, card: Bytes) -> Cell {
+    Cell::new(limit.map_or_else(|| format!("card {card}"), |limit| limit.to_string()))
+}
+
 /// Used against allowed: `████░░░░░░  42 %`. More than allowed fills it.
 pub(in crate::report) fn bar(used: Bytes, allowed: Bytes) -> String {
     let cells = u128::from(used.0) * u128::from(BAR) / u128::from(allowed.0.max(1));

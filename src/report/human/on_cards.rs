@@ -2,7 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
-use super::cells::{bar, shown, tinted};
+use super::cells::{bar, limited, shown, tinted};
 use super::state::{self, State};
 use super::table::lines;
 use super::text::named;
@@ -34,7 +34,7 @@ fn rows(report: &Report, run: &Run) -> Vec<Vec<Cell>> {
     let room = run.gpu.available_bytes;
     let row = |card: &OnCard| {
         let warm = card.peaks.warm;
-        let judged = state::verdicts(report, run).find(|verdict| state::is_drawn_of(verdict, Some(card.card)));
+        let judged = state::drawn(report, run, Some(card.card));
         let limit = judged.and_then(|verdict| verdict.limit);
         let allowed = limit.unwrap_or(room);
         let used = warm.reserved.map(|bytes| bar(bytes, allowed)).unwrap_or_default();
@@ -43,7 +43,7 @@ fn rows(report: &Report, run: &Run) -> Vec<Vec<Cell>> {
             shown(warm.live),
             shown(warm.reserved),
             tinted(used, judged.and_then(|verdict| State::by(verdict).color())),
-            Cell::new(limit.map_or_else(|| format!("card {room}"), |limit| limit.to_string())),
+            limited(limit, room),
             shown(warm.process),
             shown(card.peaks.cold.reserved),
         ]

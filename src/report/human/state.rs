@@ -118,15 +118,19 @@ fn figure(verdict: &Verdict) -> Option<String> {
     })
 }
 
-/// Whether a verdict is on what a run's row draws: warm reserved, against its limit.
-pub(super) fn is_drawn(verdict: &Verdict) -> bool {
-    is_drawn_of(verdict, None)
+/// The verdict on what the row of a run draws, or that of one of its cards: warm reserved, against its limit.
+pub(super) fn drawn<'a>(report: &'a Report, run: &'a Run, card: Option<u32>) -> Option<&'a Verdict> {
+    verdicts(report, run).find(|verdict| verdict.card == card && is_of_row(verdict))
 }
 
-/// The same of the row of one of its cards.
-pub(super) fn is_drawn_of(verdict: &Verdict, card: Option<u32>) -> bool {
+/// Whether a verdict is on what a run's own row draws.
+fn is_drawn(verdict: &Verdict) -> bool {
+    verdict.card.is_none() && is_of_row(verdict)
+}
+
+fn is_of_row(verdict: &Verdict) -> bool {
     let is_reserved = verdict.metric == Some(Metric::Reserved) && verdict.pass == Some(Pass::Warm);
-    is_reserved && verdict.rule == Rule::Budget && verdict.card == card
+    is_reserved && verdict.rule == Rule::Budget
 }
 
 /// The failure that stands for all of a run's: of the figure that is drawn, else of a limit, else any.

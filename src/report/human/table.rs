@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table};
 
 use super::Style;
-use super::cells::{bar, off, share, shown, tinted};
+use super::cells::{bar, limited, off, share, shown, tinted};
 use super::state::{self, State};
 use super::text::BOLD;
 use crate::bytes::Bytes;
@@ -174,9 +174,7 @@ impl Layout<'_> {
 
     /// The cells of a run, after what it is; without its limit where the row above has it.
     fn figures(&self, run: &Run, with_limit: bool) -> Vec<Cell> {
-        let limit = state::verdicts(self.report, run)
-            .find(|verdict| state::is_drawn(verdict))
-            .and_then(|verdict| verdict.limit);
+        let limit = state::drawn(self.report, run, None).and_then(|verdict| verdict.limit);
         let allowed = limit.unwrap_or(run.gpu.available_bytes);
         let reserved = run.peaks.warm.reserved;
         let color = State::of(self.report, run).color();
@@ -191,10 +189,10 @@ impl Layout<'_> {
             shown(run.peaks.warm.live),
             shown(reserved),
             tinted(used.unwrap_or_default(), color),
-            match limit {
-                _ if !with_limit => Cell::new(""),
-                Some(limit) => Cell::new(limit.to_string()),
-                None => Cell::new(format!("card {allowed}")),
+            if with_limit {
+                limited(limit, run.gpu.available_bytes)
+            } else {
+                Cell::new("")
             },
         ];
         if self.process {
