@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. A model that speaks another one is not run.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 
 /// The most cards that a process has: more than any machine that Burn runs on, and as many as the driver knows.
 pub const MOST_CARDS: u32 = 16;
@@ -293,6 +293,10 @@ pub enum Event {
         live_peak: u64,
         /// Live bytes at its end.
         live_end: u64,
+        /// Kernels launched within it.
+        launches: u64,
+        /// A hash over the names of these kernels.
+        kernels: u64,
     },
     /// Something panicked.
     Panic {

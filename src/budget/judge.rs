@@ -71,16 +71,16 @@ impl Judge<'_> {
             return None;
         };
         let last = growing.steps.last().copied()?;
-        let steps = growing.steps.len();
+        let (left, steps) = growing.left();
         let mut message = format!(
-            "live{} grows by {} with each step, to {last} at the end of {steps} steps",
+            "each step leaves {}{} on average, {left} after {steps} steps",
+            growing.per_step,
             of_card(growing.card),
-            growing.per_step
         );
         // An explanation is of one card.
         if growing.card.is_none() {
-            let (name, package) = (self.name(), &self.run.package);
-            message += &format!(": `cargo vram explain {name} -p {package} --leak --steps {steps}` shows what stays");
+            let (name, package, all) = (self.name(), &self.run.package, growing.steps.len());
+            message += &format!(": `cargo vram explain {name} -p {package} --leak --steps {all}` names the tensors");
         }
         Some(Verdict {
             card: growing.card,

@@ -27,6 +27,7 @@ pub use models::DeclaredModel;
 #[cfg(unix)]
 pub use problem::{BudgetError, Problem};
 pub use scalar::Percent;
+pub use settings::STEPS;
 pub use source::{Position, Span, Spanned};
 pub use types::{Budgets, CardLimits, Defaults, GpuProfileEntry, Growth, GrowthLimit, Limit, Limits, ModelBudget};
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::fields::{Fields, Reader};
 use super::problem::Problem;
-use super::scalar::count;
-use super::source::Spanned;
+use super::scalar::{Bad, count};
+use super::source::{Span, Spanned};
 use super::tree::Node;
 use super::types::{CardLimits, Defaults, Limits, ModelBudget};
 use crate::names::quoted;
@@ -16,9 +16,24 @@ pub(super) const A_MODEL: &str = "`NAME: { reserved: 2 GiB }`";
 /// Live is observed where the plan is replayed, not while candidates are tried.
 const COLD: [&str; 2] = ["reserved", "process"];
 const CARD: [&str; 4] = ["live", "reserved", "process", "cold"];
-const MODEL: [&str; 11] = [
-    "model", "inputs", "live", "reserved", "process", "cold", "gpus", "cards", "growth", "drift", "timeout",
+const MODEL: [&str; 14] = [
+    "model",
+    "inputs",
+    "live",
+    "reserved",
+    "process",
+    "cold",
+    "gpus",
+    "cards",
+    "growth",
+    "drift",
+    "timeout",
+    "steps",
+    "nondeterministic",
+    "control_flow",
 ];
+const NONDETERMINISTIC: &str = "`nondeterministic: allowed`";
+const CONTROL_FLOW: &str = "`control_flow: data-dependent`";
 const SOME_CARDS: &str = "`cards: { 0: { reserved: 4 GiB }, 1: { reserved: 2 GiB } }`";
 const SOME_GPUS: &str = "`gpus: { h200: { reserved: 4 GiB } }`";
 
@@ -37,6 +52,12 @@ impl Reader<'_> {
         let cards = fields.get("cards").map(|node| self.cards(node));
         let inputs = fields.get("inputs").map(|node| self.inputs(node));
         let settings = self.settings(&fields, context.defaults);
+        let nondeterministic = fields
+            .get("nondeterministic")
+            .and_then(|node| self.only(node, "`nondeterministic`", "allowed", NONDETERMINISTIC));
+        let data_dependent = fields
+            .get("control_flow")
+            .and_then(|node| self.only(node, "`control_flow`", "data-dependent", CONTROL_FLOW));
 
         let named = match fields.get("model") {
             None => name.clone(),
@@ -73,9 +94,25 @@ impl Reader<'_> {
             limits,
             gpus: gpus.unwrap_or_default(),
             cards: cards.unwrap_or_default(),
+            nondeterministic,
+            data_dependent,
             settings,
             target: named.span,
         })
+    }
+
+    /// A key that has one value: there is nothing to write where it does not hold.
+    fn only(&mut self, node: &Node, what: &str, value: &'static str, example: &str) -> Option<Span> {
+        let parse = |text: &str| match text == value {
+            true => Ok(()),
+            false => Err(Bad::new(
+                "budgets::bad-value",
+                format!("{what} has one value, `{value}`, and not {}", quoted(text)),
+                "leave the key out where it does not hold",
+            )),
+        };
+        self.scalar(node, what, parse, &format!("`{value}`"), example)
+            .map(|Spanned { span, .. }| span)
     }
 
     fn gpus(&mut self, node: &Node, top: &CardLimits, context: &Context<'_>) -> BTreeMap<String, CardLimits> {

@@ -15,7 +15,7 @@ pub(super) struct Bad {
 }
 
 impl Bad {
-    fn new(code: &'static str, message: String, help: impl Into<String>) -> Self {
+    pub(super) fn new(code: &'static str, message: String, help: impl Into<String>) -> Self {
         Self {
             code,
             message,

@@ -2,13 +2,16 @@
 
 use super::fields::{Fields, Reader};
 use super::model::METRICS;
-use super::scalar::{Percent, duration, percent};
+use super::scalar::{Bad, Percent, count, duration, percent};
 use super::source::Spanned;
 use super::tree::Node;
 use super::types::{Defaults, Growth, GrowthLimit, Limit};
 
 const A_GROWTH: &str = "`growth: { live: { fail: 5%, warn: 2%, ignore: 16 MiB } }`";
 const A_DRIFT: &str = "`drift: { warn: 2%, fail: 5% }`";
+const A_STEPS: &str = "`steps: 10`";
+/// How many steps a pass may have: an optimizer's state is made in the first one, so that the second decides.
+pub const STEPS: std::ops::RangeInclusive<u32> = 2..=10_000;
 const A_TIMEOUT: &str = "`timeout: 10 min`";
 
 impl Reader<'_> {
@@ -19,7 +22,11 @@ impl Reader<'_> {
         let timeout = fields
             .get("timeout")
             .map(|node| self.scalar(node, "`timeout`", duration, "a duration", A_TIMEOUT));
+        let steps = fields
+            .get("steps")
+            .map(|node| self.scalar(node, "`steps`", steps, "a whole number", A_STEPS));
         Defaults {
+            steps: steps.unwrap_or(otherwise.steps),
             growth: growth.unwrap_or_else(|| otherwise.growth.clone()),
             drift: drift.unwrap_or_else(|| otherwise.drift.clone()),
             timeout: timeout.unwrap_or(otherwise.timeout),
@@ -52,4 +59,20 @@ impl Reader<'_> {
     fn percent(&mut self, node: &Node, what: &str) -> Option<Spanned<Percent>> {
         self.scalar(node, what, percent, "a percentage", "a number and `%`, such as `5%`")
     }
+}
+
+fn steps(text: &str) -> Result<u32, Bad> {
+    let number = count(text)?;
+    let steps = u32::try_from(number).ok().filter(|steps| STEPS.contains(steps));
+    steps.ok_or_else(|| {
+        Bad::new(
+            "budgets::bad-steps",
+            format!(
+                "{number} is not a number of steps from {} to {}",
+                STEPS.start(),
+                STEPS.end()
+            ),
+            "leaks are judged from 5 steps on, and better with 10: `steps: 10`",
+        )
+    })
 }

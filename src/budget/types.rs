@@ -63,6 +63,8 @@ pub struct Defaults {
     pub drift: Option<Limit<Percent>>,
     /// How long one pass may take.
     pub timeout: Option<Spanned<Duration>>,
+    /// How many steps one pass has. Leaks are judged from [`ENOUGH_STEPS`](crate::report::ENOUGH_STEPS) on.
+    pub steps: Option<Spanned<u32>>,
 }
 
 /// How far each figure may exceed the baseline.
@@ -169,6 +171,10 @@ pub struct ModelBudget {
     pub gpus: BTreeMap<String, CardLimits>,
     /// Limits of each card, by its number, where the model is over several; on any kind of card.
     pub cards: BTreeMap<u32, Spanned<CardLimits>>,
+    /// Where the file says that the model may do something else in each run: the largest of several is then judged.
+    pub nondeterministic: Option<Span>,
+    /// Where the file says that the model's work may depend on values that it reads from the GPU.
+    pub data_dependent: Option<Span>,
     /// The model's own, or the defaults.
     pub settings: Defaults,
     /// Where the model is named.

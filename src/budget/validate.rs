@@ -13,7 +13,7 @@ use super::types::{Budgets, Defaults, GpuProfileEntry, ModelBudget};
 use crate::names::quoted;
 
 const ROOT: [&str; 5] = ["version", "gpu", "defaults", "gpu_profiles", "models"];
-const DEFAULTS: [&str; 3] = ["growth", "drift", "timeout"];
+const DEFAULTS: [&str; 4] = ["growth", "drift", "timeout", "steps"];
 
 pub(super) fn validate(
     root: &Node,

@@ -8,13 +8,13 @@ use miette::IntoDiagnostic;
 use super::Stopped;
 use super::options::Running;
 use super::pipeline::{Asked, Models, Prepared};
-use crate::budget::Budgets;
+use crate::budget::{Budgets, Spanned};
 use crate::gpu::Profile;
 use crate::names::listed;
 use crate::protocol::WhatIf;
 use crate::recording::{Recording, Recordings};
 use crate::report::{Report, Run};
-use crate::run::{Case, Launches, Listed};
+use crate::run::{Allowed, Case, Launches, Listed};
 
 /// How long a pass may take where nobody said.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -161,6 +161,8 @@ pub(super) fn cases(
     profile: &Profile,
 ) -> Result<Vec<Case>, Stopped> {
     let globs = globs(running).into_diagnostic()?;
+    // The command line goes before the file.
+    let steps = |written: Option<Spanned<u32>>| written.filter(|_| running.steps.is_none()).map(|steps| steps.value);
     let launches = running.plan.clone().map_or(Launches::All, Launches::Later);
     let mut cases = Vec::new();
     for model in &models.selected {
@@ -185,8 +187,14 @@ pub(super) fn cases(
                     .timeout
                     .or(budget.settings.timeout.as_ref().map(|timeout| timeout.value))
                     .unwrap_or(TIMEOUT),
+                steps: steps(budget.settings.steps),
                 what_if: WhatIf::default(),
                 launches: launches.clone(),
+                allowed: Allowed {
+                    nondeterministic: budget.nondeterministic.is_some(),
+                    data_dependent: budget.data_dependent.is_some(),
+                },
+                repeat: 1,
                 endless: false,
             });
         }
@@ -201,8 +209,11 @@ pub(super) fn cases(
                 inputs: inputs.clone(),
                 profile: profile.clone(),
                 timeout: running.timeout.or(default).unwrap_or(TIMEOUT),
+                steps: steps(prepared.budgets.as_ref().and_then(|budgets| budgets.defaults.steps)),
                 what_if: WhatIf::default(),
                 launches: launches.clone(),
+                allowed: Allowed::default(),
+                repeat: 1,
                 endless: false,
             });
         }

@@ -59,6 +59,9 @@ pub(super) struct Check {
     /// Fail where an estimate differs in any byte from its baseline, so that budgets.lock is never out of date
     #[arg(long)]
     exact: bool,
+    /// Run a model whose budget says `nondeterministic: allowed` this often, and judge the largest
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
     /// Estimate, even where there is a GPU
     #[arg(long, conflicts_with_all = ["measure", "device", "exclusive"])]
     estimate: bool,
@@ -125,6 +128,7 @@ impl Check {
             estimates: self.estimate,
             recordings,
             driver,
+            repeat: self.repeat,
         };
         let headline = cards.headline(&prepared.budgets_name);
         let runs = cards.run(&prepared, &models, &self.running, folder.path(), loudness)?;
@@ -204,6 +208,8 @@ struct Cards {
     estimates: bool,
     recordings: Recordings,
     driver: DriverLibrary,
+    /// How often a model is run that may differ from run to run.
+    repeat: u32,
 }
 
 impl Cards {
@@ -227,9 +233,15 @@ impl Cards {
         folder: &Path,
         loudness: Loudness,
     ) -> Result<Vec<Run>, Stopped> {
-        let of = |card: &Profile| cases::cases(prepared, models, running, &BTreeMap::new(), card);
-        let on = |hardware: Hardware, name: &str| {
-            pipeline::On::new(&self.driver, hardware, self.recordings.clone(), folder.join(name))
+        let of = |card: &Profile| {
+            let mut cases = cases::cases(prepared, models, running, &BTreeMap::new(), card)?;
+            let differing = cases.iter_mut().filter(|case| case.allowed.nondeterministic);
+            differing.for_each(|case| case.repeat = self.repeat);
+            Ok::<_, Stopped>(cases)
+        };
+        let on = |hardware: Hardware, name: &str| pipeline::On {
+            verified: true,
+            ..pipeline::On::new(&self.driver, hardware, self.recordings.clone(), folder.join(name))
         };
         let mut estimated = of(&cases::estimated(&self.declared, &self.recordings))?;
         let mut runs = Vec::new();

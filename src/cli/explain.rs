@@ -263,10 +263,10 @@ mod tests {
     #[test]
     fn a_leak_is_looked_for_in_enough_steps_unless_others_are_asked_for() {
         let steps = |arguments: &[&str]| parsed(&[&["resnet18"], arguments].concat()).running.steps;
-        assert_eq!(steps(&[]), 3);
-        assert_eq!(steps(&["--leak"]), 10);
-        assert_eq!(steps(&["--leak", "--steps", "3"]), 3);
-        assert_eq!(steps(&["--steps", "7"]), 7);
+        assert_eq!(steps(&[]), None);
+        assert_eq!(steps(&["--leak"]), Some(10));
+        assert_eq!(steps(&["--leak", "--steps", "3"]), Some(3));
+        assert_eq!(steps(&["--steps", "7"]), Some(7));
     }
 
     #[test]

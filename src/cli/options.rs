@@ -6,6 +6,7 @@ use std::time::Duration;
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueEnum};
 
+use crate::budget::STEPS;
 use crate::report::{Partition, Pass};
 use crate::run::Fault;
 use crate::workspace::{BuildOptions, Selection};
@@ -169,6 +170,8 @@ impl Archive {
     }
 }
 
+/// Steps of a pass where nobody said how many: the second is the first with an optimizer's state.
+pub(crate) const DEFAULT_STEPS: u32 = 3;
 /// Steps where leaks are looked for and nobody said how many: the fewest that tell, twice.
 pub(crate) const LEAK_STEPS: &str = "10";
 
@@ -184,9 +187,9 @@ pub(crate) struct Running {
     /// The file of budgets, instead of budgets.yaml at the workspace root
     #[arg(long, value_name = "FILE")]
     pub(crate) budgets: Option<Utf8PathBuf>,
-    /// Steps a pass, at least 3 over several cards: the second is the first with an optimizer's state
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=10_000))]
-    pub(crate) steps: u32,
+    /// Steps of each pass, instead of those of budgets.yaml, or 3; at least 3 over several GPUs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(*STEPS.start())..=i64::from(*STEPS.end())))]
+    pub(crate) steps: Option<u32>,
     /// How long one pass of a model may take, such as `90s` or `10min`; budgets.yaml may say otherwise for a model
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,

@@ -7,7 +7,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use miette::{Diagnostic, IntoDiagnostic};
 use thiserror::Error;
 
-use super::options::{Loudness, Packages, ReportFormat, ReportOutput, Running};
+use super::options::{DEFAULT_STEPS, Loudness, Packages, ReportFormat, ReportOutput, Running};
 use super::source::Source;
 use super::terminal::{self, Progress};
 use super::what_if::WhatIfs;
@@ -225,6 +225,8 @@ pub(super) struct On<'a> {
     pub(super) trace: bool,
     /// Whether live is observed, which takes a pass of its own.
     pub(super) observed: bool,
+    /// Whether models are run once more, to see that they do the same again.
+    pub(super) verified: bool,
     /// For the processes' files; of this set of cases alone.
     pub(super) folder: PathBuf,
 }
@@ -239,6 +241,7 @@ impl<'a> On<'a> {
             recordings,
             trace: false,
             observed: true,
+            verified: false,
             folder,
         }
     }
@@ -267,7 +270,8 @@ pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudn
         recordings: on.recordings,
         trace: on.trace,
         observed: on.observed,
-        steps: running.steps,
+        verified: on.verified,
+        steps: running.steps.unwrap_or(DEFAULT_STEPS),
         jobs,
         host_memory: running.host_memory,
         folder: on.folder,

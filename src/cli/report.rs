@@ -345,8 +345,8 @@ mod tests {
     #[test]
     fn leaks_are_looked_for_in_ten_steps_unless_somebody_says_how_many() {
         let steps = |arguments: &[&str]| parsed(arguments).unwrap().running.steps;
-        assert_eq!(steps(&["-m", "a"]), 3);
-        assert_eq!(steps(&["-m", "a", "--leak"]), 10);
-        assert_eq!(steps(&["-m", "a", "--leak", "--steps", "6"]), 6);
+        assert_eq!(steps(&["-m", "a"]), None);
+        assert_eq!(steps(&["-m", "a", "--leak"]), Some(10));
+        assert_eq!(steps(&["-m", "a", "--leak", "--steps", "6"]), Some(6));
     }
 }

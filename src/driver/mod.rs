@@ -50,9 +50,9 @@ macro_rules! sources {
 
 /// Every file of the source; `lib.rs` is the root.
 const SOURCES: &[(&str, &str)] = sources! {
-    "abi.rs" "call.rs" "clock.rs" "codes.rs" "config.rs" "context.rs" "copy.rs" "device.rs"
+    "abi.rs" "call.rs" "clock.rs" "codes.rs" "config.rs" "contents.rs" "context.rs" "copy.rs" "device.rs"
     "error.rs" "event.rs" "forward.rs" "forward_memory.rs" "handles.rs" "hash_keys.rs" "inject.rs" "launch.rs"
-    "lib.rs" "libc.rs" "memory.rs" "module.rs" "nccl.rs" "nvrtc.rs" "pinned.rs" "pool.rs" "posing.rs"
+    "lib.rs" "libc.rs" "maps.rs" "memory.rs" "module.rs" "nccl.rs" "nvrtc.rs" "pinned.rs" "pool.rs" "posing.rs"
     "proc_address.rs" "ptx.rs" "real.rs" "record.rs" "source_scan.rs" "stream.rs" "stubs.rs"
     "tensor_map.rs" "trampoline.rs"
 };

@@ -30,6 +30,14 @@ struct Seen {
     end: u64,
 }
 
+/// What was launched within a moment.
+#[derive(Debug, Default, Clone, Copy)]
+struct Launched {
+    count: u64,
+    /// A sum over the kernels' names, so that the order of two threads' launches does not matter.
+    kernels: u64,
+}
+
 /// A phase that the program came to.
 #[derive(Debug, Clone, Copy)]
 struct Marked {
@@ -43,6 +51,7 @@ struct Marked {
 struct Timeline {
     now: Moment,
     seen: BTreeMap<Moment, Seen>,
+    launched: BTreeMap<Moment, Launched>,
     /// In the program's order.
     marked: Vec<Marked>,
     kernel: Option<String>,
@@ -59,6 +68,7 @@ impl Timeline {
             phase: Phase::Context,
         },
         seen: BTreeMap::new(),
+        launched: BTreeMap::new(),
         marked: Vec::new(),
         kernel: None,
         steps_done: 0,
@@ -131,6 +141,22 @@ pub(super) fn launching(kernel: String) {
     super::trace::launching();
 }
 
+/// The kernel is launched now, in the phase that the device is at.
+pub(super) fn launched() {
+    with(|timeline| {
+        let name = hash(timeline.kernel.as_deref().unwrap_or_default());
+        let launched = timeline.launched.entry(timeline.now).or_default();
+        launched.count += 1;
+        launched.kernels = launched.kernels.wrapping_add(name);
+    });
+}
+
+/// FNV-1a, which is the same in every build.
+fn hash(text: &str) -> u64 {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
 /// Memory was looked at.
 pub(super) fn sample(live: u64, streams: u32) {
     with(|timeline| {
@@ -193,12 +219,15 @@ fn tell(card: u32, timeline: &Timeline) {
         });
     }
     for (moment, seen) in &all {
+        let launched = timeline.launched.get(moment).copied().unwrap_or_default();
         events::send(&Event::Seen {
             card,
             step: moment.step,
             phase: moment.phase,
             live_peak: seen.peak,
             live_end: seen.end,
+            launches: launched.count,
+            kernels: launched.kernels,
         });
     }
 }

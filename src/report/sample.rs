@@ -52,6 +52,7 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
         streams: 1,
         device_reads: 0,
         assumptions: Vec::new(),
+        range: None,
         error: None,
         seconds: 0.0,
     }

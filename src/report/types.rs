@@ -232,6 +232,9 @@ pub struct Run {
     pub device_reads: u64,
     /// What these figures assume, in sentences.
     pub assumptions: Vec<String>,
+    /// How far the runs lie apart that this one is the largest of: of a model whose budget allows it to differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<Spread>,
     /// Why the run is incomplete, if it is.
     pub error: Option<RunError>,
     /// Wall-clock seconds, all passes together: the one figure that differs between two runs.
@@ -432,7 +435,7 @@ pub enum Tuning {
     Replayed,
 }
 
-/// The least and the most of several measurements.
+/// The least and the most of several runs of one model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
     /// How many.
@@ -532,6 +535,16 @@ impl Peaks {
 }
 
 impl Peak {
+    /// The larger of two, figure by figure; one that is known of one alone is that.
+    #[must_use]
+    pub fn largest(self, other: Self) -> Self {
+        Self {
+            live: self.live.max(other.live),
+            reserved: self.reserved.max(other.reserved),
+            process: self.process.max(other.process),
+        }
+    }
+
     /// One figure.
     #[must_use]
     pub const fn get(&self, metric: Metric) -> Option<Bytes> {

@@ -59,10 +59,20 @@ pub(super) struct Card<'a> {
     pub(super) hardware: &'a Hardware,
     /// A fault that the driver is to answer, as its configuration has it.
     pub(super) fault: Option<&'a str>,
+    /// What a virtual card answers where the model reads its memory.
+    pub(super) reads: Reads,
     /// Whether a virtual card's memory has no end: it tells what it has, and never refuses any.
     pub(super) endless: bool,
     /// How many such cards there are, where they are virtual.
     pub(super) cards: u32,
+}
+
+/// What a virtual card answers where a model reads its memory: no kernel ran, so nobody knows what is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reads {
+    Zeros,
+    /// Other finite numbers, to see whether the model's work depends on them.
+    Other,
 }
 
 /// What the card held before a process began.
@@ -155,7 +165,10 @@ impl Card<'_> {
     }
 
     fn configuration(&self, record: &Path) -> String {
-        let mut lines = vec![("record", record.display().to_string())];
+        let mut lines = vec![
+            ("record", record.display().to_string()),
+            ("record_per_process", "1".to_owned()),
+        ];
         match self.hardware {
             Hardware::Virtual => {
                 lines.extend([
@@ -164,6 +177,9 @@ impl Card<'_> {
                     ("devices", self.cards.to_string()),
                 ]);
                 lines.extend(self.profile.driver_config());
+                if self.reads == Reads::Other {
+                    lines.push(("reads", "other".to_owned()));
+                }
                 if self.endless {
                     lines.push(("available", u64::MAX.to_string()));
                 }

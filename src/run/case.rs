@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::card::{Card, Hardware};
+use super::agree;
+use super::card::{Card, Hardware, Reads};
 use super::child::Limits;
-use super::collect::{Collected, Found, Passes};
+use super::collect::{Collected, Disagreement, Found, Passes};
 use super::kernels::Kernels;
 use super::list::Listed;
 use super::plan::Known;
@@ -18,7 +19,7 @@ use super::{collect, ending, measured, plan};
 use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
 use crate::gpu::Profile;
-use crate::protocol::{Action, MOST_CARDS, RunJob, WhatIf};
+use crate::protocol::{Action, MOST_CARDS, RunJob, Task, WhatIf};
 use crate::recording::{Recordings, RunIdentity};
 use crate::report::{Autotune, Pass, RecordingId, Run, Step, Tuning};
 
@@ -35,12 +36,27 @@ pub struct Case {
     pub profile: Profile,
     /// How long a pass may take.
     pub timeout: Duration,
+    /// Steps a pass, where they are other than those of all cases.
+    pub steps: Option<u32>,
     /// In what it differs from what the model says.
     pub what_if: WhatIf,
     /// Which launches it is run in.
     pub launches: Launches,
+    /// What its budget allows it to do otherwise than a model should.
+    pub allowed: Allowed,
+    /// How often it is run at least; more than once where it need not do the same each time.
+    pub repeat: u32,
     /// Whether the card's memory has no end, to tell what is needed beyond it; of a virtual card alone.
     pub endless: bool,
+}
+
+/// What a budget allows a model to do otherwise than a model should.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Allowed {
+    /// To do something else in each run.
+    pub nondeterministic: bool,
+    /// To do something else where it reads other values from the GPU.
+    pub data_dependent: bool,
 }
 
 /// In which launches a case is run.
@@ -86,7 +102,9 @@ pub struct Settings {
     pub trace: bool,
     /// Whether live is observed, in a pass of its own.
     pub observed: bool,
-    /// Steps a pass.
+    /// Whether models are run once more to see that they do the same again, whatever they read from the GPU.
+    pub verified: bool,
+    /// Steps a pass, where a case does not say otherwise.
     pub steps: u32,
     /// Processes at once.
     pub jobs: usize,
@@ -139,7 +157,10 @@ impl TracedCase {
     /// A file cannot be read. That there is no cold pass is no error.
     pub fn read(folder: &Path, case: usize) -> std::io::Result<Self> {
         let folder = repetition(&case_folder(folder, case), 0);
-        let traced = folder.join("traced");
+        // On a virtual card the warm pass is observed.
+        let traced = ["traced", "warm"].map(|pass| folder.join(pass));
+        let [traced, warm] = traced;
+        let traced = if traced.exists() { traced } else { warm };
         let cold = process::left_in(&folder.join("cold"));
         Ok(Self {
             trace: traced.join(TRACE),
@@ -150,6 +171,11 @@ impl TracedCase {
         })
     }
 }
+
+/// The folder of a pass that reads other values from the GPU.
+const OTHER: &str = "warm-other";
+/// The folder of a pass that reads the same values once more.
+const AGAIN: &str = "warm-again";
 
 /// The folder of autotune's choices in a case's own.
 const CHOICES: &str = "cold-autotune";
@@ -218,12 +244,16 @@ fn run(case: &Case, settings: &Settings, slots: &Slots, folder: &Path) -> Done {
         }
     };
     let first = one(0);
-    let further: Vec<Run> = (1..settings.repeat).map(|number| one(number).run).collect();
+    let repeat = settings.repeat.max(case.repeat);
+    let further: Vec<Run> = (1..repeat).map(|number| one(number).run).collect();
     if further.is_empty() {
         return first;
     }
     Done {
-        run: measured::repeated(first.run, further),
+        run: match case.allowed.nondeterministic {
+            true => measured::largest(first.run, further),
+            false => measured::repeated(first.run, further),
+        },
         unplanned: first.unplanned,
     }
 }
@@ -284,30 +314,66 @@ impl Runner<'_> {
         };
         let planned = plan::count(&warm_plan);
         let warm = || self.pass(Pass::Warm, &warm_plan, self.slots.take());
-        let traced = || {
-            let observed = self.settings.observed;
-            observed.then(|| self.pass(Pass::Traced, &traced_plan, self.slots.take()))
+        let mut disagreement = None;
+        // Where the plan lacked choices a pass made them itself, and so had candidates refused.
+        let tuned = |left: std::io::Result<Left>, plan: &Path| {
+            left.map(|left| Left {
+                tunes: left.tunes || plan::count(plan) > planned,
+                ..left
+            })
         };
-        // Each virtual card is a process's own; a real one is there once.
-        let (warm, traced, autotune) = match self.settings.hardware {
-            Hardware::Virtual => std::thread::scope(|scope| {
-                let warm = scope.spawn(warm);
-                let traced = traced();
-                let warm = warm.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                (warm, traced, autotune)
+        let (warm, traced, other, autotune) = match self.settings.hardware {
+            // Each virtual card is a process's own.
+            Hardware::Virtual if self.settings.verified => std::thread::scope(|scope| {
+                let other = scope.spawn(|| self.pass_reading(Reads::Other, OTHER, &traced_plan, self.slots.take()));
+                let warm = warm();
+                let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                let (warm, other) = (tuned(warm, &warm_plan), tuned(other, &traced_plan));
+                disagreement = self.disagreement(&warm, &other, choices, known);
+                (warm, None, Some(other), autotune)
             }),
-            Hardware::Real(_) if known.is_none() => (warm(), traced(), tuned_here(autotune)),
-            Hardware::Real(_) => (warm(), traced(), autotune),
+            Hardware::Virtual => (tuned(warm(), &warm_plan), None, None, autotune),
+            // A real one is there once.
+            Hardware::Real(_) => {
+                let traced = || {
+                    let observed = self.settings.observed;
+                    observed.then(|| self.pass(Pass::Traced, &traced_plan, self.slots.take()))
+                };
+                let autotune = if known.is_none() {
+                    tuned_here(autotune)
+                } else {
+                    autotune
+                };
+                (warm(), traced(), None, autotune)
+            }
         };
-        let unplanned = [&warm_plan, &traced_plan].map(|folder| plan::count(folder).saturating_sub(planned));
+        let plans = match self.settings.hardware {
+            // What a pass chooses that reads other values is its own.
+            Hardware::Virtual => vec![&warm_plan],
+            Hardware::Real(_) => vec![&warm_plan, &traced_plan],
+        };
+        let unplanned = plans
+            .into_iter()
+            .map(|folder| plan::count(folder).saturating_sub(planned));
+        let unplanned = unplanned.max().unwrap_or(0);
+        let is_whole = !self.undecided.load(Relaxed) && cold.is_some();
+        if unplanned > 0 && is_whole && matches!(self.settings.hardware, Hardware::Virtual) {
+            disagreement.get_or_insert_with(|| {
+                Disagreement::Nondeterministic(format!(
+                    "needs {unplanned} choices of autotune in a later pass that it did not need in the first"
+                ))
+            });
+        }
         Collected {
             passes: Passes {
                 cold,
                 warm: Some(warm),
                 traced,
+                other,
             },
+            disagreement,
             autotune,
-            unplanned: unplanned.into_iter().max().unwrap_or(0),
+            unplanned,
             recording: known.map(|known| RecordingId {
                 gpu: known.recording.gpu().to_owned(),
                 driver: known.recording.driver().to_owned(),
@@ -317,6 +383,39 @@ impl Runner<'_> {
             } else {
                 Tuning::Free
             },
+        }
+    }
+
+    /// In what a pass differs from the one before that read zeros, and whose fault that is.
+    fn disagreement(
+        &self,
+        warm: &std::io::Result<Left>,
+        other: &std::io::Result<Left>,
+        choices: &Path,
+        known: Option<Known<'_>>,
+    ) -> Option<Disagreement> {
+        let (Ok(warm), Ok(other)) = (warm, other) else {
+            return None;
+        };
+        let ended_well = |left: &Left| collect::is_whole(self.case, &self.settings.hardware, Pass::Warm, left);
+        if !ended_well(warm) {
+            return None;
+        }
+        let differs = |other: &Left| match ending::error(&self.settings.hardware, Pass::Warm, other) {
+            Some(error) if !ended_well(other) => Some(format!("runs to its end, and then not: {}", error.message)),
+            _ => agree::difference(warm, other),
+        };
+        let difference = differs(other)?;
+        if collect::device_reads(warm) == 0 {
+            return Some(Disagreement::Nondeterministic(difference));
+        }
+        // Of a model that does something else each time nobody can tell what it does for the values it reads.
+        let plan = self.folder.join("again-autotune");
+        let again = plan::write(choices, &[&plan], known)
+            .and_then(|_| self.pass_reading(Reads::Zeros, AGAIN, &plan, self.slots.take()));
+        match again.ok().and_then(|again| differs(&again)) {
+            Some(difference) => Some(Disagreement::Nondeterministic(difference)),
+            None => Some(Disagreement::DataDependent(difference)),
         }
     }
 
@@ -333,8 +432,29 @@ impl Runner<'_> {
     }
 
     fn pass(&self, pass: Pass, autotune: &Path, slot: Slot<'_>) -> std::io::Result<Left> {
+        let folder = match pass {
+            Pass::Cold => "cold",
+            Pass::Warm => "warm",
+            Pass::Traced => "traced",
+        };
+        self.pass_in(pass, Reads::Zeros, folder, autotune, slot)
+    }
+
+    /// A warm pass beside the one that is judged.
+    fn pass_reading(&self, reads: Reads, folder: &str, autotune: &Path, slot: Slot<'_>) -> std::io::Result<Left> {
+        self.pass_in(Pass::Warm, reads, folder, autotune, slot)
+    }
+
+    fn pass_in(
+        &self,
+        pass: Pass,
+        reads: Reads,
+        folder: &str,
+        autotune: &Path,
+        slot: Slot<'_>,
+    ) -> std::io::Result<Left> {
         let mut asked = 0;
-        let mut left = self.process(pass, autotune);
+        let mut left = self.process(pass, reads, folder, autotune);
         // What is found out on the way, that a loop is written by hand, or does not repeat itself: the pass is begun anew.
         while let Some(found) = left.as_ref().ok().and_then(collect::found) {
             let known = match found {
@@ -350,21 +470,39 @@ impl Runner<'_> {
             if known {
                 break;
             }
-            left = self.process(pass, autotune);
+            left = self.process(pass, reads, folder, autotune);
         }
         if let Ok(left) = &mut left {
+            left.steps = self.steps();
+            left.trains = self.case.model.task == Task::Train && !self.case.what_if.infer;
             left.tunes = pass == Pass::Cold || self.undecided.load(Relaxed);
         }
         drop(slot);
         left
     }
 
-    fn process(&self, pass: Pass, autotune: &Path) -> std::io::Result<Left> {
-        let folder = self.folder.join(match pass {
-            Pass::Cold => "cold",
-            Pass::Warm => "warm",
-            Pass::Traced => "traced",
-        });
+    /// Steps a pass.
+    fn steps(&self) -> u32 {
+        let fewest = if self.cards.load(Relaxed) > 1 {
+            STEPS_OVER_CARDS
+        } else {
+            1
+        };
+        self.case.steps.unwrap_or(self.settings.steps).max(fewest)
+    }
+
+    /// Whether launches are looked at. On a virtual card a pass that is looked at holds what any other one does.
+    fn is_observed(&self, pass: Pass) -> bool {
+        match (pass, &self.settings.hardware) {
+            (Pass::Cold, _) | (Pass::Warm, Hardware::Real(_)) => false,
+            (Pass::Warm, Hardware::Virtual) => self.settings.observed,
+            (Pass::Traced, _) => true,
+        }
+    }
+
+    fn process(&self, pass: Pass, reads: Reads, folder: &str, autotune: &Path) -> std::io::Result<Left> {
+        let traces = folder != OTHER && folder != AGAIN && self.is_observed(pass) && self.settings.trace;
+        let folder = self.folder.join(folder);
         let target = &self.case.model.built;
         let cards = self.cards.load(Relaxed);
         let fault = self.settings.fault.as_ref().filter(|fault| fault.pass == pass);
@@ -373,18 +511,18 @@ impl Runner<'_> {
             profile: &self.case.profile,
             hardware: &self.settings.hardware,
             fault: fault.map(|fault| fault.call.as_str()),
+            reads,
             endless: self.case.endless,
             cards,
         };
-        let fewest = if cards > 1 { STEPS_OVER_CARDS } else { 1 };
         let job = |kernels| RunJob {
             model: self.case.model.name.clone(),
-            steps: self.settings.steps.max(fewest),
+            steps: self.steps(),
             inputs: self.case.inputs.clone(),
             autotune: autotune.to_owned(),
             kernels,
-            traced: pass == Pass::Traced,
-            trace: (pass == Pass::Traced && self.settings.trace).then(|| folder.join(TRACE)),
+            traced: self.is_observed(pass),
+            trace: traces.then(|| folder.join(TRACE)),
             // A traced pass is the same everywhere, so that live is. Where a card is there, the others are left alone.
             lockstep: pass == Pass::Traced || matches!(self.settings.hardware, Hardware::Virtual),
             foresees: self.foresees.load(Relaxed),

@@ -28,6 +28,12 @@ pub const PANICKED: &str = "model-panicked";
 pub const ABORTED: &str = "model-aborted";
 /// The model's stack was too small.
 pub const STACK_OVERFLOW: &str = "stack-overflow";
+/// The model's steps did nothing on the GPU, or left out a phase of a training.
+pub const NO_WORK: &str = "no-gpu-work";
+/// The model did something else in another pass, with nothing changed.
+pub const NONDETERMINISTIC: &str = "nondeterministic";
+/// What the model does depends on values that it reads from the GPU.
+pub const DATA_DEPENDENT: &str = "data-dependent";
 /// The model exited before it was done.
 pub const EXITED: &str = "model-exited";
 /// The model took too long.

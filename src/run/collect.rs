@@ -25,6 +25,46 @@ pub(super) struct Passes {
     pub(super) cold: Option<std::io::Result<Left>>,
     pub(super) warm: Option<std::io::Result<Left>>,
     pub(super) traced: Option<std::io::Result<Left>>,
+    /// A second warm pass, which reads other values from the GPU.
+    pub(super) other: Option<std::io::Result<Left>>,
+}
+
+/// In what a pass did something else than the one before, to be put behind "the model".
+#[derive(Debug)]
+pub(super) enum Disagreement {
+    /// With nothing changed.
+    Nondeterministic(String),
+    /// With other values read from the GPU, and only then.
+    DataDependent(String),
+}
+
+impl Disagreement {
+    /// What it is to the run, unless the budget allows it.
+    fn error(&self, case: &Case) -> Option<RunError> {
+        let (code, message, help) = match self {
+            Self::Nondeterministic(_) if case.allowed.nondeterministic => return None,
+            Self::Nondeterministic(difference) => (
+                code::NONDETERMINISTIC,
+                format!("this model is not deterministic: in two passes that are alike it {difference}"),
+                "make its work the same in every run, with fixed seeds and fixed sizes; or write `nondeterministic: allowed` into its \
+                 budget, and `check --repeat N` judges the largest of N runs",
+            ),
+            Self::DataDependent(_) if case.allowed.data_dependent => return None,
+            Self::DataDependent(difference) => (
+                code::DATA_DEPENDENT,
+                format!(
+                    "the model's work depends on values that it reads from the GPU: with zeros and then with other values it {difference}"
+                ),
+                "an estimate cannot know these values: make the work independent of them, or write `control_flow: data-dependent` into \
+                 its budget, and the larger of both passes is judged",
+            ),
+        };
+        Some(RunError {
+            code: code.into(),
+            message,
+            help: Some(help.into()),
+        })
+    }
 }
 
 /// The passes, and what the plan of the later two rests on.
@@ -38,6 +78,8 @@ pub(super) struct Collected {
     pub(super) unplanned: usize,
     /// Where the plan of a measurement is from.
     pub(super) tuning: Tuning,
+    /// In what passes that should be alike differ.
+    pub(super) disagreement: Option<Disagreement>,
 }
 
 impl Collected {
@@ -51,19 +93,46 @@ impl Collected {
             recording: None,
             unplanned: 0,
             tuning: Tuning::Free,
+            disagreement: None,
         }
     }
 }
 
+/// Whether a pass came to its end, with nothing wrong.
+pub(super) fn is_whole(case: &Case, hardware: &Hardware, pass: Pass, left: &Left) -> bool {
+    ran_out(case, hardware, pass, left).is_none() && ending::error(hardware, pass, left).is_none()
+}
+
 /// Whether a first pass shows that no other one is worth its time: it failed for another reason than memory.
 pub(super) fn is_hopeless(case: &Case, hardware: &Hardware, left: &Left) -> bool {
-    ending::error(hardware, Pass::Cold, left).is_some() && ran_out(case, Pass::Cold, left).is_none()
+    ending::error(hardware, Pass::Cold, left).is_some() && ran_out(case, hardware, Pass::Cold, left).is_none()
 }
 
 /// The out of memory of a pass. What follows on a call that failed for another reason is none: a card whose size the driver
 /// did not tell, say, has no room for anything.
-fn ran_out(case: &Case, pass: Pass, left: &Left) -> Option<Oom> {
-    oom(pass, left, case.profile.available()).filter(|_| ending::failed_call(left).is_none())
+fn ran_out(case: &Case, hardware: &Hardware, pass: Pass, left: &Left) -> Option<Oom> {
+    let oom = oom(pass, left, case.profile.available()).filter(|_| ending::failed_call(left).is_none());
+    let is_virtual = matches!(hardware, Hardware::Virtual) && !case.endless;
+    oom.or_else(|| together(pass, left, case.profile.available()).filter(|_| is_virtual))
+}
+
+/// Each process on a virtual card has it for itself: together they may hold more than there is.
+fn together(pass: Pass, left: &Left, available: Bytes) -> Option<Oom> {
+    let cards = u32::try_from(left.record.cards.len()).unwrap_or(u32::MAX);
+    (0..cards).find_map(|card| {
+        let (own, others) = (left.record.card(card).peak, left.record.peak_of_helpers(card));
+        (others > Bytes(0) && own + others > available).then(|| Oom {
+            pass,
+            card: (cards > 1).then_some(card),
+            step: None,
+            phase: None,
+            kernel: None,
+            requested: Some(others),
+            function: None,
+            reserved: own,
+            available: available.saturating_sub(own),
+        })
+    })
 }
 
 /// Why a pass ended itself, to be begun anew in another way.
@@ -105,11 +174,17 @@ fn is_free_form(left: &Left) -> bool {
 pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took: Duration) -> Run {
     let passes = &collected.passes;
     let profile = &case.profile;
-    let ran_out = |pass: Pass, left: &Left| ran_out(case, pass, left);
+    let ran_out = |pass: Pass, left: &Left| ran_out(case, hardware, pass, left);
+    let other = passes.other.as_ref().and_then(|left| left.as_ref().ok());
+    // A pass that reads other values, and does not come to its end for it, shows nothing of what the model needs.
+    let other = other.filter(|left| ran_out(Pass::Warm, left).is_some() || is_whole(case, hardware, Pass::Warm, left));
+    let is_judged_too = (case.allowed.nondeterministic || case.allowed.data_dependent) && other.is_some();
     let all: Vec<(Pass, &std::io::Result<Left>)> = [
         (Pass::Cold, &passes.cold),
         (Pass::Warm, &passes.warm),
         (Pass::Traced, &passes.traced),
+        // Where it may differ, it counts as any other pass.
+        (Pass::Warm, if is_judged_too { &passes.other } else { &None }),
     ]
     .into_iter()
     .filter_map(|(pass, left)| left.as_ref().map(|left| (pass, left)))
@@ -119,7 +194,14 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
             .find(|(pass, _)| *pass == wanted)
             .and_then(|(_, left)| left.as_ref().ok())
     };
-    let (cold, warm, traced) = (left(Pass::Cold), left(Pass::Warm), left(Pass::Traced));
+    let (cold, warm) = (left(Pass::Cold), left(Pass::Warm));
+    // The pass that observes phases.
+    let observed = match hardware {
+        Hardware::Virtual => Pass::Warm,
+        Hardware::Real(_) => Pass::Traced,
+    };
+    let traced = left(observed);
+    let other = other.filter(|_| is_judged_too);
     let readable: Vec<(Pass, &Left)> = all
         .iter()
         .filter_map(|(pass, left)| left.as_ref().ok().map(|left| (*pass, left)))
@@ -144,13 +226,27 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
             ending::error(hardware, *pass, left).filter(|error| !(by_memory && is_by_memory(&error.code)))
         }
     });
+    let error = error.or_else(|| {
+        let failed = passes.other.as_ref().and_then(|left| left.as_ref().err());
+        failed.map(|error| RunError {
+            code: code::NOT_STARTED.into(),
+            message: format!("a second warm pass could not be run: {error}"),
+            help: Some("see whether the target folder is writable and the disk has room".into()),
+        })
+    });
+    // A run without memory enough is a finding of its own.
+    let disagreement = collected.disagreement.as_ref().filter(|_| oom.is_none());
+    let error = error.or_else(|| disagreement?.error(case));
     let outside = profile.total.value.saturating_sub(profile.available());
     let reserved = |left: Option<&Left>, card| {
         left.filter(|left| left.record.started)
-            .map(|left| left.record.card(card).peak)
+            .map(|left| left.record.peak(card))
     };
     let process = |left: Option<&Left>, card| match hardware {
-        Hardware::Virtual => reserved(left, card).map(|bytes| Bytes(bytes.0.saturating_add(outside.0))),
+        Hardware::Virtual => reserved(left, card).zip(left).map(|(bytes, left)| {
+            let outside = outside.0.saturating_mul(left.record.processes());
+            Bytes(bytes.0.saturating_add(outside))
+        }),
         Hardware::Real(_) => left.and_then(Seen::of).and_then(|seen| seen.peak()),
     };
     let peak = |left: Option<&Left>, card, live: Option<Bytes>| Peak {
@@ -162,19 +258,19 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
     let cards: Vec<OnCard> = (0..u32::try_from(count.unwrap_or(1).max(1)).unwrap_or(1))
         .map(|card| {
             let steps = traced.map(|left| steps(left, card)).unwrap_or_default();
-            let live = whole(Pass::Traced)
-                .and(Some(&steps))
-                .into_iter()
-                .flatten()
-                .flat_map(|step| &step.phases)
-                .map(|phase| phase.live_peak)
-                .max();
-            // Of a further card nothing is seen until something is launched there.
-            let live = live.or((card > 0 && whole(Pass::Traced).is_some()).then_some(Bytes(0)));
+            let live = live(whole(observed), &steps, card);
+            let warm = peak(whole(Pass::Warm), card, live);
+            let warm = match other {
+                Some(other) => {
+                    let live = self::live(Some(other), &self::steps(other, card), card);
+                    warm.largest(peak(Some(other), card, live))
+                }
+                None => warm,
+            };
             OnCard {
                 card,
                 peaks: Peaks {
-                    warm: peak(whole(Pass::Warm), card, live),
+                    warm,
                     cold: peak(whole(Pass::Cold), card, None),
                 },
                 steps,
@@ -244,10 +340,22 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
         recording: collected.recording.clone(),
         streams: traced.and_then(done).map_or(0, |done| done.streams),
         device_reads: some_pass.map_or(0, device_reads),
-        assumptions: assumptions(case, hardware, collected, cold, whole(Pass::Warm), whole(Pass::Traced)),
+        assumptions: assumptions(case, hardware, collected, cold, whole(Pass::Warm), whole(observed)),
+        range: None,
         error,
         seconds: (took.as_secs_f64() * 1000.0).round() / 1000.0,
     }
+}
+
+/// The most that was live on a card, in an observed pass. What other processes of the model had live of what they reserved
+/// nobody knows: all of it counts.
+fn live(left: Option<&Left>, steps: &[Step], card: u32) -> Option<Bytes> {
+    let left = left?;
+    let phases = steps.iter().flat_map(|step| &step.phases);
+    let most = phases.map(|phase| phase.live_peak).max();
+    // Of a further card nothing is seen until something is launched there.
+    let most = most.or((card > 0).then_some(Bytes(0)));
+    most.map(|most| most + left.record.peak_of_helpers(card))
 }
 
 /// Others were on a card that was to be used alone.
@@ -267,7 +375,7 @@ fn is_by_memory(code: &str) -> bool {
 }
 
 /// Values that the model read back itself. A pass that did not end has not told how many it read for it.
-fn device_reads(left: &Left) -> u64 {
+pub(super) fn device_reads(left: &Left) -> u64 {
     done(left).map_or(0, |done| left.record.reads.saturating_sub(done.own_reads))
 }
 
@@ -391,6 +499,7 @@ fn steps(left: &Left, of: u32) -> Vec<Step> {
             phase,
             live_peak,
             live_end,
+            ..
         } = event
         else {
             continue;
@@ -461,10 +570,31 @@ fn assumptions(
             case.profile.id, recording.gpu, recording.driver,
         ));
     }
-    if collected.unplanned > 0 {
+    let made_later = collected.unplanned > 0;
+    if made_later && cold.is_some_and(|cold| done(cold).is_none()) {
         list.push(format!(
             "the cold pass ended before all autotune choices were made: {} were made in the later passes, whose figures include that",
             collected.unplanned
+        ));
+    } else if made_later {
+        list.push(format!(
+            "the later passes made {} of autotune's choices themselves, and their figures include that",
+            collected.unplanned
+        ));
+    }
+    if let Some(Disagreement::Nondeterministic(difference) | Disagreement::DataDependent(difference)) =
+        &collected.disagreement
+    {
+        list.push(format!("two passes of the model differ: it {difference}"));
+    }
+    let helpers = [cold, warm, traced]
+        .into_iter()
+        .flatten()
+        .map(|left| left.record.helpers.len())
+        .max();
+    if let Some(count @ 1..) = helpers {
+        list.push(format!(
+            "the model started other processes that used the driver ({count}): their peaks are added to its own, as if all were there at once, and what they reserved counts as live"
         ));
     }
     if traced.or(cold).is_some_and(is_free_form) {

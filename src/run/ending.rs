@@ -5,13 +5,12 @@ use super::child::End;
 use super::code;
 use super::process::Left;
 use super::record::CallError;
+use super::work;
 use crate::names::listed;
 use crate::protocol::{Event, MOST_CARDS};
 use crate::report::words::pass_name;
 use crate::report::{Pass, RunError};
 
-/// No run is of fewer: an optimizer's state is made in the first step, so that the second one decides.
-const FEWEST_STEPS: u32 = 2;
 /// The same on every Linux.
 const SIGKILL: i32 = 9;
 /// What to do about a model that was not run to its end.
@@ -112,7 +111,7 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
             "models must not write to the file named by CARGO_VRAM_JOB or the one named in it",
         );
     }
-    if let Some(function) = left.record.unsupported.first() {
+    if let Some(function) = left.record.all().find_map(|record| record.unsupported.first()) {
         return error(
             code::UNSUPPORTED_FUNCTION,
             match hardware {
@@ -185,12 +184,27 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
             "lines of the driver's record are missing".into(),
             "see whether the disk of the target folder is full, and run it again",
         ),
-        (Some(done), _) if done.steps < FEWEST_STEPS => error(
+        (Some(_), _) if left.record.other_drivers.first().is_some() => error(
+            code::NO_DRIVER,
+            format!(
+                "the model loaded another CUDA driver besides the one that counts: {}",
+                left.record.other_drivers.iter().cloned().collect::<Vec<_>>().join(", ")
+            ),
+            "load `libcuda.so.1` by its bare name: what another driver hands out is not counted",
+        ),
+        // One that was caught: what it kept from being done is in no figure.
+        (Some(_), Some(panic)) => error(
+            code::PANICKED,
+            format!("the model panicked, and caught the panic: {panic}"),
+            "what was not done after the panic is in no figure: look at the place it names, and let the panic end the model",
+        ),
+        (Some(done), None) if done.steps < left.steps => error(
             code::EXITED,
-            format!("the model returned after {} steps", done.steps),
+            format!("the model ran {} of {} steps", done.steps, left.steps),
             COMPLETE,
         ),
-        (Some(_), _) => None,
+        // What was launched the driver writes down when the process ends.
+        (Some(_), None) => ended_badly(left).or_else(|| work::missing(left)),
         (None, Some(panic)) => error(
             code::PANICKED,
             format!("the model panicked: {panic}"),
@@ -205,6 +219,43 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
     }
 }
 
+/// A process that said that it was done, and then did not end as one that is.
+fn ended_badly(left: &Left) -> Option<RunError> {
+    let error = |code: &str, message: String, help: &str| {
+        Some(RunError {
+            code: code.into(),
+            message,
+            help: Some(help.into()),
+        })
+    };
+    match left.ended.end {
+        End::Signalled(signal) => error(
+            code::ABORTED,
+            format!("signal {signal} ended the model's process after its last step{}", last_words(left)),
+            "something crashed while the process ended: look at what runs after `main`, such as destructors of native libraries",
+        ),
+        End::Exited(exit) if exit != 0 => error(
+            code::EXITED,
+            format!("the model's process exited with code {exit} after its last step{}", last_words(left)),
+            "a model's process must exit with code 0: look at what runs after its function returns",
+        ),
+        End::Exited(_) if !left.record.ended => error(
+            code::EXITED,
+            "the model's process ended without running its exit handlers, so nobody knows whether the driver's record is complete".into(),
+            "let `main` return, or use `std::process::exit`: `_exit` leaves out what runs at the end of a process",
+        ),
+        _ => None,
+    }
+}
+
+/// The last line of standard error, to be put behind a message.
+fn last_words(left: &Left) -> String {
+    match left.ended.stderr.trim_end().lines().last() {
+        Some(last) if !last.is_empty() => format!("; last line of stderr: {last}"),
+        _ => String::new(),
+    }
+}
+
 /// The first call that failed where none may, for another reason than memory. Where autotune chooses, some may:
 /// candidates that the card cannot run.
 pub(super) fn failed_call(left: &Left) -> Option<&CallError> {
@@ -212,8 +263,8 @@ pub(super) fn failed_call(left: &Left) -> Option<&CallError> {
     // A card without stream-ordered memory: Burn asks `cuMemAlloc` next.
     let unordered = |call: &CallError| call.function == "cuMemAllocAsync" && call.code == 801;
     left.record
-        .errors
-        .iter()
+        .all()
+        .flat_map(|record| &record.errors)
         .find(|call| !candidate(call) && !unordered(call) && !call.is_out_of_memory())
 }
 
@@ -229,12 +280,7 @@ fn other_card<'a>(hardware: &Hardware, left: &'a Left) -> Option<&'a str> {
 }
 
 fn died(left: &Left, error: impl Fn(&str, String, &str) -> Option<RunError>) -> Option<RunError> {
-    let last = left.ended.stderr.trim_end().lines().last().unwrap_or_default();
-    let said = if last.is_empty() {
-        String::new()
-    } else {
-        format!("; its last words: {last}")
-    };
+    let said = last_words(left);
     match left.ended.end {
         End::Signalled(_) if left.ended.stderr.contains("has overflowed its stack") => error(
             code::STACK_OVERFLOW,

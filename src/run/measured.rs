@@ -8,8 +8,8 @@ use crate::bytes::Bytes;
 use crate::gpu::Looks;
 use crate::protocol::{Event, Phase};
 use crate::report::{
-    Library, Measurement, Obtained, OtherProcess, Outside, Pass, ProcessOf, ProcessSource, Run, Spread, SpreadPeak,
-    Tuning,
+    Library, Measurement, Obtained, OtherProcess, Outside, Pass, Peaks, ProcessOf, ProcessSource, Run, Spread,
+    SpreadPeak, Tuning,
 };
 
 /// Looks at one process, and what they are the memory of.
@@ -192,9 +192,43 @@ pub(super) fn repeated(first: Run, further: Vec<Run>) -> Run {
     run
 }
 
-fn spread(runs: &[Run], pass: Pass) -> SpreadPeak {
+/// One run of several of a model that need not do the same: the first that went wrong, or else one with the largest of each
+/// figure, and with how far they lie apart.
+pub(super) fn largest(first: Run, further: Vec<Run>) -> Run {
+    let largest = further.iter().chain([&first]).map(|run| run.peaks);
+    let largest = largest.reduce(|one, other| Peaks {
+        warm: one.warm.largest(other.warm),
+        cold: one.cold.largest(other.cold),
+    });
+    let all: Vec<&Run> = further.iter().chain([&first]).collect();
+    let range = Spread {
+        repeats: u32::try_from(all.len()).unwrap_or(u32::MAX),
+        warm: spread(&all, Pass::Warm),
+        cold: spread(&all, Pass::Cold),
+    };
+    // Steps and phases are those of the run that had the most live.
+    let live = |run: &Run| run.peaks.warm.live;
+    let (mut run, further) = match further.iter().position(|run| live(run) > live(&first)) {
+        Some(_) => {
+            let mut runs = further;
+            runs.push(first);
+            runs.sort_by_key(|run| std::cmp::Reverse(live(run)));
+            let rest = runs.split_off(1);
+            (runs.swap_remove(0), rest)
+        }
+        None => (first, further),
+    };
+    run = repeated(run, further);
+    if run.error.is_none() && run.oom.is_none() {
+        run.peaks = largest.unwrap_or_default();
+    }
+    run.range = Some(range);
+    run
+}
+
+fn spread<R: std::borrow::Borrow<Run>>(runs: &[R], pass: Pass) -> SpreadPeak {
     let peaks = || {
-        runs.iter().map(|run| match pass {
+        runs.iter().map(|run| run.borrow()).map(|run: &Run| match pass {
             Pass::Cold => run.peaks.cold,
             Pass::Warm | Pass::Traced => run.peaks.warm,
         })

@@ -1,5 +1,6 @@
 //! One child process per pass: the driver put before the model, the model run, what it left behind collected.
 
+mod agree;
 mod card;
 mod case;
 pub mod child;
@@ -14,7 +15,8 @@ pub mod plan;
 mod process;
 pub mod record;
 mod slots;
+mod work;
 
 pub use card::{Hardware, INTERVAL, Real};
-pub use case::{Case, Done, Fault, Launches, Settings, TracedCase, run_all};
+pub use case::{Allowed, Case, Done, Fault, Launches, Settings, TracedCase, run_all};
 pub use list::{Listed, list};

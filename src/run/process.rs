@@ -13,6 +13,10 @@ use crate::folders;
 use crate::gpu::Looks;
 use crate::protocol::{Action, Event, JOB_VARIABLE, Job, PROTOCOL};
 
+/// The file of the driver's record. Each process writes one with its id behind this name; that of the model's own process
+/// loses the id.
+const RECORD: &str = "driver.log";
+
 /// What a process left behind.
 #[derive(Debug)]
 pub(super) struct Left {
@@ -27,6 +31,10 @@ pub(super) struct Left {
     /// Whether autotune chose in it, so that candidates may have been refused: in a cold pass, and in those after one that was
     /// not completed.
     pub(super) tunes: bool,
+    /// How many steps it was to run.
+    pub(super) steps: u32,
+    /// Whether each of its steps must go through the phases of a training.
+    pub(super) trains: bool,
     /// What a real card held before.
     pub(super) before: Before,
     /// What was seen of the process's memory, on a real card.
@@ -45,7 +53,7 @@ pub(super) fn run(
     folders::remove(folder).map_err(naming(folder))?;
     std::fs::create_dir_all(folder).map_err(naming(folder))?;
     let events = folder.join("events.jsonl");
-    let record = folder.join("driver.log");
+    let record = folder.join(RECORD);
     let job_file = folder.join("job.json");
     let job = Job {
         protocol: PROTOCOL,
@@ -66,7 +74,9 @@ pub(super) fn run(
         Hardware::Virtual => None,
         Hardware::Real(real) => Some(Watch::new(real)),
     });
+    let mut own = 0;
     let ended = child::run(&mut command, limits, |pid| {
+        own = pid;
         if let Some(watch) = &mut watch {
             watch.follow(pid);
         }
@@ -74,12 +84,16 @@ pub(super) fn run(
     let (before, looks) = watch.map(Watch::stop).unwrap_or_default();
     let ended = ended.map_err(naming(executable.as_std_path()))?;
     let (events, damaged) = read_events(&events)?;
-    let record = std::fs::read(&record).map(|bytes| Record::parse(&String::from_utf8_lossy(&bytes)));
+    // A model that never called the driver has none.
+    let _ = std::fs::rename(folder.join(format!("{RECORD}.{own}")), &record);
+    let record = read_record(folder)?;
     Ok(Left {
         ended,
         events,
         damaged,
         tunes: false,
+        steps: 0,
+        trains: false,
         record: record.unwrap_or_default(),
         before,
         looks,
@@ -89,9 +103,31 @@ pub(super) fn run(
 /// What a process left in its folder: what it said, and the driver's record.
 pub(super) fn left_in(folder: &Path) -> std::io::Result<(Vec<Event>, Record)> {
     let (events, _) = read_events(&folder.join("events.jsonl"))?;
-    let record = folder.join("driver.log");
-    let record = std::fs::read(&record).map_err(naming(&record))?;
-    Ok((events, Record::parse(&String::from_utf8_lossy(&record))))
+    let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
+    let record = read_record(folder)?.ok_or_else(|| naming(&folder.join(RECORD))(missing()))?;
+    Ok((events, record))
+}
+
+/// The driver's record of the model's own process, with those of the processes that it started; nothing where the model's
+/// process has none.
+fn read_record(folder: &Path) -> std::io::Result<Option<Record>> {
+    let read = |path: &Path| {
+        let bytes = std::fs::read(path).map_err(naming(path))?;
+        Ok::<_, Error>(Record::parse(&String::from_utf8_lossy(&bytes)))
+    };
+    let own = folder.join(RECORD);
+    if !own.exists() {
+        return Ok(None);
+    }
+    let mut record = read(&own)?;
+    for entry in std::fs::read_dir(folder).map_err(naming(folder))? {
+        let path = entry.map_err(naming(folder))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.strip_prefix(RECORD).is_some_and(|rest| rest.starts_with('.')) {
+            record.helpers.push(read(&path)?);
+        }
+    }
+    Ok(Some(record))
 }
 
 /// The same error, which says what it is about.

@@ -21,8 +21,16 @@ pub struct Record {
     pub errors: Vec<CallError>,
     /// Values copied back from the device.
     pub reads: u64,
+    /// Kernels launched.
+    pub launches: u64,
     /// Whether the driver was loaded at all.
     pub started: bool,
+    /// Whether the process ended in a way in which the driver could say so: not by a signal, and not by `_exit`.
+    pub ended: bool,
+    /// CUDA drivers that the process had loaded besides this one.
+    pub other_drivers: BTreeSet<String>,
+    /// The records of other processes that the model started and that used the driver.
+    pub helpers: Vec<Record>,
     /// Whether it passed every call on to another driver.
     pub forwards: bool,
     /// The driver that calls were passed on to.
@@ -224,7 +232,12 @@ impl Record {
                 code: text("code").and_then(|value| value.parse().ok()).unwrap_or(0),
                 detail: text("detail").map(unescaped).unwrap_or_default(),
             }),
+            "end" => self.ended = true,
+            "other_driver" => {
+                self.other_drivers.extend(text("path").map(unescaped));
+            }
             "launches" => {
+                self.launches = number("count");
                 self.reads = number("reads");
                 self.counted_peak = Some(Bytes(number("reserved_peak")));
             }
@@ -236,6 +249,31 @@ impl Record {
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
         self.counted_peak.is_some_and(|counted| counted != self.peak_of_all)
+            || self.helpers.iter().any(Self::is_incomplete)
+    }
+
+    /// The most bytes that the model held of a card. Each process tells only of itself, and how their peaks coincide is a
+    /// matter of chance: they are added, as if all were there at once.
+    #[must_use]
+    pub fn peak(&self, card: u32) -> Bytes {
+        self.card(card).peak + self.peak_of_helpers(card)
+    }
+
+    /// The part of [`Record::peak`] that other processes held.
+    #[must_use]
+    pub fn peak_of_helpers(&self, card: u32) -> Bytes {
+        self.helpers.iter().map(|helper| helper.peak(card)).sum()
+    }
+
+    /// How many processes made a context on a card.
+    #[must_use]
+    pub fn processes(&self) -> u64 {
+        1 + self.helpers.iter().filter(|helper| !helper.cards.is_empty()).count() as u64
+    }
+
+    /// Every process's record, this one's first.
+    pub fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.helpers)
     }
 
     fn of(&mut self, card: usize) -> &mut Held {

@@ -21,6 +21,8 @@ pub(crate) struct Config {
     /// Where calls are passed on to; virtual without.
     pub(crate) forward: Option<Forward>,
     pub(crate) injection: Option<Injection>,
+    /// What a copy from device memory to the host finds there.
+    pub(crate) reads: Reads,
     /// Of each visible device, its place among all.
     #[cfg(posing)]
     pub(crate) places: Vec<usize>,
@@ -56,6 +58,14 @@ pub(crate) struct Config {
     pub(crate) driver_version: i32,
     pub(crate) nvrtc_version: (i32, i32),
     pub(crate) virtual_clock: bool,
+}
+
+/// What a virtual GPU answers where a program reads its memory: nobody can know what kernels would have written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reads {
+    Zeros,
+    /// Numbers near 1 of the type that the last kernel had there.
+    Other,
 }
 
 /// The real libraries, and what less than its card has a program may see of it.
@@ -106,6 +116,11 @@ impl Config {
             Some(text) => Some(Injection::parse(text.trim())?),
             None => None,
         };
+        let reads = match values.text("reads", "zeros") {
+            "zeros" => Reads::Zeros,
+            "other" => Reads::Other,
+            _ => return None,
+        };
         let devices = values.number("devices", 1).clamp(0, MAX_DEVICES);
         #[cfg(posing)]
         let uuids: Vec<String> = values.text("uuid", "").split(',').map(str::to_owned).collect();
@@ -118,9 +133,10 @@ impl Config {
         let total = values.number("total", 24 << 30);
         let registers = values.number("registers_per_block", 65_536);
         Some(Self {
-            record: record(values.text("record", "/dev/null")),
+            record: record(&values),
             forward,
             injection,
+            reads,
             #[cfg(posing)]
             places,
             #[cfg(posing)]
@@ -153,11 +169,16 @@ impl Config {
     }
 }
 
-/// The record of a driver that poses as the real one may be one a process.
-fn record(path: &str) -> PathBuf {
+/// Where the record goes. Each process writes a file of its own where that is asked for: a model may start others.
+fn record(values: &Values<'_>) -> PathBuf {
+    let path = values.text("record", "/dev/null");
+    let pid = std::process::id();
     #[cfg(posing)]
-    let path = &path.replace("{pid}", &std::process::id().to_string());
-    PathBuf::from(path)
+    let path = &path.replace("{pid}", &pid.to_string());
+    match values.number("record_per_process", 0) {
+        0 => PathBuf::from(path),
+        _ => PathBuf::from(format!("{path}.{pid}")),
+    }
 }
 
 impl Forward {

@@ -1,10 +1,12 @@
-//! Copies and fills: ranges are checked, device memory reads as zeros, nothing else moves.
+//! Copies and fills: ranges are checked, device memory reads as zeros or as whatever a second pass is to find, nothing else
+//! moves.
 
 use std::ffi::{c_uchar, c_uint, c_ushort};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::{Answer, INVALID_VALUE, In, ensure, fault};
-use crate::{context, memory, stream};
+use crate::config::Reads;
+use crate::{contents, context, memory, stream};
 
 static READS: AtomicU64 = AtomicU64::new(0);
 
@@ -22,13 +24,18 @@ fn check_host(address: u64, bytes: usize) -> Answer {
     )
 }
 
-/// Writes to the host what device memory holds, as far as anyone can know: zeros.
-fn zero_host(address: u64, bytes: usize) -> Answer {
+/// Writes to the host what device memory holds, as far as anyone can know: zeros, unless other values are asked for.
+fn fill_host(address: u64, from: u64, bytes: usize) -> Answer {
     check_host(address, bytes)?;
-    if bytes > 0 {
-        let host = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-        // SAFETY: CUDA's contract: the caller's buffer has room for the bytes that it asked for.
-        unsafe { host.write_bytes(0, bytes) };
+    if bytes == 0 {
+        return Ok(());
+    }
+    let host = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
+    // SAFETY: CUDA's contract: the caller's buffer has room for the bytes that it asked for.
+    unsafe { host.write_bytes(0, bytes) };
+    if context::card().is_ok_and(|card| card.reads == Reads::Other) {
+        // SAFETY: as above; its bytes were just written, so they are initialized.
+        contents::answer(from, unsafe { std::slice::from_raw_parts_mut(host, bytes) });
     }
     Ok(())
 }
@@ -41,7 +48,7 @@ fn upload(to: u64, from: u64, bytes: usize) -> Answer {
 fn download(to: u64, from: u64, bytes: usize) -> Answer {
     memory::check(from, bytes as u64)?;
     READS.fetch_add(1, Ordering::Relaxed);
-    zero_host(to, bytes)?;
+    fill_host(to, from, bytes)?;
     #[cfg(posing)]
     crate::posing::copied(to, from, bytes);
     Ok(())
@@ -164,7 +171,7 @@ fn plane(copy: In<Copy2d>) -> Answer {
         if from.on_host {
             unified(offset(&to), offset(&from), width)?;
         } else {
-            zero_host(offset(&to), width)?;
+            fill_host(offset(&to), offset(&from), width)?;
         }
     }
     Ok(())

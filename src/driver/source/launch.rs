@@ -7,8 +7,9 @@ use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::abi::{Answer, COOPERATIVE_LAUNCH_TOO_LARGE, INVALID_HANDLE, INVALID_VALUE, In, ensure};
+use crate::config::Reads;
 use crate::module::Name;
-use crate::{clock, context, module, stream};
+use crate::{clock, contents, context, module, stream};
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 const NONE: u32 = u32::MAX;
@@ -32,7 +33,13 @@ struct Shape {
     shared: c_uint,
 }
 
-fn launch(handle: u64, shape: &Shape, on: u64, cooperative: bool) -> Answer {
+fn launch(
+    handle: u64,
+    shape: &Shape,
+    on: u64,
+    cooperative: bool,
+    parameters: *mut c_void,
+) -> Answer {
     let card = context::card()?;
     let device = stream::device(on)?;
     let function = module::function(handle)?;
@@ -83,6 +90,9 @@ fn launch(handle: u64, shape: &Shape, on: u64, cooperative: bool) -> Answer {
     LAST.store(function.name.0, Ordering::Relaxed);
     COUNT.fetch_add(1, Ordering::Relaxed);
     clock::launched();
+    if card.reads == Reads::Other {
+        contents::launched(function.parameters, parameters);
+    }
     Ok(())
 }
 
@@ -123,7 +133,7 @@ driver_functions! {
     ) {
         let grid = [grid_x, grid_y, grid_z];
         let block = [block_x, block_y, block_z];
-        launch(function, &Shape { grid, block, shared }, stream, false)?;
+        launch(function, &Shape { grid, block, shared }, stream, false, _parameters)?;
         #[cfg(posing)]
         crate::posing::launched(function, _parameters);
         Ok(())
@@ -139,7 +149,7 @@ driver_functions! {
         _extra: *mut c_void,
     ) {
         let LaunchConfig { grid, block, shared, stream, .. } = config.get()?;
-        launch(function, &Shape { grid, block, shared }, stream, false)?;
+        launch(function, &Shape { grid, block, shared }, stream, false, _parameters)?;
         #[cfg(posing)]
         crate::posing::launched(function, _parameters);
         Ok(())
@@ -161,7 +171,7 @@ driver_functions! {
         _parameters: *mut c_void,
     ) {
         let grid = [grid_x, grid_y, grid_z];
-        launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, stream, true)
+        launch(function, &Shape { grid, block: [block_x, block_y, block_z], shared }, stream, true, _parameters)
     } forward(real) {
         real()?;
         launched(function)

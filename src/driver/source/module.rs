@@ -29,6 +29,8 @@ pub(crate) struct Function {
     pub(crate) max_threads: u32,
     /// What the program opted in to.
     pub(crate) max_dynamic_shared: u32,
+    /// What its parameters point to; kept for good, as names are.
+    pub(crate) parameters: &'static [Option<ptx::Element>],
     module: u64,
     target: Target,
     version: (u32, u32),
@@ -151,6 +153,7 @@ fn find(module: u64, index: impl FnOnce(&Module) -> Option<usize>) -> Answer<u64
                     .max_threads
                     .map_or(threads, |bound| bound.min(threads)),
                 max_dynamic_shared: default_shared - static_shared,
+                parameters: entry.parameters.clone().leak(),
                 module,
                 target: found.target,
                 version: found.version,

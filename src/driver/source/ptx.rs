@@ -49,6 +49,65 @@ pub(crate) struct Entry {
     pub(crate) static_shared: u64,
     /// From its launch bounds.
     pub(crate) max_threads: Option<u32>,
+    /// What each parameter points to; nothing where it is no pointer, or to a type that is not known.
+    pub(crate) parameters: Vec<Option<Element>>,
+}
+
+/// The type of the numbers that a pointer leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Element {
+    F16,
+    Bf16,
+    F32,
+    F64,
+    /// A whole number or a truth value, of so many bytes.
+    Whole(u8),
+}
+
+impl Element {
+    /// From the name of a type in CUDA C++; of a vector, that of its parts: `float_4`.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let bits = |name: &str| -> Option<u8> {
+            match name.split('_').next()? {
+                "8" => Some(1),
+                "16" => Some(2),
+                "" | "32" => Some(4),
+                "64" => Some(8),
+                _ => None,
+            }
+        };
+        if name.starts_with("__half") || name.starts_with("half") {
+            return Some(Self::F16);
+        }
+        if name.starts_with("__nv_bfloat16") {
+            return Some(Self::Bf16);
+        }
+        if name.starts_with("float") {
+            return Some(Self::F32);
+        }
+        if name.starts_with("double") {
+            return Some(Self::F64);
+        }
+        if name.starts_with("bool") || name.starts_with("char") {
+            return Some(Self::Whole(1));
+        }
+        let whole = name.strip_prefix("uint").or(name.strip_prefix("int"))?;
+        bits(whole).map(Self::Whole)
+    }
+
+    /// As [`Element::parse`] reads it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "half",
+            Self::Bf16 => "__nv_bfloat16",
+            Self::F32 => "float",
+            Self::F64 => "double",
+            Self::Whole(1) => "int8",
+            Self::Whole(2) => "int16",
+            Self::Whole(8) => "int64",
+            Self::Whole(_) => "int32",
+        }
+    }
 }
 
 pub(crate) struct Image {
@@ -61,6 +120,8 @@ pub(crate) struct Image {
 }
 
 const BINARY: &str = "// cubin";
+/// Behind a kernel's name in what NVRTC here writes: a word for each of its parameters.
+const PARAMETERS: &str = "// parameters:";
 
 /// Writes what a module can be loaded from; there is no code in it.
 pub(crate) fn write(version: (u32, u32), target: &str, entries: &[Entry], binary: bool) -> String {
@@ -81,9 +142,14 @@ pub(crate) fn write(version: (u32, u32), target: &str, entries: &[Entry], binary
         name,
         static_shared,
         max_threads,
+        parameters,
     } in entries
     {
-        let _ = write!(text, "\n.visible .entry {name}()\n");
+        let _ = write!(text, "\n.visible .entry {name}() {PARAMETERS}");
+        for parameter in parameters {
+            let _ = write!(text, " {}", parameter.map_or("-", Element::name));
+        }
+        text.push('\n');
         if let Some(threads) = max_threads {
             let _ = writeln!(text, ".maxntid {threads}, 1, 1");
         }
@@ -117,6 +183,7 @@ pub(crate) fn parse(text: &str) -> Option<Image> {
     let mut binary = false;
     for line in text.lines() {
         binary |= line == BINARY;
+        let parameters = line.split_once(PARAMETERS).map(|(_, types)| types);
         let line = line.split("//").next().unwrap_or_default().trim();
         if let Some(number) = line.strip_prefix(".version") {
             let (major, minor) = number.trim().split_once('.')?;
@@ -128,6 +195,11 @@ pub(crate) fn parse(text: &str) -> Option<Image> {
             let name = rest.trim().split(['(', ' ', '\t', '{']).next()?;
             entries.push(Entry {
                 name: name.to_owned(),
+                parameters: parameters
+                    .unwrap_or_default()
+                    .split_whitespace()
+                    .map(Element::parse)
+                    .collect(),
                 ..Entry::default()
             });
         } else if let Some(threads) = line.strip_prefix(".maxntid") {

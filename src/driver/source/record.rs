@@ -9,7 +9,7 @@ use std::sync::{Once, OnceLock};
 
 use crate::abi::{Answer, CUresult, NOT_READY, SUCCESS};
 use crate::config::Config;
-use crate::{call, clock, context, copy, launch, libc, memory, pinned};
+use crate::{call, clock, context, copy, launch, libc, maps, memory, pinned};
 
 pub(crate) const VERSION: u32 = 1;
 const LONGEST_LINE: usize = 1024;
@@ -146,6 +146,7 @@ extern "C" fn end() {
     if PROCESS.load(Ordering::Relaxed) == u64::from(std::process::id()) {
         totals();
         call::write_counts();
+        maps::tell_other_drivers();
         Line::new("end").write();
     }
 }

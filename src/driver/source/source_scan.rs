@@ -1,7 +1,7 @@
 //! What can be read from CUDA C++ without compiling it: kernels, launch bounds, static shared
 //! memory. A kernel whose name C++ would mangle is found through its name expression instead.
 
-use crate::ptx::Entry;
+use crate::ptx::{Element, Entry};
 
 /// The kernels of a source, in order. `extern "C"` ones only.
 pub(crate) fn entries(source: &[u8]) -> Vec<Entry> {
@@ -118,6 +118,7 @@ impl<'source> Scan<'source> {
                     self.skip(false);
                     if self.rest().first() == Some(&b'(') {
                         entry.name = String::from_utf8_lossy(word).into_owned();
+                        entry.parameters = self.parenthesised().map(parameters).unwrap_or_default();
                         return Some(entry);
                     }
                 }
@@ -147,6 +148,16 @@ impl<'source> Scan<'source> {
         }
         Some(bytes)
     }
+}
+
+/// What each of a kernel's parameters points to. A type with a comma in it hides those behind it, which are then unknown.
+fn parameters(list: &[u8]) -> Vec<Option<Element>> {
+    let element = |parameter: &[u8]| {
+        let star = parameter.iter().position(|byte| *byte == b'*')?;
+        let pointed = std::str::from_utf8(&parameter[..star]).ok()?;
+        Element::parse(pointed.split_whitespace().next_back()?)
+    };
+    list.split(|byte| *byte == b',').map(element).collect()
 }
 
 fn number(text: &[u8]) -> Option<u64> {

@@ -106,16 +106,26 @@ impl Watcher {
         }
     }
 
+    /// Whether a process is the one that is looked at, or one that it started: those are in its process group.
+    fn is_own(&self, pid: u32) -> bool {
+        let pid_of = |pid: u32| i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+        let group = || rustix::process::getpgid(pid_of(pid)).ok();
+        pid == self.pid || (pid_of(pid).is_some() && group() == pid_of(self.pid))
+    }
+
     fn look(&self, card: &Card<'_>, others: &mut Others) -> Result<Look, NvmlError> {
         let time = now();
         let (own, foreign): (Vec<Held>, Vec<Held>) = card
             .held()
             .unwrap_or_default()
             .into_iter()
-            .partition(|held| held.pid == self.pid);
+            .partition(|held| self.is_own(held.pid));
         Ok(Look {
             time,
-            process: own.first().and_then(|held| held.bytes),
+            process: own
+                .iter()
+                .filter_map(|held| held.bytes)
+                .reduce(|one, other| one + other),
             device: card.memory()?.used,
             others: others.shared(foreign),
         })

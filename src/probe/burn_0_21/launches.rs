@@ -144,6 +144,7 @@ impl Launches {
                 BEFORE.set(live);
                 OWN_BYTES.set(0);
             }
+            timeline::launched();
         });
     }
 

@@ -12,11 +12,19 @@ use crate::report::{
     Measurement, Obtained, Outside, ProcessOf, ProcessSource, Report, Run, Spread, SpreadPeak, Tuning,
 };
 
-/// A line for each run that was measured several times: the least and the most of its figures.
+/// A line for each model that was run several times: the least and the most of its figures.
 pub(super) fn spreads(report: &Report) -> String {
     let mut text = String::new();
     for run in &report.runs {
-        if let Some(spread) = run.measurement.as_ref().and_then(|measured| measured.spread.as_ref()) {
+        if let Some(range) = &run.range {
+            let name = name_of(report, run);
+            let ranges = self::spread(range);
+            let _ = writeln!(
+                text,
+                "{name} on {} differs from run to run; the largest of {} is judged: {ranges}",
+                run.gpu.id, range.repeats
+            );
+        } else if let Some(spread) = run.measurement.as_ref().and_then(|measured| measured.spread.as_ref()) {
             let name = name_of(report, run);
             let _ = writeln!(
                 text,

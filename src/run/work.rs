@@ -1,0 +1,123 @@
+//! Whether a model did what a run of it claims: work on the GPU in each step, and each phase of a training.
+
+use std::collections::BTreeMap;
+
+use super::code;
+use super::process::Left;
+use crate::protocol::{Event, Phase};
+use crate::report::RunError;
+
+/// What was seen of one phase of one step, on one GPU.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PhaseWork {
+    pub(super) live_peak: u64,
+    pub(super) live_end: u64,
+    pub(super) launches: u64,
+    kernels: u64,
+}
+
+/// Where in a run something was seen: the step, absent before the first; the phase; and the GPU.
+pub(super) type Place = (Option<u32>, Phase, u32);
+
+/// What an observed pass saw, in order of time.
+pub(super) fn seen(left: &Left) -> BTreeMap<Place, PhaseWork> {
+    let mut all = BTreeMap::new();
+    for event in &left.events {
+        if let Event::Seen {
+            card,
+            step,
+            phase,
+            live_peak,
+            live_end,
+            launches,
+            kernels,
+        } = event
+        {
+            // The last one counts: a process that panics writes what it had seen until then.
+            all.insert(
+                (*step, *phase, *card),
+                PhaseWork {
+                    live_peak: *live_peak,
+                    live_end: *live_end,
+                    launches: *launches,
+                    kernels: *kernels,
+                },
+            );
+        }
+    }
+    all
+}
+
+/// Why a pass that was run to its end shows nothing of the model: it did no work on the GPU, or not that of a training.
+pub(super) fn missing(left: &Left) -> Option<RunError> {
+    let error = |message: String, help: &str| {
+        Some(RunError {
+            code: code::NO_WORK.into(),
+            message,
+            help: Some(help.into()),
+        })
+    };
+    let no_bytes = left.record.cards.iter().all(|held| held.peak.0 == 0);
+    if left.record.launches == 0 || no_bytes {
+        let what = if no_bytes {
+            "holds no memory"
+        } else {
+            "launches no kernel"
+        };
+        return error(
+            format!("the model never uses the GPU: it {what} there"),
+            "see whether its tensors are made on the device that it is handed (`run.device()`, or the one in `model` and `batch`)",
+        );
+    }
+    let seen = seen(left);
+    // Only passes that are observed tell more.
+    if seen.is_empty() {
+        return None;
+    }
+    let launches = |is_meant: &dyn Fn(&Place) -> bool| -> u64 {
+        let meant = seen.iter().filter(|(place, _)| is_meant(place));
+        meant.map(|(_, work)| work.launches).sum()
+    };
+    let idle = (0..left.steps).find(|number| launches(&|(step, ..)| *step == Some(*number)) == 0);
+    if let Some(step) = idle {
+        return error(
+            format!("step {step} launches no kernel, of {} steps counted from 0", left.steps),
+            "each step must do the model's whole work; where a step only leaves work to the next one, read its result (`into_data`)",
+        );
+    }
+    let begins = |wanted: Phase| {
+        let phases = left.events.iter();
+        phases
+            .filter(|event| matches!(event, Event::Phase { phase, .. } if *phase == wanted))
+            .count()
+            > 0
+    };
+    let is_free_form = left.events.iter().any(|event| matches!(event, Event::FreeForm));
+    for phase in [Phase::Backward, Phase::Optimizer] {
+        // Burn's own `TrainStep` runs forward and backward in one call, with nothing between to mark.
+        let is_within_forward = phase == Phase::Backward && !is_free_form && !begins(phase);
+        if !left.trains || is_within_forward || launches(&|(_, at, _)| *at == phase) > 0 {
+            continue;
+        }
+        let name = match phase {
+            Phase::Backward => "backward",
+            _ => "optimizer",
+        };
+        let marked = begins(phase);
+        return match (is_free_form, marked) {
+            (true, false) => error(
+                format!("the model is a training, and its loop never begins the {name} phase"),
+                "mark each phase of a loop written by hand: `step.phase(Phase::Forward)` before the forward pass, \
+                 `step.phase(Phase::Backward)` before `backward()`, `step.phase(Phase::Optimizer)` before the optimizer's \
+                 step. Where a check of the loss keeps a phase from running: values read back from a virtual GPU are zeros. \
+                 Declare a model without gradients as `Run<B, Infer>`",
+            ),
+            _ => error(
+                format!("the model is a training, and launches no kernel in any {name} phase"),
+                "see whether something keeps this phase from running, such as a check of the loss: values read back from a \
+                 virtual GPU are zeros",
+            ),
+        };
+    }
+    None
+}

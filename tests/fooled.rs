@@ -1,0 +1,320 @@
+//! `fixtures/fooled`: one folder a trick that once made a change pass that should fail. Each ends with a code other than 0,
+//! and says why; the honest model beside them passes.
+#![cfg(all(feature = "cli", target_os = "linux"))]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::process::Command;
+use std::sync::LazyLock;
+
+use cargo_vram::bytes::Bytes;
+use cargo_vram::report::{Report, Rule, Run, Status};
+
+const MANIFEST: &str = "fixtures/fooled/Cargo.toml";
+
+/// What one check gave.
+struct Checked {
+    report: Report,
+    exit: i32,
+    text: String,
+}
+
+impl Checked {
+    /// Checks models of the fixture by budgets, in lines below `models:`.
+    fn of(budgets: &str, more: &[&str]) -> Self {
+        Self::by(budgets, more, |_| {})
+    }
+
+    fn by(budgets: &str, more: &[&str], with: impl FnOnce(&mut Command)) -> Self {
+        let (_folder, file) = common::budgets(&format!("version: 1\ngpu: l4\nmodels:\n{budgets}"));
+        let arguments = ["check", "--estimate", "--manifest-path", MANIFEST, "--budgets", &file];
+        let (report, exit, text) = common::report_of(&[&arguments, more].concat(), with);
+        Self { report, exit, text }
+    }
+
+    fn run(&self, model: &str) -> &Run {
+        common::run(&self.report, model)
+    }
+
+    /// The code and the message of the error of a model's run.
+    fn error(&self, model: &str) -> (&str, &str) {
+        match &self.run(model).error {
+            Some(error) => (&error.code, &error.message),
+            None => panic!("{model} is well\n{}", self.text),
+        }
+    }
+
+    #[track_caller]
+    fn assert_error(&self, model: &str, code: &str, message: &str) {
+        let (found, told) = self.error(model);
+        assert_eq!(found, code, "{model}: {told}");
+        assert!(told.contains(message), "{model}: {told}");
+        assert!(self.run(model).error.as_ref().unwrap().help.is_some());
+        // Whatever was seen of it is within no budget.
+        let verdicts = self.report.verdicts.iter().filter(|verdict| verdict.model == model);
+        let passes = verdicts.filter(|verdict| verdict.rule == Rule::Budget && verdict.status == Status::Pass);
+        assert_eq!(passes.count(), 0, "{model}\n{}", self.text);
+    }
+}
+
+/// A budget for each of these models, and the options that select them.
+fn budgeted(models: &[&str]) -> (String, Vec<String>) {
+    let budgets = models
+        .iter()
+        .map(|model| format!("  {model}: {{ reserved: 20 GiB }}\n"));
+    let selected = models.iter().flat_map(|model| ["-m".to_owned(), (*model).to_owned()]);
+    (budgets.collect(), selected.collect())
+}
+
+fn check(models: &[&str], more: &[&str]) -> Checked {
+    check_with(models, more, |_| {})
+}
+
+fn check_with(models: &[&str], more: &[&str], with: impl FnOnce(&mut Command)) -> Checked {
+    let (budgets, selected) = budgeted(models);
+    let selected: Vec<&str> = selected.iter().map(String::as_str).collect();
+    Checked::by(&budgets, &[&selected, more].concat(), with)
+}
+
+#[test]
+fn a_model_with_nothing_wrong_passes() {
+    let checked = check(&["honest", "only_logs"], &[]);
+    assert_eq!(checked.exit, 0, "{}", checked.text);
+    // It reads its loss, and does the same whatever that is.
+    assert_eq!(checked.run("only_logs").device_reads, 3);
+}
+
+#[test]
+fn steps_that_were_not_run_are_missed() {
+    let models = ["breaks", "catches", "catches_within", "skips", "takes"];
+    let checked = check(&models, &[]);
+    assert_eq!(checked.exit, 101, "{}", checked.text);
+    checked.assert_error("breaks", "model-exited", "ran 2 of 3 steps");
+    checked.assert_error("catches", "model-panicked", "caught the panic: no more data");
+    checked.assert_error("catches_within", "model-panicked", "caught the panic: no more data");
+    checked.assert_error("skips", "no-gpu-work", "step 2 launches no kernel");
+    checked.assert_error("takes", "model-exited", "ran 1 of 3 steps");
+    // So many as were asked for, and not only the fewest that there may be.
+    let ten = check(&["breaks"], &["--steps", "10"]);
+    assert_eq!(ten.exit, 101);
+    ten.assert_error("breaks", "model-exited", "ran 2 of 10 steps");
+}
+
+#[test]
+fn a_model_that_leaves_the_gpu_alone_is_no_model_of_nothing() {
+    let models = [
+        "empty",
+        "on_the_processor",
+        "a_token_tensor",
+        "forward_alone",
+        "unmarked",
+    ];
+    let checked = check(&models, &[]);
+    assert_eq!(checked.exit, 101, "{}", checked.text);
+    checked.assert_error("empty", "no-gpu-work", "never uses the GPU");
+    checked.assert_error("on_the_processor", "no-gpu-work", "never uses the GPU");
+    checked.assert_error("a_token_tensor", "no-gpu-work", "step 0 launches no kernel");
+    checked.assert_error(
+        "forward_alone",
+        "no-gpu-work",
+        "launches no kernel in any backward phase",
+    );
+    checked.assert_error("unmarked", "no-gpu-work", "never begins the backward phase");
+    let help = checked.run("unmarked").error.as_ref().unwrap().help.as_ref().unwrap();
+    assert!(help.contains("step.phase(Phase::Backward)"), "{help}");
+}
+
+#[test]
+fn a_model_that_differs_from_run_to_run_never_passes_by_chance() {
+    let models = ["random_batches", "random_layers", "a_sets_order"];
+    for _ in 0..3 {
+        let checked = check(&models, &[]);
+        assert_eq!(checked.exit, 101, "{}", checked.text);
+        for model in models {
+            checked.assert_error(model, "nondeterministic", "this model is not deterministic");
+        }
+    }
+    // Elsewhere, too: another card has other kernels.
+    let checked = check(&["random_batches"], &["--gpu", "h200"]);
+    assert_eq!(checked.exit, 101);
+    checked.assert_error("random_batches", "nondeterministic", "this model is not deterministic");
+}
+
+#[test]
+fn the_largest_of_several_runs_is_judged_where_a_model_may_differ() {
+    let within = "  random_batches: { reserved: 20 GiB, nondeterministic: allowed }\n";
+    let checked = Checked::of(within, &["-m", "random_batches", "--repeat", "4"]);
+    assert_eq!(checked.exit, 0, "{}", checked.text);
+    let run = checked.run("random_batches");
+    let range = run.range.as_ref().unwrap();
+    assert_eq!(range.repeats, 4);
+    let [least, most] = range.warm.live.unwrap();
+    assert!(least < most);
+    assert_eq!(run.peaks.warm.live, Some(most));
+    assert_eq!(run.peaks.cold.reserved, Some(range.cold.reserved.unwrap()[1]));
+    assert!(
+        checked
+            .text
+            .contains("differs from run to run; the largest of 4 is judged"),
+        "{}",
+        checked.text
+    );
+    let over = "  random_batches: { live: 64 KiB, nondeterministic: allowed }\n";
+    let checked = Checked::of(over, &["-m", "random_batches"]);
+    assert_eq!(checked.exit, 100, "{}", checked.text);
+}
+
+#[test]
+fn values_read_from_the_gpu_do_not_decide_what_is_judged() {
+    let models = [
+        "only_normal_losses",
+        "stops_early",
+        "as_many_as_it_says",
+        "panics_if_any",
+    ];
+    let checked = check(&models, &[]);
+    assert_eq!(checked.exit, 101, "{}", checked.text);
+    // Nothing is learned at all while losses are zeros.
+    checked.assert_error("only_normal_losses", "no-gpu-work", "backward phase");
+    checked.assert_error("stops_early", "data-dependent", "in the backward phase of step 1");
+    checked.assert_error("as_many_as_it_says", "data-dependent", "in the forward phase of step 0");
+    checked.assert_error("panics_if_any", "data-dependent", "more than a half");
+}
+
+#[test]
+fn the_larger_of_both_passes_is_judged_where_the_work_may_depend_on_values() {
+    let models = ["as_many_as_it_says", "panics_if_any"];
+    let allowed = "{ reserved: 20 GiB, control_flow: data-dependent }";
+    let budgets: String = models.iter().map(|model| format!("  {model}: {allowed}\n")).collect();
+    let selected = models.iter().flat_map(|model| ["-m", *model]).collect::<Vec<_>>();
+    let checked = Checked::of(&budgets, &selected);
+    assert_eq!(checked.exit, 0, "{}", checked.text);
+    // With zeros it makes a quarter of a MiB; with ones twice that.
+    assert!(checked.run("as_many_as_it_says").peaks.warm.live.unwrap() >= Bytes(512 << 10));
+    let refused = Checked::of(
+        "  as_many_as_it_says: { live: 300 KiB, control_flow: data-dependent }\n",
+        &["-m", "as_many_as_it_says"],
+    );
+    assert_eq!(refused.exit, 100, "{}", refused.text);
+}
+
+#[test]
+fn what_other_processes_hold_counts() {
+    let checked = check(&["honest", "a_helper", "three_helpers"], &[]);
+    let reserved = |model: &str| checked.run(model).peaks.warm.reserved.unwrap();
+    let live = |model: &str| checked.run(model).peaks.warm.live.unwrap();
+    assert_eq!(checked.exit, 0, "{}", checked.text);
+    let helper = reserved("a_helper") - reserved("honest");
+    assert!(helper >= Bytes(64 << 20), "{helper}");
+    assert_eq!(reserved("three_helpers") - reserved("honest"), Bytes(3 * helper.0));
+    assert_eq!(live("a_helper") - live("honest"), helper);
+    // Each has a context of its own.
+    let process = |model: &str| checked.run(model).peaks.warm.process.unwrap() - reserved(model);
+    assert_eq!(process("three_helpers"), Bytes(4 * process("honest").0));
+    let over = Checked::of("  a_helper: { reserved: 60 MiB }\n", &["-m", "a_helper"]);
+    assert_eq!(over.exit, 100, "{}", over.text);
+}
+
+#[test]
+fn processes_together_run_out_of_memory_that_each_has() {
+    let checked = check(&["more_than_there_is"], &[]);
+    assert_eq!(checked.exit, 100, "{}", checked.text);
+    assert!(checked.run("more_than_there_is").oom.is_some());
+}
+
+#[test]
+fn how_a_process_ends_matters() {
+    let models = ["faults_at_exit", "aborts_at_exit", "leaves_at_exit", "fails_at_exit"];
+    let checked = check(&models, &[]);
+    assert_eq!(checked.exit, 101, "{}", checked.text);
+    checked.assert_error(
+        "faults_at_exit",
+        "model-aborted",
+        "signal 11 ended the model's process after its last step",
+    );
+    checked.assert_error(
+        "aborts_at_exit",
+        "model-aborted",
+        "signal 6 ended the model's process after its last step",
+    );
+    checked.assert_error("leaves_at_exit", "model-exited", "without running its exit handlers");
+    checked.assert_error(
+        "fails_at_exit",
+        "model-exited",
+        "exited with code 3 after its last step",
+    );
+}
+
+#[test]
+fn leaks_are_found_whatever_their_period() {
+    let models = ["keeps_losses", "keeps_predictions", "keeps_some", "settles", "honest"];
+    let budgets: String = std::iter::once("  honest: { reserved: 1 GiB, steps: 12 }\n".to_owned())
+        .chain(
+            models
+                .iter()
+                .filter(|model| **model != "honest")
+                .map(|model| format!("  {model}: {{ reserved: 1 GiB, steps: 10 }}\n")),
+        )
+        .collect();
+    let selected = models.iter().flat_map(|model| ["-m", *model]).collect::<Vec<_>>();
+    let checked = Checked::of(&budgets, &selected);
+    assert_eq!(checked.exit, 100, "{}", checked.text);
+    let leaks: Vec<_> = checked
+        .report
+        .verdicts
+        .iter()
+        .filter(|verdict| verdict.rule == Rule::Leak)
+        .collect();
+    let mut leaking: Vec<_> = leaks.iter().map(|verdict| verdict.model.as_str()).collect();
+    leaking.sort_unstable();
+    assert_eq!(
+        leaking,
+        ["keeps_losses", "keeps_predictions", "keeps_some"],
+        "{}",
+        checked.text
+    );
+    let told = |model: &str| &leaks.iter().find(|verdict| verdict.model == model).unwrap().message;
+    // 640 numbers in each step; 4096 in each fourth.
+    assert!(told("keeps_predictions").starts_with("each step leaves 2.50 KiB on average, 20 KiB after 8 steps"));
+    assert!(
+        told("keeps_some").starts_with("each step leaves 4 KiB on average"),
+        "{}",
+        told("keeps_some")
+    );
+    // The budget says how many steps, and the command line goes before it.
+    assert_eq!(checked.run("honest").steps.len(), 12);
+    let three = Checked::of(&budgets, &["-m", "keeps_losses", "--steps", "3"]);
+    assert_eq!((three.exit, three.run("keeps_losses").steps.len()), (0, 3));
+    assert!(three.text.contains("leaks not judged"), "{}", three.text);
+}
+
+/// A library that has the file name of a CUDA driver, and nothing of one.
+static OTHER_DRIVER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("lib.rs");
+    std::fs::write(&source, "").unwrap();
+    common::card::compile(&source, &folder.path().join("libcuda.so.1"), &[]);
+    std::os::unix::fs::symlink("libcuda.so.1", folder.path().join("harmless.so")).unwrap();
+    folder
+});
+
+#[test]
+fn another_driver_that_was_opened_by_its_path_is_seen() {
+    let path = |name: &str| OTHER_DRIVER.path().join(name);
+    let with = |command: &mut Command| {
+        command.env("FOOLED_DRIVER", path("libcuda.so.1"));
+        command.env("FOOLED_DRIVER_LINK", path("harmless.so"));
+    };
+    let checked = check_with(&["by_path", "by_link"], &[], with);
+    assert_eq!(checked.exit, 101, "{}", checked.text);
+    for model in ["by_path", "by_link"] {
+        checked.assert_error(
+            model,
+            "no-driver",
+            "loaded another CUDA driver besides the one that counts",
+        );
+        let (_, message) = checked.error(model);
+        assert!(message.contains(path("libcuda.so.1").to_str().unwrap()), "{message}");
+    }
+}
