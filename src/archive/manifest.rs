@@ -26,6 +26,11 @@ pub const BUDGETS: &str = "workspace/budgets.yaml";
 /// The baseline, in [`WORKSPACE`].
 pub const BASELINE: &str = "workspace/budgets.lock";
 
+/// The budgets of the base.
+pub const BASE_BUDGETS: &str = "base/budgets.yaml";
+/// The baseline of the base.
+pub const BASE_BASELINE: &str = "base/budgets.lock";
+
 /// The longest manifest that is read.
 pub(super) const MOST_MANIFEST: Bytes = Bytes(4 << 20);
 /// The most files.
@@ -56,10 +61,22 @@ pub struct Manifest {
     pub whole: bool,
     /// What the file of budgets is called in reports, where there is one.
     pub budgets: Option<String>,
+    /// The revision whose limits this one's are compared with, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Base>,
     /// The targets that declare models.
     pub targets: Vec<Target>,
     /// Every file but the manifest, sorted by path.
     pub files: Vec<File>,
+}
+
+/// A revision whose budgets and baseline are in an archive, as far as it had any.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// As it was named: `origin/main`.
+    pub revision: String,
+    /// The commit of it that the archive's own parted from.
+    pub commit: String,
 }
 
 /// A target that declares models.
@@ -200,7 +217,8 @@ impl Manifest {
                 return Err(Refusal::Overlap(file.to_owned()));
             }
         }
-        for text in self.commit.iter().chain(&self.budgets) {
+        let base = self.base.iter().flat_map(|base| [&base.revision, &base.commit]);
+        for text in self.commit.iter().chain(&self.budgets).chain(base) {
             plain(text)?;
         }
         self.targets.iter().try_for_each(Target::validate)?;
@@ -221,9 +239,14 @@ impl Manifest {
         {
             return Err(Refusal::Missing(path.to_owned()));
         }
+        let is_data = |path: &str| match path {
+            BASELINE => true,
+            BUDGETS => self.budgets.is_some(),
+            BASE_BUDGETS | BASE_BASELINE => self.base.is_some(),
+            _ => false,
+        };
         let known = |file: &File| {
-            file.executable == programs.contains(file.path.as_str())
-                && (file.executable || file.path == BASELINE || (file.path == BUDGETS && self.budgets.is_some()))
+            file.executable == programs.contains(file.path.as_str()) && (file.executable || is_data(&file.path))
         };
         self.files.iter().find(|file| !known(file)).map_or(Ok(()), |file| {
             let path = file.path.escape_debug();

@@ -16,6 +16,9 @@ mod unpack;
 
 pub use elf::{Facts, Glibc, facts, strip};
 pub use error::{ArchiveError, Refusal};
-pub use manifest::{BASELINE, BUDGETS, DRIVER, FORMAT, File, Kind, MANIFEST, Manifest, Model, Target, WORKSPACE};
+pub use manifest::{
+    BASE_BASELINE, BASE_BUDGETS, BASELINE, BUDGETS, Base, DRIVER, FORMAT, File, Kind, MANIFEST, Manifest, Model,
+    Target, WORKSPACE,
+};
 pub use pack::{Contents, Packed, pack};
 pub use unpack::{Unpacked, unpack};

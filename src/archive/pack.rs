@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use super::elf::{self, Facts};
 use super::error::{ArchiveError, io};
 use super::manifest::{
-    BASELINE, BUDGETS, DRIVER, FORMAT, File, Kind, MANIFEST, MODELS, MOST_BYTES, Manifest, Model, Target, path_problem,
+    BASE_BASELINE, BASE_BUDGETS, BASELINE, BUDGETS, Base, DRIVER, FORMAT, File, Kind, MANIFEST, MODELS, MOST_BYTES,
+    Manifest, Model, Target, path_problem,
 };
 use super::tar::{BLOCK, header, padded};
 use crate::bytes::Bytes;
@@ -35,6 +36,8 @@ pub struct Contents<'a> {
     pub budgets: Option<&'a Utf8Path>,
     /// The baseline.
     pub baseline: Option<&'a Utf8Path>,
+    /// The base, with the files of its budgets and its baseline.
+    pub base: Option<(&'a Base, Option<&'a Path>, Option<&'a Path>)>,
     /// The commit that the models were built from.
     pub commit: Option<&'a str>,
     /// Whether there were changes on top of that commit.
@@ -67,6 +70,11 @@ pub fn pack(contents: &Contents<'_>, to: &Path) -> Result<Packed, ArchiveError> 
     for (path, file) in [(BUDGETS, contents.budgets), (BASELINE, contents.baseline)] {
         sources.extend(file.map(|file| (path.to_owned(), Source::data(file.as_std_path().to_owned()))));
     }
+    if let Some((_, budgets, baseline)) = contents.base {
+        for (path, file) in [(BASE_BUDGETS, budgets), (BASE_BASELINE, baseline)] {
+            sources.extend(file.map(|file| (path.to_owned(), Source::data(file.to_owned()))));
+        }
+    }
     let (files, facts) = describe(&sources)?;
     let manifest = Manifest {
         format: FORMAT,
@@ -79,6 +87,7 @@ pub fn pack(contents: &Contents<'_>, to: &Path) -> Result<Packed, ArchiveError> 
         dirty: contents.dirty,
         whole: contents.whole,
         budgets: contents.budgets.map(|path| shown(contents.root, path)),
+        base: contents.base.map(|(base, ..)| base.clone()),
         targets,
         files,
     };

@@ -1,13 +1,11 @@
 //! Which limits differ between two files of budgets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::loosened::{self, Place};
 use super::source::Span;
 use super::types::{Budgets, CardLimits, Defaults, Limit, Limits, ModelBudget};
 use crate::report::{EditedLimit, Metric};
-
-/// A budget's name, or none for what stands at the file's top; and the path of keys to a limit.
-type Place = (Option<String>, String);
 
 /// What is written there.
 enum Written {
@@ -33,6 +31,8 @@ impl Budgets {
     #[must_use]
     pub fn edited(&self, before: &Self, file: &str) -> Vec<EditedLimit> {
         let (old, new) = (before.limits(), self.limits());
+        let loosened = loosened::loosened(before, self);
+        let (old_weights, new_weights) = (loosened::weights(before), loosened::weights(self));
         let is_new = |model: &Option<String>| {
             let is_there = |budget: &ModelBudget| Some(&budget.name.value) == model.as_ref();
             model.is_some() && !before.models.iter().any(is_there)
@@ -51,7 +51,13 @@ impl Budgets {
                 let is = new.get(place).map(|limit| written(self, limit));
                 let line = new.get(place).map(|limit| self.position(limit.span()).line);
                 let (model, limit) = place.clone();
-                (was != is).then(|| EditedLimit {
+                let weight = old_weights.get(place);
+                let is_same = was.is_some() && is.is_some() && weight.is_some() && weight == new_weights.get(place);
+                // Whatever limited a budget that is gone limits nothing any more.
+                let is_gone = loosened.contains(&(place.0.clone(), loosened::BUDGET.to_owned()));
+                let loosens = loosened.contains(place) || is_gone;
+                (was != is && !is_same).then(|| EditedLimit {
+                    loosens,
                     model,
                     limit,
                     before: was,
@@ -61,6 +67,39 @@ impl Budgets {
                 })
             })
             .collect();
+        // What nothing is written of: a budget that is gone, and values that are left out.
+        let told: BTreeSet<Place> = edited
+            .iter()
+            .map(|edit| (edit.model.clone(), edit.limit.clone()))
+            .collect();
+        let is_told = |place: &Place| {
+            let (model, path) = place;
+            let with_fail = path.strip_suffix(".warn").map(|path| format!("{path}.fail"));
+            told.contains(place)
+                || with_fail.is_some_and(|fail| told.contains(&(model.clone(), fail)))
+                // What a model has from the defaults is told there.
+                || (model.is_some() && loosened.contains(&(None, path.clone())))
+                || (path == loosened::BUDGET && told.iter().any(|(other, _)| other == model))
+        };
+        let untold = loosened.iter().filter(|place| !is_told(place));
+        edited.extend(untold.map(|(model, path)| {
+            EditedLimit {
+                model: model.clone(),
+                limit: path.clone(),
+                before: Some(
+                    if path == loosened::BUDGET {
+                        "there"
+                    } else {
+                        "the default"
+                    }
+                    .to_owned(),
+                ),
+                after: None,
+                file: file.to_owned(),
+                line: None,
+                loosens: true,
+            }
+        }));
         edited.sort_by(|one, other| (&one.model, &one.limit).cmp(&(&other.model, &other.limit)));
         edited
     }
@@ -110,6 +149,12 @@ impl Budgets {
             for (number, limits) in &budget.cards {
                 card(&mut all, name, &format!("cards.{number}."), &limits.value);
             }
+            for (key, span) in [
+                ("nondeterministic", budget.nondeterministic),
+                ("control_flow", budget.data_dependent),
+            ] {
+                all.extend(span.map(|span| ((Some(name.clone()), key.to_owned()), Written::At(span))));
+            }
             settings(&mut all, Some(name), &budget.settings, &self.defaults);
         }
         all
@@ -146,6 +191,11 @@ fn settings(all: &mut BTreeMap<Place, Written>, model: Option<&str>, of: &Defaul
             }
         }
     }
+    if of.steps != defaults.steps
+        && let Some(steps) = &of.steps
+    {
+        all.insert((model.map(str::to_owned), "steps".to_owned()), Written::At(steps.span));
+    }
     if of.drift != defaults.drift
         && let Some(drift) = &of.drift
     {
@@ -177,6 +227,69 @@ models:
   b: { inputs: { batch_size: 32 }, reserved: 2 GiB, growth: { reserved: { warn: 1% } } }
   gone: { reserved: 1 GiB }
 ";
+
+    /// The places of `BEFORE` that another file loosens.
+    fn loosened(after: &str) -> Vec<String> {
+        let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200", "t4"]).unwrap();
+        let edited = parse(after).edited(&parse(BEFORE), "budgets.yaml").into_iter();
+        let loosens = edited.filter(|edit| edit.loosens);
+        loosens
+            .map(|edit| format!("{} {}", edit.model.unwrap_or_else(|| "defaults".to_owned()), edit.limit))
+            .collect()
+    }
+
+    #[test]
+    fn what_lets_more_through_is_told_apart_from_what_does_not() {
+        for (from, to, loosens) in [
+            ("900 MiB", "901 MiB", &["a live.fail"][..]),
+            ("900 MiB", "800 MiB", &[]),
+            // The same, in other words.
+            ("reserved: 2 GiB, growth", "reserved: 2048 MiB, growth", &[]),
+            ("fail: 2 GiB, warn: 1.5 GiB", "fail: 2 GiB", &["a reserved.warn"]),
+            ("fail: 2 GiB, warn: 1.5 GiB", "warn: 1.5 GiB", &["a reserved.fail"]),
+            ("fail: 2 GiB, warn: 1.5 GiB", "fail: 1.5 GiB", &[]),
+            ("live: 900 MiB", "live: { warn: 900 MiB }", &["a live.fail"]),
+            ("live: 900 MiB, ", "", &["a live.fail"]),
+            (
+                ", gpus: { h200: { cold: { reserved: 6 GiB } } }",
+                "",
+                &["a gpus.h200.cold.reserved.fail"],
+            ),
+            ("batch_size: 32", "batch_size: 16", &["b inputs.batch_size"]),
+            ("inputs: { batch_size: 32 }, ", "", &["b inputs.batch_size"]),
+            ("  gone: { reserved: 1 GiB }\n", "", &["gone reserved.fail"]),
+            ("ignore: 16 MiB", "ignore: 17 MiB", &["defaults growth.live.ignore"]),
+            ("fail: 5%, ignore", "fail: 6%, ignore", &["defaults growth.live.fail"]),
+            ("growth: { live: { fail: 5%, ignore: 16 MiB } }, ", "", &[]),
+            (
+                "growth: { live: { fail: 5%, ignore: 16 MiB } }",
+                "growth: { reserved: { fail: 5% } }",
+                &["defaults growth.live.fail", "defaults growth.live.ignore"],
+            ),
+            ("drift: { fail: 5% }", "drift: { warn: 5% }", &["defaults drift.fail"]),
+            (", drift: { fail: 5% }", "", &["defaults drift.fail"]),
+            ("gpu: l4", "gpu: t4", &["defaults gpu"]),
+            (
+                "a: { live",
+                "a: { nondeterministic: allowed, live",
+                &["a nondeterministic"],
+            ),
+            (
+                "a: { live",
+                "a: { control_flow: data-dependent, live",
+                &["a control_flow"],
+            ),
+            ("a: { live", "a: { steps: 2, live", &["a steps"]),
+            ("a: { live", "a: { steps: 10, live", &[]),
+            ("a: { live", "a: { timeout: 10 min, live", &[]),
+            ("a: { live", "a: { model: b, live", &["a model"]),
+            ("models:\n", "models:\n  new: { reserved: 90 GiB }\n", &[]),
+        ] {
+            let after = BEFORE.replacen(from, to, 1);
+            assert_ne!(after, BEFORE, "{from}");
+            assert_eq!(loosened(&after), loosens, "{from} → {to}");
+        }
+    }
 
     fn told(after: &str) -> Vec<String> {
         let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200", "t4"]).unwrap();

@@ -4,11 +4,13 @@
 //! One parse is the authority: no mistake is found by another reader, and none hides the others.
 //! [`Budgets::check_models`] compares the budgets with the models that a workspace declares, and [`judge()`] with runs.
 
+mod denied;
 mod edited;
 mod fields;
 mod gpu_profile;
 mod judge;
 mod lock;
+mod loosened;
 mod model;
 mod models;
 mod problem;
@@ -21,6 +23,7 @@ mod validate;
 
 use camino::Utf8Path;
 
+pub use denied::{denied, worse};
 pub use judge::{judge, unjudged};
 pub use lock::{Accepted, Entry, Key, LOCK_VERSION, Lock, edits};
 pub use models::DeclaredModel;

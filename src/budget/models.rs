@@ -57,6 +57,13 @@ impl Budgets {
                 };
                 warnings.push(problem.help(help).located(&self.source));
             }
+            for budget in budgets.iter().filter(|budget| budget.name.value != model.model) {
+                let is_other =
+                    |other: &&DeclaredModel| other.package == model.package && other.model == budget.name.value;
+                if declared.iter().any(|other| is_other(&other)) {
+                    problems.push(name_of_another(budget, model));
+                }
+            }
             let mut names = BTreeSet::new();
             for budget in budgets.iter().filter(|budget| !names.insert(&budget.name.value)) {
                 problems.push(
@@ -76,6 +83,25 @@ impl Budgets {
         problems.into_result(&self.source)?;
         Ok(warnings)
     }
+}
+
+/// Two runs of one name in a package share a line of budgets.lock, and one of them would be judged by the other's.
+fn name_of_another(budget: &ModelBudget, model: &DeclaredModel) -> Problem {
+    let name = &budget.name.value;
+    Problem::new(
+        "budgets::name-of-another-model",
+        format!(
+            "the budget {} is for the model {}, and {} declares a model of that name, too",
+            quoted(name),
+            quoted(&model.model),
+            quoted(&model.package),
+        ),
+    )
+    .at(budget.name.span, "the name of another model")
+    .help(format!(
+        "give this budget a name that no model has, such as `{}-2`",
+        model.model
+    ))
 }
 
 fn unknown_model(budget: &ModelBudget, declared: &[DeclaredModel]) -> Problem {

@@ -1,8 +1,12 @@
 //! `cargo vram archive`: built models in one file, for machines that have neither Rust nor the source.
 
+use std::path::PathBuf;
+
 use camino::Utf8PathBuf;
 use clap::Args;
+use miette::IntoDiagnostic;
 
+use super::base::Parted;
 use super::exit::Exit;
 use super::options::{Loudness, Packages};
 use super::terminal::Progress;
@@ -32,14 +36,52 @@ pub(super) struct Archive {
     /// The file of budgets to pack, instead of budgets.yaml at the workspace root
     #[arg(long, value_name = "FILE")]
     budgets: Option<Utf8PathBuf>,
+    /// Pack the limits and the baseline of this revision, too, for `check --archive-file FILE --deny-edits`
+    #[arg(long, value_name = "REV")]
+    base: Option<String>,
     #[command(flatten)]
     packages: Packages,
+}
+
+/// A revision's limits, as files for as long as this is held.
+struct BaseOnDisk {
+    base: archive::Base,
+    budgets: Option<PathBuf>,
+    lock: Option<PathBuf>,
+    _folder: tempfile::TempDir,
+}
+
+impl BaseOnDisk {
+    fn write(revision: &str, prepared: &pipeline::Prepared) -> Result<Self, Stopped> {
+        let root = prepared.source.root();
+        let parted = Parted::find(revision, root)?;
+        let folder = tempfile::tempdir().into_diagnostic()?;
+        let put = |name: &str, text: Option<String>| -> Result<Option<PathBuf>, Stopped> {
+            let Some(text) = text else { return Ok(None) };
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).into_diagnostic()?;
+            Ok(Some(path))
+        };
+        Ok(Self {
+            budgets: put("budgets.yaml", parted.file(root, &prepared.budgets_path))?,
+            lock: put("budgets.lock", parted.file(root, &prepared.lock().0))?,
+            base: archive::Base {
+                revision: parted.revision,
+                commit: parted.commit,
+            },
+            _folder: folder,
+        })
+    }
 }
 
 impl Archive {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
         let prepared = pipeline::prepare(&self.packages, None, self.budgets.as_deref())?;
         let source = &prepared.source;
+        let base = self.base.as_deref();
+        let base = base
+            .map(|revision| BaseOnDisk::write(revision, &prepared))
+            .transpose()?;
         let folder = source.scratch(None)?;
         let models = pipeline::models(&prepared, &self.packages, None, loudness, folder.path())?;
         let mut exit = Exit::Success;
@@ -60,6 +102,9 @@ impl Archive {
             driver: &driver,
             budgets: prepared.budgets.as_ref().map(|_| prepared.budgets_path.as_path()),
             baseline: baseline.exists().then_some(baseline.as_path()),
+            base: base
+                .as_ref()
+                .map(|on| (&on.base, on.budgets.as_deref(), on.lock.as_deref())),
             commit: commit.as_deref(),
             dirty,
             whole: source.is_whole(),

@@ -10,7 +10,8 @@ use thiserror::Error;
 use super::Stopped;
 use super::pipeline::Prepared;
 use super::source::Source;
-use crate::budget::{Budgets, Lock, edits};
+use crate::budget::{self, Budgets, Lock, edits, worse};
+use crate::gpu::Profiles;
 use crate::report::{Base, BaselineFrom, ChangedDependency, Report, Skipped};
 use crate::workspace;
 
@@ -82,27 +83,24 @@ impl BaseError {
     }
 }
 
-/// Another revision, as far as a check needs it.
-pub(super) struct Against {
-    revision: String,
-    commit: String,
-    /// Its file of the baseline, or what was made of its own models.
-    lock: Lock,
-    from: BaselineFrom,
-    budgets: Option<Budgets>,
-    /// What cannot be told, since its files cannot be read.
-    unreadable: Vec<Skipped>,
-    dependencies: Vec<ChangedDependency>,
+/// The commit that a revision and what is checked out have in common.
+pub(super) struct Parted {
+    pub(super) revision: String,
+    pub(super) commit: String,
+    /// The path from the repository's top to the workspace.
+    prefix: String,
 }
 
-impl Against {
-    /// Reads budgets and baseline of the commit that this one and the revision have in common.
-    /// A file of the baseline is not looked at where the base is to be rebuilt.
-    pub(super) fn read(revision: &str, prepared: &Prepared, rebuilds: bool) -> Result<Self, Stopped> {
-        let root = prepared.source.root();
-        if !matches!(prepared.source, Source::Workspace(_)) {
-            return Err(BaseError::NoGit(root.to_owned()).into());
-        }
+/// What the base says of limits, as texts; absent where there is no such file.
+#[derive(Debug, Default)]
+pub(super) struct BaseFiles {
+    pub(super) budgets: Option<String>,
+    pub(super) lock: Option<String>,
+}
+
+impl Parted {
+    /// Finds it in the repository that a folder is in.
+    pub(super) fn find(revision: &str, root: &Utf8Path) -> Result<Self, Stopped> {
         // It comes from the command line, and never must be taken for an option of git's.
         if revision.is_empty() || revision.starts_with('-') {
             return Err(BaseError::NoRevision(revision.to_owned()).into());
@@ -133,21 +131,82 @@ impl Against {
             }
             .into());
         };
-        // A file outside of the workspace has no revisions that anybody asked for.
-        let then = |path: &Utf8Path| {
-            let path = camino::absolute_utf8(path).ok()?;
-            let within = path.strip_prefix(root).ok()?;
-            let object = format!("{commit}:{prefix}{within}");
-            super::source::git(root, &["cat-file", "blob", &object])
+        Ok(Self {
+            revision: revision.to_owned(),
+            commit,
+            prefix,
+        })
+    }
+
+    /// A file as it was there. One outside of the workspace has no revisions that anybody asked for.
+    pub(super) fn file(&self, root: &Utf8Path, path: &Utf8Path) -> Option<String> {
+        let path = camino::absolute_utf8(path).ok()?;
+        let within = path.strip_prefix(root).ok()?;
+        let object = format!("{}:{}{within}", self.commit, self.prefix);
+        super::source::git(root, &["cat-file", "blob", &object])
+    }
+}
+
+/// Another revision, as far as a check needs it.
+pub(super) struct Against {
+    revision: String,
+    commit: String,
+    /// Its file of the baseline, or what was made of its own models.
+    lock: Lock,
+    from: BaselineFrom,
+    budgets: Option<Budgets>,
+    /// What cannot be told, since its files cannot be read.
+    unreadable: Vec<Skipped>,
+    dependencies: Vec<ChangedDependency>,
+}
+
+impl Against {
+    /// Reads budgets and baseline of the commit that this one and the revision have in common.
+    /// A file of the baseline is not looked at where the base is to be rebuilt.
+    pub(super) fn read(revision: &str, prepared: &Prepared, rebuilds: bool) -> Result<Self, Stopped> {
+        let root = prepared.source.root();
+        if !matches!(prepared.source, Source::Workspace(_)) {
+            return Err(BaseError::NoGit(root.to_owned()).into());
+        }
+        let parted = Parted::find(revision, root)?;
+        let files = BaseFiles {
+            budgets: parted.file(root, &prepared.budgets_path),
+            lock: parted.file(root, &prepared.lock().0).filter(|_| !rebuilds),
         };
-        let (lock_path, lock_name) = prepared.lock();
+        let pinned = root.join("Cargo.lock");
+        let dependencies = parted
+            .file(root, &pinned)
+            .zip(std::fs::read_to_string(&pinned).ok())
+            .map(|(before, after)| workspace::changed_dependencies(&before, &after));
+        Self::of(parted.revision, parted.commit, &files, dependencies, prepared)
+    }
+
+    /// The base that an archive brings; nothing where it brings none.
+    pub(super) fn brought(prepared: &Prepared) -> Result<Option<Self>, Stopped> {
+        let Some((base, files)) = prepared.source.base() else {
+            return Ok(None);
+        };
+        Self::of(base.revision, base.commit, &files, None, prepared).map(Some)
+    }
+
+    fn of(
+        revision: String,
+        commit: String,
+        files: &BaseFiles,
+        dependencies: Option<Vec<ChangedDependency>>,
+        prepared: &Prepared,
+    ) -> Result<Self, Stopped> {
+        let (_, lock_name) = prepared.lock();
         let shown = |name: &str| format!("{name} at {revision}");
-        let lock = then(&lock_path)
-            .filter(|_| !rebuilds)
+        let lock = files.lock.as_ref();
+        let lock = lock
             .map(|text| Lock::parse(text.as_bytes(), &shown(&lock_name)))
             .transpose();
-        let known: Vec<_> = prepared.profiles.ids().collect();
-        let budgets = then(&prepared.budgets_path)
+        // Without the GPUs that this side's file describes: that one describes its own.
+        let builtin = Profiles::builtin()?;
+        let known: Vec<_> = builtin.ids().collect();
+        let budgets = files.budgets.as_ref();
+        let budgets = budgets
             .map(|text| Budgets::parse(text.as_bytes(), &shown(&prepared.budgets_name), &known))
             .transpose();
         // A change that mends them is not to fail for what they were.
@@ -164,12 +223,8 @@ impl Against {
                 why: why?,
             })
         });
-        let pinned = root.join("Cargo.lock");
-        let dependencies = then(&pinned)
-            .zip(std::fs::read_to_string(&pinned).ok())
-            .map(|(before, after)| workspace::changed_dependencies(&before, &after));
         Ok(Self {
-            revision: revision.to_owned(),
+            revision,
             commit,
             lock: lock.ok().flatten().unwrap_or_default(),
             from: BaselineFrom::Base,
@@ -186,19 +241,29 @@ impl Against {
     }
 
     /// Puts into a report, once it is judged, what its runs were at the base, and every limit that was edited since, in the
-    /// file of budgets and by hand in that of the baseline.
+    /// file of budgets and by hand in that of the baseline. Where edits are denied, for this GPU, those that let more through are
+    /// failures.
     pub(super) fn tell(
         self,
         report: &mut Report,
         (budgets, file): (&Budgets, &str),
         (own_lock, lock_file): (&Lock, &str),
+        denies: Option<&str>,
     ) {
-        report.skipped.extend(self.unreadable);
         let edited = self.budgets.map(|before| budgets.edited(&before, file));
         let mut edited = edited.unwrap_or_default();
         if self.from == BaselineFrom::Base {
             edited.extend(edits(&self.lock, own_lock, report, lock_file));
         }
+        if let Some(gpu) = denies {
+            let mut denied = edited.clone();
+            if self.from == BaselineFrom::Base {
+                denied.extend(worse(&self.lock, own_lock, lock_file));
+            }
+            let denied = budget::denied(&denied, &self.unreadable, report, gpu);
+            report.verdicts.extend(denied);
+        }
+        report.skipped.extend(self.unreadable);
         report.base = Some(Base {
             revision: self.revision,
             commit: self.commit,

@@ -19,27 +19,56 @@ use crate::run::{Allowed, Case, Launches, Listed};
 /// How long a pass may take where nobody said.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The declared models that `-m` means.
-pub(super) fn select(declared: &[Listed], running: &Running, budgets: Option<&Budgets>) -> Result<Vec<Listed>, Asked> {
+/// The declared models that `-m` means. Where `missing` says so, a glob may match nothing, as long as another one does.
+pub(super) fn select(
+    declared: &[Listed],
+    running: &Running,
+    budgets: Option<&Budgets>,
+    missing: Missing,
+) -> Result<Vec<Listed>, Asked> {
+    let names = |model: &Listed| -> Vec<String> {
+        let own = budgets
+            .into_iter()
+            .flat_map(|budgets| budgets.for_model(&model.built.target.package, &model.name));
+        own.filter_map(|budget| budget.report_name().map(str::to_owned))
+            .chain([model.name.clone(), identity(model)])
+            .collect()
+    };
     let globs = globs(running)?;
-    let selected: Vec<_> = declared
-        .iter()
-        .filter(|model| {
-            let own = budgets
-                .into_iter()
-                .flat_map(|budgets| budgets.for_model(&model.built.target.package, &model.name));
-            globs.is_empty()
-                || matches(&globs, model)
-                || own
-                    .filter_map(|budget| budget.report_name())
-                    .any(|name| globs.is_match(name))
-        })
-        .cloned()
-        .collect();
-    if selected.is_empty() && !declared.is_empty() {
+    let is_meant = |model: &&Listed| globs.is_empty() || names(model).iter().any(|name| globs.is_match(name));
+    let selected: Vec<_> = declared.iter().filter(is_meant).cloned().collect();
+    if missing == Missing::Refused && !declared.is_empty() {
+        let all: Vec<String> = declared.iter().flat_map(names).collect();
+        each_matches(&running.model, &all, || {
+            declared.iter().map(|model| name(model, declared)).collect()
+        })?;
+    }
+    if selected.is_empty() && !declared.is_empty() && missing != Missing::Hidden {
         return Err(no_match(&running.model, declared));
     }
     Ok(selected)
+}
+
+/// What a glob that matches nothing is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// A mistake.
+    Refused,
+    /// A model that another revision does not have yet.
+    Elsewhere,
+    /// Perhaps a model of a target that could not be built, which fails the command anyway.
+    Hidden,
+}
+
+/// Whether each glob matches one of the names; `there` are those that people are shown.
+fn each_matches(asked: &[String], names: &[String], there: impl FnOnce() -> Vec<String>) -> Result<(), Asked> {
+    for glob in asked {
+        let matcher = globset::Glob::new(glob)?.compile_matcher();
+        if !names.iter().any(|name| matcher.is_match(name)) {
+            return Err(none_of(std::slice::from_ref(glob), &there()));
+        }
+    }
+    Ok(())
 }
 
 /// Leaves only the runs that `-m` means.
@@ -49,16 +78,12 @@ pub(super) fn keep_matching(reports: &mut [Report], running: &Running) -> Result
         return Ok(());
     }
     let is_meant = |run: &Run| globs.is_match(run.name()) || globs.is_match(run.full_name());
-    let all: Vec<String> = reports
-        .iter()
-        .flat_map(|report| &report.runs)
-        .map(Run::full_name)
-        .collect();
+    let runs = || reports.iter().flat_map(|report| &report.runs);
+    let all: Vec<String> = runs().map(Run::full_name).collect();
+    let names: Vec<String> = runs().map(|run| run.name().to_owned()).chain(all.clone()).collect();
+    each_matches(&running.model, &names, || all)?;
     for report in reports.iter_mut() {
         report.runs.retain(is_meant);
-    }
-    if reports.iter().all(|report| report.runs.is_empty()) {
-        return Err(none_of(&running.model, &all));
     }
     Ok(())
 }

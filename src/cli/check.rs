@@ -17,7 +17,7 @@ use crate::budget::{self, DeclaredModel, Lock};
 use crate::driver::DriverLibrary;
 use crate::gpu::{self, Profile};
 use crate::recording::Recordings;
-use crate::report::{BaselineFrom, Mode, Report, Rule, Run, Skipped};
+use crate::report::{BaselineFrom, ExpectedVerdict, Mode, Report, Rule, Run, Skipped, Status, WrittenBy};
 use crate::run::{Hardware, Listed, code};
 
 /// Judge models against budgets.yaml
@@ -53,6 +53,10 @@ pub(super) struct Check {
     /// Build and run the models as they are at the base, and judge growth by that rather than by budgets.lock
     #[arg(long, requires = "base")]
     rebuild: bool,
+    /// Fail where a change loosens its own limits: raised or removed limits, larger GPU profiles, a worse accepted baseline. Needs
+    /// --base, or an archive that was packed with it
+    #[arg(long)]
+    deny_edits: bool,
     /// Fail where a model has no baseline that it can be compared with
     #[arg(long)]
     require_baseline: bool,
@@ -87,6 +91,14 @@ enum Refused {
         help("write the inputs into the budget (`inputs: {{ batch_size: 64 }}`), or use `cargo vram estimate --set`")
     )]
     Set,
+    #[error("--deny-edits needs the limits of the base to compare with")]
+    #[diagnostic(
+        code(cli::deny_edits),
+        help(
+            "name it with --base origin/main; an archive has it where it was made with `cargo vram archive --base origin/main`"
+        )
+    )]
+    NoBase,
 }
 
 impl Check {
@@ -110,6 +122,12 @@ impl Check {
             .as_deref()
             .map(|revision| Against::read(revision, &prepared, self.rebuild))
             .transpose()?;
+        if against.is_none() {
+            against = Against::brought(&prepared)?;
+        }
+        if self.deny_edits && against.is_none() {
+            return Err(Refused::NoBase.into());
+        }
         let taken = measures
             .then(|| card::take(&self.measuring, None, &driver, &prepared.profiles, loudness))
             .transpose()
@@ -132,14 +150,15 @@ impl Check {
         };
         let headline = cards.headline(&prepared.budgets_name);
         let runs = cards.run(&prepared, &models, &self.running, folder.path(), loudness)?;
-        let mut report = pipeline::report(&prepared, &models, &self.running, runs);
+        let mut report = pipeline::report(Some(WrittenBy::Check), &prepared, &models, &self.running, runs);
+        report.expected_verdicts = self.expected_verdicts(&prepared, &models, &declared_card)?;
         set_aside(&mut report);
         if let Some(against) = against.as_mut().filter(|_| self.rebuild) {
             let folder = folder.path().join("base");
             let run = |base: &Prepared, packages: &Packages| {
                 let models = pipeline::models(base, packages, Some(&self.running), loudness, &folder)?;
                 let runs = cards.run(base, &models, &self.running, &folder, loudness)?;
-                Ok(pipeline::report(base, &models, &self.running, runs))
+                Ok(pipeline::report(None, base, &models, &self.running, runs))
             };
             against.rebuild(&prepared, &self.packages, &mut report, run)?;
         }
@@ -149,14 +168,22 @@ impl Check {
         }
         report.verdicts = budget::judge(&report.runs, budgets, &prepared.budgets_name);
         if self.require_baseline {
+            // A baseline without a value that is to be compared is none.
+            let incomplete = report
+                .verdicts
+                .iter_mut()
+                .filter(|verdict| verdict.rule == Rule::Baseline);
+            incomplete.for_each(|verdict| verdict.status = Status::Fail);
             report.verdicts.extend(lock.missing(&report, &lock_name));
         }
+        // A part of the models shows nothing of the others.
+        let of_all = whole && self.running.partition.is_none();
         if self.exact {
-            report.verdicts.extend(lock.inexact(&report, &lock_name, whole));
+            report.verdicts.extend(lock.inexact(&report, &lock_name, of_all));
         }
         report.skipped.extend(budget::unjudged(&report.runs));
         // With --exact they fail.
-        if whole && !self.exact {
+        if of_all && !self.exact {
             let gone = lock.gone(&report).map(|key| Skipped {
                 what: format!("{lock_name} of {}/{}", key.package, key.model),
                 why: "there is no such model: `cargo vram bless` leaves it out".to_owned(),
@@ -165,11 +192,15 @@ impl Check {
             report.skipped.extend(gone);
         }
         if let Some(against) = against {
-            against.tell(&mut report, (budgets, &prepared.budgets_name), (&lock, &lock_name));
+            let denies = self.deny_edits.then_some(declared_card.id.as_str());
+            let (own, own_lock) = ((budgets, prepared.budgets_name.as_str()), (&lock, lock_name.as_str()));
+            against.tell(&mut report, own, own_lock, denies);
         }
         // An estimate that was made only to be compared with a measurement has its limits judged there.
         report.verdicts.retain(|verdict| {
-            verdict.mode == Mode::Measure || verdict.gpu == declared_card.id || verdict.rule == Rule::Oom
+            verdict.mode == Mode::Measure
+                || verdict.gpu == declared_card.id
+                || matches!(verdict.rule, Rule::Oom | Rule::Edit)
         });
         pipeline::write(&mut report, &self.output, loudness, &headline, true, &prepared.source)?;
         // An input that a model turned out not to have is a mistake of the file: point at it there.
@@ -262,6 +293,29 @@ impl Cards {
 }
 
 impl Check {
+    /// What all parts of this check together have verdicts on.
+    fn expected_verdicts(
+        &self,
+        prepared: &Prepared,
+        models: &Models,
+        card: &Profile,
+    ) -> Result<Vec<ExpectedVerdict>, Stopped> {
+        let is_expected = |model: &&Listed| models.expected.contains(&cases::identity(model));
+        let all = Models {
+            expected: Vec::new(),
+            selected: models.declared.iter().filter(is_expected).cloned().collect(),
+            declared: Vec::new(),
+            problems: Vec::new(),
+        };
+        let cases = cases::cases(prepared, &all, &self.running, &BTreeMap::new(), card)?;
+        let expected = cases.iter().map(|case| ExpectedVerdict {
+            package: case.model.built.target.package.clone(),
+            model: case.name().to_owned(),
+            gpu: card.id.clone(),
+        });
+        Ok(expected.collect())
+    }
+
     /// Why a card was looked for, and how to do without.
     fn why_measured(&self) -> String {
         let why = match gpu::device_node() {

@@ -95,6 +95,8 @@ impl Side {
         };
         let report = Report {
             version: REPORT_VERSION,
+            command: None,
+            expected_verdicts: Vec::new(),
             tool: explanations[0].tool.clone(),
             commit: explanations[0].commit.clone(),
             dirty: None,

@@ -73,7 +73,14 @@ impl Exit {
             Status::Error => Self::Incomplete,
             _ => Self::Success,
         });
-        verdicts.fold(Self::of_errors(report), Self::or)
+        // What somebody else wrote is never better than it says itself.
+        let own = match report.status {
+            Status::Fail => Self::OverBudget,
+            Status::Error => Self::Incomplete,
+            Status::Warn if deny_warnings => Self::OverBudget,
+            Status::Pass | Status::Warn => Self::Success,
+        };
+        verdicts.fold(Self::of_errors(report).or(own), Self::or)
     }
 }
 

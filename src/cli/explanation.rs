@@ -250,7 +250,7 @@ impl Stage<'_> {
     fn explained(&self, models: &Models, case: &Case, number: usize, savings: bool) -> Result<Explained, Stopped> {
         let scratch = self.folder.path().join(format!("explain-{number}"));
         let run = self.run(case, Some(&scratch))?;
-        let mut report = pipeline::report(&self.prepared, models, self.asked.running, Vec::new());
+        let mut report = pipeline::report(None, &self.prepared, models, self.asked.running, Vec::new());
         report.runs.push(run);
         let mut explanation = explained(report, &scratch, self.asked, self.prepared.source.root())?;
         if savings {

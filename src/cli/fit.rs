@@ -215,7 +215,7 @@ impl Fit {
         }
         let mut inputs = case.inputs.clone();
         inputs.retain(|name, _| Some(name) != vary.as_ref());
-        let report = pipeline::report(&prepared, &models, &running, Vec::new());
+        let report = pipeline::report(None, &prepared, &models, &running, Vec::new());
         let answer = Answer {
             version: FIT_VERSION,
             tool: report.tool,

@@ -32,7 +32,7 @@ pub(super) struct Init {
 }
 
 #[derive(Debug, Error, Diagnostic)]
-enum Refused {
+pub(super) enum Refused {
     #[error("which package? {0} are selected")]
     #[diagnostic(code(init::several), help("pass -p PACKAGE"))]
     Several(String),
@@ -58,6 +58,14 @@ enum Refused {
         main: Utf8PathBuf,
         lib: Utf8PathBuf,
     },
+    #[error("{path} cannot be written")]
+    #[diagnostic(
+        code(init::unwritable),
+        help(
+            "nothing was written: see whether something else has that name, and whether the folder can be written to"
+        )
+    )]
+    Unwritable { path: Utf8PathBuf, source: std::io::Error },
     #[error("{0} does not depend on burn")]
     #[diagnostic(
         code(init::no_burn),
@@ -87,8 +95,13 @@ impl Init {
         if !package.dependencies.iter().any(|dependency| dependency.name == "burn") {
             return Err(Refused::NoBurn(package.name.to_string()).into());
         }
-        if bench.exists() {
+        let is_there = |path: &Utf8Path| path.symlink_metadata().is_ok();
+        if is_there(&bench) {
             return Err(Refused::Exists(bench).into());
+        }
+        // A folder, or a link that leads nowhere.
+        if is_there(&budgets) && !budgets.is_file() {
+            return Err(Refused::Exists(budgets).into());
         }
         self.declare(&mut manifest, &package.manifest_path)?;
         let mut files = vec![
@@ -98,11 +111,9 @@ impl Init {
         if !budgets.exists() {
             files.push((budgets.clone(), first_budgets(&self.gpu)));
         }
-        for (path, content) in files {
-            write(&path, &content)?;
-            if !loudness.quiet {
-                terminal::remark(&format!("wrote {path}"));
-            }
+        put_all(&files).map_err(|(path, source)| Refused::Unwritable { path, source })?;
+        for (path, _) in files.iter().filter(|_| !loudness.quiet) {
+            terminal::remark(&format!("wrote {path}"));
         }
         if !loudness.quiet {
             terminal::remark(
@@ -190,12 +201,56 @@ fn require_library(package: &Package, folder: &Utf8Path) -> Result<(), Refused> 
     })
 }
 
-fn write(path: &Utf8Path, content: &str) -> Result<(), Stopped> {
-    let parent = path.parent().unwrap_or(path);
-    std::fs::create_dir_all(parent)
-        .and_then(|()| std::fs::write(path, content))
-        .into_diagnostic()
-        .wrap_err_with(|| format!("{path} cannot be written"))
+/// Writes all of the files, or none: where one cannot be written, everything is as it was.
+fn put_all(files: &[(Utf8PathBuf, String)]) -> Result<(), (Utf8PathBuf, std::io::Error)> {
+    let mut undo = Undo::default();
+    for (path, content) in files {
+        undo.put(path, content).map_err(|error| (path.clone(), error))?;
+    }
+    undo.keep = true;
+    Ok(())
+}
+
+/// What was done so far, which is taken back when this is dropped, unless it is kept.
+#[derive(Default)]
+struct Undo {
+    keep: bool,
+    /// Each file, with what was in it before; nothing where it was not there.
+    written: Vec<(Utf8PathBuf, Option<Vec<u8>>)>,
+    /// Folders that were not there, the outer ones first.
+    made: Vec<Utf8PathBuf>,
+}
+
+impl Undo {
+    fn put(&mut self, path: &Utf8Path, content: &str) -> std::io::Result<()> {
+        let folders = path.ancestors().skip(1).take_while(|folder| !folder.exists());
+        let missing: Vec<_> = folders.map(Utf8Path::to_owned).collect();
+        for folder in missing.into_iter().rev() {
+            std::fs::create_dir(&folder)?;
+            self.made.push(folder);
+        }
+        let before = path.exists().then(|| std::fs::read(path)).transpose()?;
+        self.written.push((path.to_owned(), before));
+        std::fs::write(path, content)
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        if self.keep {
+            return;
+        }
+        for (path, before) in self.written.drain(..).rev() {
+            // What cannot be taken back could not be written either.
+            let _ = match before {
+                Some(before) => std::fs::write(&path, before),
+                None => std::fs::remove_file(&path),
+            };
+        }
+        for folder in self.made.drain(..).rev() {
+            let _ = std::fs::remove_dir(&folder);
+        }
+    }
 }
 
 fn template(package: &Package) -> String {

@@ -14,7 +14,7 @@ use super::pipeline::{self, Ran};
 use super::{Stopped, cases, terminal};
 use crate::bytes::Bytes;
 use crate::recording::{self, CardFacts, RunIdentity};
-use crate::report::{Gpu, Obtained, Outside, Report};
+use crate::report::{Gpu, Obtained, Outside, Report, WrittenBy};
 use crate::run::Hardware;
 
 /// Measure what models hold, on a real GPU
@@ -96,7 +96,7 @@ impl Measure {
             )
         };
         let Ran { runs, choices, .. } = pipeline::run(&cases, &self.running, on, loudness);
-        let mut report = pipeline::report(&prepared, &models, &self.running, runs);
+        let mut report = pipeline::report(Some(WrittenBy::Measure), &prepared, &models, &self.running, runs);
         pipeline::write(&mut report, &self.output, loudness, &headline, false, &prepared.source)?;
         if let Some(folder) = &self.record {
             record(folder, &report, &choices, facts, loudness)?;

@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::exit::{Exit, exit_codes};
 use super::options::{Loudness, ReportOutput};
 use super::{Stopped, pipeline};
-use crate::report::{Report, merge};
+use crate::report::{Report, WrittenBy, merge};
 
 /// Join the reports of several jobs into one
 ///
@@ -51,7 +51,7 @@ impl Merge {
         };
         let report = merge::merge(reports)?.ok_or(Nothing)?;
         // An estimate is not judged, and neither are many of them.
-        let judged = !report.verdicts.is_empty();
+        let judged = report.command == Some(WrittenBy::Check);
         pipeline::show(&report, &self.output, loudness, &headline, judged, Utf8Path::new("."))?;
         Ok(Exit::of_judged(&report, self.deny_warnings))
     }

@@ -30,6 +30,7 @@ mod survey;
 mod terminal;
 mod what_if;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -107,7 +108,7 @@ fn exit_of(stopped: &Stopped) -> Exit {
         )
         || matches!(
             stopped.downcast_ref(),
-            Some(crate::workspace::WorkspaceError::Cargo { .. })
+            Some(crate::workspace::WorkspaceError::Program { .. })
         )
         || matches!(
             stopped.downcast_ref(),
@@ -125,6 +126,7 @@ fn exit_of(stopped: &Stopped) -> Exit {
             Some(explanation::ExplainError::NoTrace { .. } | explanation::ExplainError::Problem(..))
         )
         || matches!(stopped.downcast_ref(), Some(fit::FitError::Problem(..)))
+        || matches!(stopped.downcast_ref(), Some(init::Refused::Unwritable { .. }))
         || stopped.downcast_ref::<crate::gpu::SurveyError>().is_some()
         || stopped
             .downcast_ref::<base::BaseError>()
@@ -169,9 +171,11 @@ pub fn main() -> ExitCode {
             } else {
                 Exit::Success
             };
-            // Nothing is left to do where even this cannot be written.
-            let _ = error.print();
-            return code.into();
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            if !error.use_stderr() {
+                terminal::written(printed);
+            }
+            return code.or(unwritten()).into();
         }
     };
     terminal::set_up(loudness);
@@ -193,11 +197,17 @@ pub fn main() -> ExitCode {
         Command::Gpus(gpus) => gpus.run(),
         Command::Schema(schema) => schema.run(),
     };
-    match result {
-        Ok(exit) => exit.into(),
-        Err(stopped) => {
-            terminal::complain(&stopped);
-            exit_of(&stopped).into()
-        }
+    let exit = result.unwrap_or_else(|stopped| {
+        terminal::complain(&stopped);
+        exit_of(&stopped)
+    });
+    exit.or(unwritten()).into()
+}
+
+/// What a result calls for that could not be written.
+fn unwritten() -> Exit {
+    match terminal::unwritten() {
+        true => Exit::Incomplete,
+        false => Exit::Success,
     }
 }

@@ -7,6 +7,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use miette::{Diagnostic, IntoDiagnostic};
 use thiserror::Error;
 
+use super::cases::Missing;
 use super::options::{DEFAULT_STEPS, Loudness, Packages, ReportFormat, ReportOutput, Running};
 use super::source::Source;
 use super::terminal::{self, Progress};
@@ -17,7 +18,7 @@ use crate::driver::{self, DriverLibrary};
 use crate::gpu::{Overrides, Profiles};
 use crate::recording::Recordings;
 use crate::report::markdown::{self, Markdown};
-use crate::report::{Problem, REPORT_VERSION, Report, Run, Status, Tool, github, human, junit};
+use crate::report::{Problem, REPORT_VERSION, Report, Run, Status, Tool, WrittenBy, github, human, junit};
 use crate::run::{self, Case, Hardware, Listed, Settings};
 
 /// What is wrong with what was asked for.
@@ -184,7 +185,14 @@ pub(super) fn models(
     let (declared, unlisted) = prepared.source.list(&built, folder)?;
     problems.extend(unlisted);
     let mut selected = match running {
-        Some(running) => cases::select(&declared, running, prepared.budgets.as_ref())?,
+        Some(running) => {
+            let missing = match (prepared.source.is_elsewhere(), problems.is_empty()) {
+                (true, _) => Missing::Elsewhere,
+                (false, true) => Missing::Refused,
+                (false, false) => Missing::Hidden,
+            };
+            cases::select(&declared, running, prepared.budgets.as_ref(), missing)?
+        }
         None => declared.clone(),
     };
     let expected = selected.iter().map(cases::identity).collect();
@@ -325,17 +333,24 @@ pub(super) fn estimate(
     let on = On::new(&driver, Hardware::Virtual, recordings, folder.path().join("estimate"));
     let runs = run(&cases, running, on, loudness).runs;
     Ok(Estimated {
-        report: report(prepared, &models, running, runs),
+        report: report(Some(WrittenBy::Estimate), prepared, &models, running, runs),
         card: cases.into_iter().next().map(|case| case.profile),
         models,
     })
 }
 
-/// Puts the report together; it is judged afterwards.
-pub(super) fn report(prepared: &Prepared, models: &Models, running: &Running, runs: Vec<Run>) -> Report {
+/// Puts the report of a command together; it is judged afterwards.
+pub(super) fn report(
+    command: Option<WrittenBy>,
+    prepared: &Prepared,
+    models: &Models,
+    running: &Running,
+    runs: Vec<Run>,
+) -> Report {
     let (commit, dirty) = prepared.source.commit();
     Report {
         version: REPORT_VERSION,
+        command,
         tool: Tool {
             name: env!("CARGO_PKG_NAME").into(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -345,6 +360,7 @@ pub(super) fn report(prepared: &Prepared, models: &Models, running: &Running, ru
         dirty,
         partition: running.partition.map(|partition| partition.to_string()),
         expected: models.expected.clone(),
+        expected_verdicts: Vec::new(),
         status: Status::Pass,
         runs,
         verdicts: Vec::new(),
@@ -406,10 +422,15 @@ pub(super) fn show(
     judged: bool,
     root: &Utf8Path,
 ) -> Result<(), Stopped> {
+    // There may be fewer models than parts.
+    let headline = match (&report.partition, report.runs.is_empty()) {
+        (Some(part), true) => format!("{headline}\n0 of {} models are in part {part}", report.expected.len()),
+        _ => headline.to_owned(),
+    };
     let table = human::render(
         report,
         &human::Style {
-            headline: headline.to_owned(),
+            headline,
             width: terminal::width(),
             quiet: loudness.quiet,
             verbose: loudness.verbose,

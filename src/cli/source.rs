@@ -8,6 +8,7 @@ use miette::IntoDiagnostic;
 use tempfile::TempDir;
 
 use super::Stopped;
+use super::base::BaseFiles;
 use super::options::{Loudness, Packages};
 use super::pipeline::Asked;
 use super::survey::rustc;
@@ -65,6 +66,11 @@ impl Source {
     /// Whether models are built here, rather than brought.
     pub(super) const fn builds(&self) -> bool {
         matches!(self, Self::Workspace(_))
+    }
+
+    /// Whether it is another revision of the workspace than the one that the command was run in.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::Workspace(here) if here.revision.is_some())
     }
 
     /// The workspace that is meant, or the archive, where one is named.
@@ -149,6 +155,20 @@ impl Source {
     /// Where the baseline would be.
     pub(super) fn baseline(&self) -> Utf8PathBuf {
         self.root().join(BASELINE)
+    }
+
+    /// The base that an archive brings, with what is known of its limits.
+    pub(super) fn base(&self) -> Option<(archive::Base, BaseFiles)> {
+        let Self::Archive(brought) = self else { return None };
+        let base = brought.unpacked.manifest.base.clone()?;
+        let folder = brought.root.parent()?;
+        let has = |path: &str| brought.unpacked.manifest.files.iter().any(|file| file.path == path);
+        let read = |path: &str| has(path).then(|| std::fs::read_to_string(folder.join(path)).unwrap_or_default());
+        let files = BaseFiles {
+            budgets: read(archive::BASE_BUDGETS),
+            lock: read(archive::BASE_BASELINE),
+        };
+        Some((base, files))
     }
 
     /// Why there are no budgets.

@@ -1,9 +1,10 @@
 //! Where this program writes: results to standard output, everything else to standard error.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use anstream::{eprintln, stdout};
+use anstream::{stderr, stdout};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Stopped;
@@ -48,20 +49,44 @@ pub(super) fn width() -> usize {
     comfy_table::Table::new().width().map_or(wide, usize::from)
 }
 
-/// Writes a result.
+/// Whether a result could not be written.
+static UNWRITTEN: AtomicBool = AtomicBool::new(false);
+
+/// Writes a result to standard output. Where that fails, [`unwritten`] knows.
 pub(super) fn show(text: &str) {
-    // A reader that has seen enough, such as `head`, is no error.
-    let _ = stdout().write_all(text.as_bytes());
+    let mut stdout = stdout();
+    written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
 }
 
-/// Writes a remark.
+/// Notes what came of writing to standard output.
+pub(super) fn written(result: std::io::Result<()>) {
+    match result {
+        Ok(()) => {}
+        // A reader that has seen enough, such as `head`, is no error.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        Err(error) => {
+            if !UNWRITTEN.swap(true, Relaxed) {
+                remark(&format!(
+                    "error: cannot write to standard output: {error}\n  help: see whether the disk that it goes to is full"
+                ));
+            }
+        }
+    }
+}
+
+/// Whether a result could not be written to standard output.
+pub(super) fn unwritten() -> bool {
+    UNWRITTEN.load(Relaxed)
+}
+
+/// Writes a remark. Where standard error takes none, nobody is left to be told.
 pub(super) fn remark(text: &str) {
-    eprintln!("{text}");
+    let _ = writeln!(stderr(), "{text}");
 }
 
 /// Writes what is wrong.
 pub(super) fn complain(stopped: &Stopped) {
-    eprintln!("{stopped:?}");
+    remark(&format!("{stopped:?}"));
 }
 
 /// Progress on standard error: none where quiet was asked for and, but for what is told in lines, where that is no terminal.

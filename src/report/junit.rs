@@ -127,6 +127,7 @@ const fn rule_name(rule: Rule) -> &'static str {
         Rule::Drift => "drift",
         Rule::Oom => "oom",
         Rule::Leak => "leak",
+        Rule::Edit => "edit",
     }
 }
 

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::human::text::named;
 use super::words::mode_name;
-use super::{Mode, Partition, Report, Run, Status};
+use super::{ExpectedVerdict, Mode, Partition, Report, Rule, Run, Status, Verdict, WrittenBy};
 
 /// Names that an error tells one by one.
 const TOLD: usize = 10;
@@ -32,6 +32,26 @@ pub enum MergeError {
         one: String,
         /// What the second has.
         other: String,
+    },
+    /// One does not say what it is.
+    #[error("{file} does not say which command wrote it")]
+    #[diagnostic(
+        code(merge::unnamed),
+        help("an older version of cargo-vram wrote it: run its job again with this one")
+    )]
+    Unnamed {
+        /// The file.
+        file: String,
+    },
+    /// Nobody judged what a check judges.
+    #[error("no report has a verdict on {}", .budgets.join(", "))]
+    #[diagnostic(
+        code(merge::unjudged),
+        help("a verdict on another GPU is none: run the jobs of these models again, each with the same budgets.yaml")
+    )]
+    Unjudged {
+        /// Which budgets, each with its GPU.
+        budgets: Vec<String>,
     },
     /// A run is in two of them.
     #[error("{run} is in {first} and in {second}")]
@@ -85,7 +105,7 @@ impl MergeError {
     /// Whether a job is at fault, rather than what was given.
     #[must_use]
     pub const fn is_by_a_job(&self) -> bool {
-        matches!(self, Self::Gap { .. })
+        matches!(self, Self::Gap { .. } | Self::Unjudged { .. })
     }
 }
 
@@ -94,10 +114,12 @@ impl MergeError {
 /// # Errors
 /// They overlap, leave something out, or are not of one commit, one tool and one list of models.
 pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeError> {
+    named_by_command(&reports)?;
     alike(&reports)?;
     once(&reports)?;
     known(&reports)?;
     whole(&reports)?;
+    judged(&reports)?;
     let status = reports.iter().map(|(_, report)| report.status).max();
     let mut reports = reports.into_iter().map(|(_, report)| report);
     let Some(mut merged) = reports.next() else {
@@ -106,7 +128,10 @@ pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeErro
     merged.partition = None;
     for report in reports {
         merged.runs.extend(report.runs);
-        merged.verdicts.extend(report.verdicts);
+        // Each part finds the same edits.
+        let new = |verdict: &Verdict| verdict.rule != Rule::Edit || !merged.verdicts.contains(verdict);
+        let verdicts: Vec<_> = report.verdicts.into_iter().filter(new).collect();
+        merged.verdicts.extend(verdicts);
         merged.dirty = merged.dirty.max(report.dirty);
         // What every job met is told once.
         let new = |problem: &_| !merged.problems.contains(problem);
@@ -120,7 +145,9 @@ pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeErro
     let verdicts = merged.verdicts.iter().map(|verdict| verdict.status).max();
     let failed = !merged.problems.is_empty() || merged.runs.iter().any(|run| run.error.is_some());
     let errors = failed.then_some(Status::Error);
-    merged.status = status.max(verdicts).max(errors).unwrap_or(Status::Pass);
+    let is_judged = merged.command == Some(WrittenBy::Check);
+    let full = (is_judged && merged.runs.iter().any(|run| run.oom.is_some())).then_some(Status::Fail);
+    merged.status = status.max(verdicts).max(errors).max(full).unwrap_or(Status::Pass);
     Ok(Some(merged))
 }
 
@@ -159,7 +186,12 @@ fn alike(reports: &[(String, Report)]) -> Result<(), MergeError> {
             ("commit", report.commit.clone().unwrap_or_else(none)),
             ("tool", format!("{} {}", report.tool.name, report.tool.version)),
             ("the estimator's fingerprint", report.tool.fingerprint.clone()),
+            (
+                "the command that wrote them",
+                report.command.map_or_else(none, |command| command.name().to_owned()),
+            ),
             ("models that were to be run", expected.join(" ")),
+            ("budgets that were to be judged", budgets(&report.expected_verdicts)),
             (
                 "number of parts",
                 parts.map_or_else(none, |part| part.parts().to_string()),
@@ -185,6 +217,68 @@ fn alike(reports: &[(String, Report)]) -> Result<(), MergeError> {
         }
     }
     Ok(())
+}
+
+/// Whether each says which command wrote it.
+fn named_by_command(reports: &[(String, Report)]) -> Result<(), MergeError> {
+    match reports.iter().find(|(_, report)| report.command.is_none()) {
+        Some((file, _)) => Err(MergeError::Unnamed { file: named(file) }),
+        None => Ok(()),
+    }
+}
+
+fn budgets(expected: &[ExpectedVerdict]) -> String {
+    let mut all: Vec<String> = expected.iter().map(budget).collect();
+    all.sort();
+    all.join(" ")
+}
+
+fn budget(expected: &ExpectedVerdict) -> String {
+    format!("{}/{} on {}", expected.package, expected.model, expected.gpu)
+}
+
+/// Whether a check's parts have a verdict on every budget, if only that there is no limit. A target that could not be built
+/// has none, and fails by that.
+fn judged(reports: &[(String, Report)]) -> Result<(), MergeError> {
+    if reports
+        .iter()
+        .all(|(_, report)| report.command != Some(WrittenBy::Check))
+    {
+        return Ok(());
+    }
+    let verdicts: HashSet<(&str, &str, &str)> = reports
+        .iter()
+        .flat_map(|(_, report)| &report.verdicts)
+        .filter(|verdict| verdict.mode == Mode::Estimate || verdict.rule != Rule::Drift)
+        .map(|verdict| (verdict.package.as_str(), verdict.model.as_str(), verdict.gpu.as_str()))
+        .collect();
+    let is_judged = |expected: &ExpectedVerdict| {
+        verdicts.contains(&(
+            expected.package.as_str(),
+            expected.model.as_str(),
+            expected.gpu.as_str(),
+        ))
+    };
+    // Whatever was run has a verdict, too: where the list was emptied by hand, the runs are still there.
+    let run = reports.iter().flat_map(|(_, report)| &report.runs);
+    let judged: HashSet<(&str, &str)> = verdicts.iter().map(|(package, model, _)| (*package, *model)).collect();
+    let run = run.filter(|run| !judged.contains(&(run.package.as_str(), run.name())));
+    let run = run.map(|run| format!("{} on {}", run.full_name(), run.gpu.id));
+    let expected: BTreeSet<&ExpectedVerdict> = reports
+        .iter()
+        .flat_map(|(_, report)| &report.expected_verdicts)
+        .collect();
+    let missing = expected.into_iter().filter(|expected| !is_judged(expected)).map(budget);
+    let unjudged: BTreeSet<String> = missing.chain(run).collect();
+    if unjudged.is_empty() {
+        return Ok(());
+    }
+    let more = unjudged.len().saturating_sub(TOLD);
+    let mut told: Vec<String> = unjudged.iter().take(TOLD).map(|budget| named(budget)).collect();
+    if more > 0 {
+        told.push(format!("and {more} more"));
+    }
+    Err(MergeError::Unjudged { budgets: told })
 }
 
 /// Whether no run is in two of them.

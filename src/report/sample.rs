@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::WrittenBy;
 use super::{
     Autotune, Gpu, Library, Measurement, Mode, Pass, Peak, Peaks, Phase, PhasePeaks, ProcessOf, ProcessSource, Proof,
     REPORT_VERSION, Report, Run, Status, Step, Tool, Tuning,
@@ -82,6 +83,8 @@ pub(crate) fn ending_at(run: Run, ends: &[u64]) -> Run {
 pub(crate) fn report(runs: Vec<Run>) -> Report {
     Report {
         version: REPORT_VERSION,
+        command: Some(WrittenBy::Check),
+        expected_verdicts: Vec::new(),
         tool: Tool {
             name: "cargo-vram".to_owned(),
             version: String::new(),

@@ -20,6 +20,9 @@ pub struct Report {
     pub version: u32,
     /// Which program made the report.
     pub tool: Tool,
+    /// The command that wrote it; absent in what an older version wrote.
+    #[serde(default)]
+    pub command: Option<WrittenBy>,
     /// The commit that was checked out, where the workspace is a git checkout.
     pub commit: Option<String>,
     /// Whether there were changes on top of that commit, files that git does not know among them; absent where nobody could
@@ -29,6 +32,9 @@ pub struct Report {
     pub partition: Option<String>,
     /// `package/model` of every selected model, run or not.
     pub expected: Vec<String>,
+    /// What a check of all parts must have judged: one entry a budget of each expected model, whatever the partition.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expected_verdicts: Vec<ExpectedVerdict>,
     /// The worst of all verdicts and errors.
     pub status: Status,
     /// One entry a model, mode and card.
@@ -43,6 +49,41 @@ pub struct Report {
     /// Targets that never came as far as a model.
     #[serde(default)]
     pub problems: Vec<Problem>,
+}
+
+/// A command that writes reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WrittenBy {
+    /// `cargo vram check`: its runs are judged.
+    Check,
+    /// `cargo vram estimate`: nothing is judged.
+    Estimate,
+    /// `cargo vram measure`: nothing is judged.
+    Measure,
+}
+
+impl WrittenBy {
+    /// As it is typed.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::Estimate => "estimate",
+            Self::Measure => "measure",
+        }
+    }
+}
+
+/// A budget that a check has a verdict on, even if it is only that there is no limit.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct ExpectedVerdict {
+    /// The package that declares the model.
+    pub package: String,
+    /// The budget's name, which is mostly the model's.
+    pub model: String,
+    /// The card's id.
+    pub gpu: String,
 }
 
 /// The revision that a report is compared with.
@@ -85,6 +126,9 @@ pub struct EditedLimit {
     pub file: String,
     /// Its line, from 1; absent where it was removed.
     pub line: Option<u32>,
+    /// Whether it lets through what was not let through before.
+    #[serde(default)]
+    pub loosens: bool,
 }
 
 /// What a run is compared with.
@@ -676,6 +720,8 @@ pub enum Rule {
     Oom,
     /// Live memory grows from step to step.
     Leak,
+    /// A change loosens its own limits.
+    Edit,
 }
 
 /// What one rule says of one figure.

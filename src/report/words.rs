@@ -46,6 +46,7 @@ pub(crate) const fn failure(rule: Rule) -> &'static str {
         Rule::Drift => "drift",
         Rule::Oom => "out of memory",
         Rule::Leak => "leaking",
+        Rule::Edit => "limit loosened",
     }
 }
 

@@ -222,7 +222,7 @@ fn cargo_build(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let failed = |source| WorkspaceError::Cargo {
+    let failed = |source| WorkspaceError::Program {
         program: program.clone(),
         source,
     };

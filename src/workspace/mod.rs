@@ -34,10 +34,15 @@ pub enum WorkspaceError {
         help("`cargo vram init` writes benches/vram.rs, the Cargo.toml entries and a first budgets.yaml")
     )]
     NoModels(String),
-    /// Cargo itself could not be started.
+    /// Cargo or the compiler could not be started.
     #[error("`{program}` could not be started")]
-    #[diagnostic(code(workspace::cargo))]
-    Cargo {
+    #[diagnostic(
+        code(workspace::program),
+        help(
+            "install Rust (rustup), put its programs on PATH, and see whether CARGO and RUSTC name programs that are there"
+        )
+    )]
+    Program {
         /// What was to be started.
         program: String,
         /// Why it was not.

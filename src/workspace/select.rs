@@ -53,9 +53,7 @@ impl Workspace {
         let mut other = selection.cargo_flags.clone();
         other.extend(selection.features.iter().cloned());
         command.other_options(other);
-        let metadata = command
-            .exec()
-            .map_err(|error| WorkspaceError::Metadata(strip_status(&error.to_string())))?;
+        let metadata = command.exec().map_err(unreadable)?;
         let selected = select(&metadata, selection)?;
         let members = metadata.workspace_packages().len();
         let whole = selection.is_whole_workspace() && (selection.workspace || selected.len() == members);
@@ -229,6 +227,31 @@ fn current_member(metadata: &Metadata, selection: &Selection) -> Option<cargo_me
         .iter()
         .find(|p| p.manifest_path.canonicalize_utf8().is_ok_and(|path| path == manifest))
         .map(|p| p.id.clone())
+}
+
+/// Why there is no metadata: a program that could not be started is another matter than a workspace that cannot be read.
+fn unreadable(error: cargo_metadata::Error) -> WorkspaceError {
+    let source = match error {
+        cargo_metadata::Error::Io(source) => source,
+        error => {
+            let told = strip_status(&error.to_string());
+            // Cargo's own words where it cannot start the compiler: "could not execute process `rustc -vV` (never executed)".
+            let compiler = told
+                .split_once("could not execute process `")
+                .and_then(|(_, rest)| rest.split([' ', '`']).next().map(str::to_owned));
+            return match compiler {
+                Some(program) => WorkspaceError::Program {
+                    program,
+                    source: std::io::Error::other(told),
+                },
+                None => WorkspaceError::Metadata(told),
+            };
+        }
+    };
+    WorkspaceError::Program {
+        program: std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()),
+        source,
+    }
 }
 
 fn strip_status(message: &str) -> String {

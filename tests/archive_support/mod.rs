@@ -167,6 +167,7 @@ impl Small {
             driver: &driver,
             budgets: Some(&budgets),
             baseline: Some(&baseline),
+            base: None,
             commit: Some("0123456789abcdef"),
             dirty: Some(true),
             whole: true,

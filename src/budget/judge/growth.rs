@@ -34,11 +34,32 @@ impl Judge<'_> {
         };
         let judged = Metric::ALL.iter().filter_map(|&metric| {
             let allowed = self.allowed(metric)?;
-            let before = baseline.peaks.warm.get(metric)?;
             let after = self.run.peaks.warm.get(metric)?;
-            Some(self.grown(metric, &allowed, baseline, before, after))
+            Some(match baseline.peaks.warm.get(metric) {
+                Some(before) => self.grown(metric, &allowed, baseline, before, after),
+                None => self.without_baseline(metric, &allowed, after),
+            })
         });
         judged.collect()
+    }
+
+    /// A baseline without the value that the file wants compared.
+    fn without_baseline(&self, metric: Metric, allowed: &Allowed, after: Bytes) -> Verdict {
+        let message = format!(
+            "the baseline has no warm {}, so that its growth cannot be judged: `cargo vram bless -m {}` accepts {after}",
+            metric.name(),
+            self.run.full_name()
+        );
+        let verdict = Verdict {
+            pass: Some(Pass::Warm),
+            metric: Some(metric),
+            actual: Some(after),
+            ..self.verdict(Rule::Baseline, Status::Warn, message)
+        };
+        match allowed.span {
+            Some(span) => self.written_at(span, verdict),
+            None => verdict,
+        }
     }
 
     /// The model's own limit, or the defaults'; live is judged without any.

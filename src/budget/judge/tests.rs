@@ -294,7 +294,7 @@ fn a_leak_fails_with_the_command_that_shows_it_and_too_few_steps_are_told() {
     let grown = |steps: usize| ending_at(run("a", "l4"), &[10, 50, 60, 70, 80][..steps]);
     assert_eq!(
         judged(grown(5))[0],
-        "Leak Fail a: live grows by 10 B with each step, to 80 B at the end of 5 steps: `cargo vram explain a -p p --leak --steps 5` shows what stays"
+        "Leak Fail a: each step leaves 10 B on average, 30 B after 3 steps: `cargo vram explain a -p p --leak --steps 5` names the tensors"
     );
     assert_eq!(unjudged(&[grown(5)]), None);
     assert!(judged(grown(4))[0].starts_with("5:11 Budget Pass"));

@@ -54,7 +54,11 @@ impl Lock {
         }
         let entry = Entry::of(run, fingerprint);
         if !is_writable(&key, &entry) {
-            return refused(key, "a name or a number in it is none that a file can hold", true);
+            return refused(
+                key,
+                "it has no warm live or reserved, or a name or number that the file cannot hold",
+                true,
+            );
         }
         let before = self.get(&key).cloned();
         if before.as_ref() == Some(&entry) {
@@ -87,14 +91,18 @@ impl Lock {
     }
 }
 
-/// Whether it is read again as it was written: TOML has numbers up to 2⁶³, and a name is one line.
+/// Whether it has what is compared, and is read again as it was written: TOML has numbers up to 2⁶³, and a name is one line.
 fn is_writable(key: &Key, entry: &Entry) -> bool {
     let names = [&key.package, &key.model, &key.gpu, &entry.burn, &entry.rests_on];
     let mut names = names.into_iter().chain(entry.inputs.keys());
     let peaks = [entry.peaks.warm, entry.peaks.cold].map(|peak| [peak.live, peak.reserved, peak.process]);
     let bytes = peaks.into_iter().flatten().flatten().map(|bytes| bytes.0);
     let mut numbers = bytes.chain(entry.inputs.values().copied()).chain(entry.parameters);
-    names.all(|name| !name.contains(char::is_control)) && numbers.all(|number| i64::try_from(number).is_ok())
+    // Without these nothing could be compared with it.
+    let is_comparable = entry.peaks.warm.live.is_some() && entry.peaks.warm.reserved.is_some();
+    is_comparable
+        && names.all(|name| !name.contains(char::is_control))
+        && numbers.all(|number| i64::try_from(number).is_ok())
 }
 
 /// Whether no figure is larger, and one is smaller.

@@ -135,6 +135,7 @@ pub fn edits(before: &Lock, own: &Lock, report: &Report, file: &str) -> Vec<Edit
         after: after.map(exact),
         file: file.to_owned(),
         line: None,
+        loosens: false,
     };
     let edited = before.entries().filter_map(|(key, entry)| {
         let Some(own) = own.get(key) else {

@@ -159,6 +159,15 @@ fn entries(document: Document, source: &Arc<Source>) -> Result<Lock, BudgetError
             let message = format!("`{}/{}` on `{}` is there twice", key.package, key.model, key.gpu);
             return Err(wrong(message, "keep one of them; a merge can do this"));
         }
+        // Whatever was accepted ran to its end, and so had both.
+        let missing = [("live", written.warm.live), ("reserved", written.warm.reserved)];
+        if let Some((metric, _)) = missing.into_iter().find(|(_, bytes)| bytes.is_none()) {
+            let message = format!(
+                "`{}/{}` on `{}` has no `warm.{metric}`, so that nothing could be compared with it",
+                key.package, key.model, key.gpu
+            );
+            return Err(wrong(message, ANEW));
+        }
         let entry = Entry {
             burn: written.burn,
             rests_on,

@@ -221,7 +221,7 @@ proptest::proptest! {
         let mut lock = Lock::default();
         for (package, model, gpu) in names {
             let key = Key { package, model, gpu, mode: Mode::Estimate };
-            let peak = Peak { live: Some(Bytes(figure)), reserved: None, process: Some(Bytes(0)) };
+            let peak = Peak { live: Some(Bytes(figure)), reserved: Some(Bytes(figure)), process: None };
             let entry = Entry {
                 burn: "0.21.0".to_owned(),
                 rests_on: PRINT.to_owned(),

@@ -23,7 +23,7 @@ pub(super) enum State {
 
 impl State {
     /// In the order in which they are counted.
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Unjudged,
         Self::Ok,
         Self::Warning,
@@ -31,6 +31,7 @@ impl State {
         Self::Failed(Rule::Drift),
         Self::Failed(Rule::Growth),
         Self::Failed(Rule::Baseline),
+        Self::Failed(Rule::Edit),
         Self::Failed(Rule::Leak),
         Self::Failed(Rule::Oom),
         Self::Error,

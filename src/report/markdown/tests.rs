@@ -92,6 +92,7 @@ fn everything(names: &[String]) -> Report {
         revision: next(),
         commit: next(),
         edited: vec![EditedLimit {
+            loosens: false,
             model: Some(next()),
             limit: next(),
             before: Some(next()),
@@ -165,6 +166,7 @@ fn with_news(live: u64, more: impl FnOnce(&mut Run), edited: bool) -> Report {
     });
     if edited {
         report.base.as_mut().unwrap().edited.push(EditedLimit {
+            loosens: false,
             model: None,
             limit: "live.fail".to_owned(),
             before: None,

@@ -1,7 +1,8 @@
 //! What is joined, and what is refused.
 
 use super::*;
-use crate::report::{Rule, Skipped, Verdict, sample};
+use crate::bytes::Bytes;
+use crate::report::{Oom, Pass, Rule, Skipped, Verdict, sample};
 
 /// 200 models in 8 parts, as their jobs write them.
 fn parts() -> Vec<(String, Report)> {
@@ -11,7 +12,10 @@ fn parts() -> Vec<(String, Report)> {
         let part = Partition::parse(&text).unwrap();
         let own = expected.iter().filter(|model| part.holds(model));
         let runs = own.map(|model| sample::run(model.trim_start_matches("p/"), "l4"));
+        let runs: Vec<Run> = runs.collect();
+        let passed = |run: &Run| Verdict::of(run, Rule::Budget, Status::Pass, String::new());
         let report = Report {
+            verdicts: runs.iter().map(passed).collect(),
             partition: Some(text),
             expected: expected.clone(),
             commit: Some("abc".to_owned()),
@@ -19,7 +23,7 @@ fn parts() -> Vec<(String, Report)> {
                 what: "leaks".to_owned(),
                 why: "needs 5 steps".to_owned(),
             }],
-            ..sample::report(runs.collect())
+            ..sample::report(runs)
         };
         (format!("part-{number}.json"), report)
     };
@@ -46,7 +50,85 @@ fn the_worst_status_is_that_of_all() {
     let failed = Verdict::of(&sample::run("m000", "l4"), Rule::Growth, Status::Fail, String::new());
     reports[3].1.verdicts.push(failed);
     let merged = merge(reports).unwrap().unwrap();
-    assert_eq!((merged.status, merged.verdicts.len()), (Status::Fail, 1));
+    assert_eq!((merged.status, merged.verdicts.len()), (Status::Fail, 201));
+}
+
+#[test]
+fn the_whole_is_never_better_than_a_part_says_of_itself() {
+    for status in [Status::Warn, Status::Fail, Status::Error] {
+        let mut reports = parts();
+        reports[5].1.status = status;
+        assert_eq!(merge(reports).unwrap().unwrap().status, status);
+    }
+}
+
+#[test]
+fn what_ran_out_of_memory_fails_even_where_nobody_says_so() {
+    let mut reports = parts();
+    reports[1].1.runs[0].oom = Some(Oom {
+        pass: Pass::Warm,
+        card: None,
+        step: None,
+        phase: None,
+        kernel: None,
+        requested: None,
+        function: None,
+        reserved: Bytes(1),
+        available: Bytes(0),
+    });
+    assert_eq!(merge(reports).unwrap().unwrap().status, Status::Fail);
+}
+
+#[test]
+fn a_run_without_a_verdict_is_refused() {
+    let mut reports = parts();
+    let run = reports[2].1.runs[0].full_name();
+    reports[2].1.verdicts.remove(0);
+    assert_eq!(refused(reports), format!("no report has a verdict on {run} on l4"));
+}
+
+#[test]
+fn a_verdict_on_another_gpu_is_none() {
+    let mut reports = parts();
+    let expected = ExpectedVerdict {
+        package: "p".to_owned(),
+        model: reports[0].1.runs[0].model.clone(),
+        gpu: "h200".to_owned(),
+    };
+    for (_, report) in &mut reports {
+        report.expected_verdicts = vec![expected.clone()];
+    }
+    assert_eq!(
+        refused(reports),
+        format!("no report has a verdict on p/{} on h200", expected.model)
+    );
+}
+
+#[test]
+fn a_report_that_names_no_command_or_another_one_is_refused() {
+    let mut reports = parts();
+    reports[3].1.command = None;
+    assert_eq!(refused(reports), "part-4.json does not say which command wrote it");
+    let mut reports = parts();
+    reports[3].1.command = Some(WrittenBy::Estimate);
+    assert!(refused(reports).contains("differ in the command that wrote them: check, and estimate"));
+}
+
+#[test]
+fn a_part_may_be_empty() {
+    let mut reports = parts();
+    let empty = Report {
+        partition: Some("hash:1/8".to_owned()),
+        runs: Vec::new(),
+        verdicts: Vec::new(),
+        ..reports[0].1.clone()
+    };
+    let own: Vec<String> = reports[0].1.runs.iter().map(identity).collect();
+    reports[0].1 = empty;
+    for (_, report) in &mut reports {
+        report.expected.retain(|model| !own.contains(model));
+    }
+    assert_eq!(merge(reports).unwrap().unwrap().status, Status::Pass);
 }
 
 #[test]
