@@ -9,7 +9,8 @@ use std::process::Command;
 use cargo_vram::report::BaselineFrom;
 use common::repository::Repository;
 
-const BUDGETS: &str = "version: 1\ngpu: l4\nmodels:\n  charted: { reserved: 4 GiB }\n";
+/// With a card of its own, as the base has it, too.
+const BUDGETS: &str = "version: 1\ngpu: lab\ngpu_profiles: { lab: { like: l4, total: 20 GiB } }\nmodels:\n  charted: { reserved: 4 GiB }\n";
 
 /// A model that is quickly compiled.
 const BENCH: &str = r"
@@ -91,9 +92,9 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
             )
         })
         .collect();
-    assert_eq!(edited[0], ("reserved.fail", Some("4 GiB"), Some("8 GiB"), Some(4)));
+    assert_eq!(edited[0], ("reserved.fail", Some("4 GiB"), Some("8 GiB"), Some(5)));
     // A figure of the baseline that is neither the base's nor what the model needs was put there by hand.
-    assert_eq!((edited.len(), edited[1].0), (2, "baseline on l4, live"));
+    assert_eq!((edited.len(), edited[1].0), (2, "baseline on lab, live"));
     assert_ne!(edited[1].1, edited[1].2);
     // Judged by the branch's own lock, and shown beside what the base's says.
     let baseline = report.runs[0].baseline.as_ref().unwrap();
@@ -126,7 +127,7 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     std::fs::remove_file(repository.folder.path("model/budgets.lock")).unwrap();
     let (report, _, said) = Repository::check(&model, "main", &[]);
     let edited = report.unwrap().base.unwrap().edited;
-    let taken_out = edited.iter().find(|edited| edited.limit == "baseline on l4").unwrap();
+    let taken_out = edited.iter().find(|edited| edited.limit == "baseline on lab").unwrap();
     assert!(taken_out.before.is_some() && taken_out.after.is_none(), "{said}");
 
     // Without any file of the base's, its own models tell.

@@ -422,15 +422,10 @@ pub(super) fn show(
     judged: bool,
     root: &Utf8Path,
 ) -> Result<(), Stopped> {
-    // There may be fewer models than parts.
-    let headline = match (&report.partition, report.runs.is_empty()) {
-        (Some(part), true) => format!("{headline}\n0 of {} models are in part {part}", report.expected.len()),
-        _ => headline.to_owned(),
-    };
     let table = human::render(
         report,
         &human::Style {
-            headline,
+            headline: headline.to_owned(),
             width: terminal::width(),
             quiet: loudness.quiet,
             verbose: loudness.verbose,

@@ -393,7 +393,7 @@ impl Leaking {
 pub struct Leak {
     /// Live bytes at the end of each step.
     pub steps: Vec<Bytes>,
-    /// How much each of the last steps adds.
+    /// How much a step adds, on average.
     pub per_step: Bytes,
     /// Tensors made in one step that are still there at the end, as indices into `tensors`, the largest first.
     pub tensors: Vec<u32>,

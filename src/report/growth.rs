@@ -40,10 +40,16 @@ impl Growing {
     /// What the last step ended with more than the first one that is compared, and how many steps are between the two.
     #[must_use]
     pub fn left(&self) -> (Bytes, usize) {
-        let first = self.steps.get(SETTLED).copied().unwrap_or_default();
-        let last = self.steps.last().copied().unwrap_or_default();
-        (last.saturating_sub(first), self.steps.len().saturating_sub(SETTLED + 1))
+        left(&self.steps)
     }
+}
+
+/// What the last step ended with more than the first one that is compared, and how many steps are between the two.
+#[must_use]
+pub fn left(steps: &[Bytes]) -> (Bytes, usize) {
+    let first = steps.get(SETTLED).copied().unwrap_or_default();
+    let last = steps.last().copied().unwrap_or_default();
+    (last.saturating_sub(first), steps.len().saturating_sub(SETTLED + 1))
 }
 
 impl Run {

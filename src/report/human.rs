@@ -68,7 +68,11 @@ fn summary(report: &Report, style: &Style) -> String {
     };
     let runs = report.runs.len();
     let plural = if runs == 1 { "" } else { "s" };
-    let mut parts = vec![format!("{runs} run{plural}")];
+    let mut parts = vec![match &report.partition {
+        // There may be fewer models than parts.
+        Some(part) if runs == 0 => format!("0 of {} models are in part {}", report.expected.len(), words(part)),
+        _ => format!("{runs} run{plural}"),
+    }];
     for state in State::ALL {
         let Some(words) = state.counted() else { continue };
         let number = count(state);

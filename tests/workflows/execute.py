@@ -167,10 +167,32 @@ def a_base_without_its_history_is_no_check(folder):
 
 
 @test
-def what_is_run_from_an_archive_has_no_base(folder):
+def what_is_run_from_an_archive_has_no_base_of_its_own(folder):
     for path in ("vram-measure.yml", "vram-matrix.yml"):
         one = run(path, pull_request(), folder, variables=GPU)
         expect(set(one.results.values()) == {"success"} and bases(one) == [], (path, one.results, bases(one)))
+    one = run("vram-measure.yml", pull_request(), folder, variables=GPU)
+    [archive] = [call for call in one.calls("cargo-vram") if call[1] == "archive"]
+    expect("--base=origin/main" in archive, archive)
+    one = run("vram-measure.yml", PUSH, folder, variables=GPU)
+    [archive] = [call for call in one.calls("cargo-vram") if call[1] == "archive"]
+    expect(not any(argument.startswith("--base") for argument in archive), archive)
+
+
+@test
+def a_pull_request_loosens_its_limits_only_with_a_label(folder):
+    approved = "vram-limits-approved"
+    for path, variables in (("vram.yml", {}), ("vram-measure.yml", GPU)):
+        for event, denies in (
+            (pull_request(), True),
+            (pull_request(labels=["bug", f"{approved}-not"]), True),
+            (pull_request(labels=["bug", approved]), False),
+            (pull_request(labels=[approved], labeled=approved), False),
+            (PUSH, False),
+        ):
+            one = run(path, event, folder, variables=variables)
+            [check] = [call for call in one.calls("cargo-vram") if call[1] == "check"]
+            expect(("--deny-edits" in check) == denies and "" not in check, (path, event, check))
 
 
 @test

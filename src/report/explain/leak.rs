@@ -7,6 +7,7 @@ use super::paper::{BAD, Cut, DIM, GOOD, NOTICE, Paper};
 use super::tensors::{resolved, source};
 use crate::bytes::Bytes;
 use crate::explain::{Explanation, Leak, Leaking, Tensor};
+use crate::report::left;
 
 /// Steps that are listed one by one, at the beginning and at the end.
 const LISTED: usize = 4;
@@ -37,11 +38,27 @@ pub(super) fn leak(explanation: &Explanation, paper: &Paper) -> String {
         return String::new();
     };
     let mut text = paper.heading("Leak", "live at the end of each step");
-    let growth = format!("each step adds {} that is never freed", paper.size(leak.per_step));
+    let kinds = kinds_of(explanation, leak);
+    let what = kinds
+        .first()
+        .and_then(|kind| kind.first())
+        .map_or_else(String::new, |tensor| {
+            let (shape, dtype) = (paper.shape(&tensor.shape), paper.name(&tensor.dtype));
+            match &tensor.source {
+                Some(_) => format!(" ({shape} {dtype}, {})", source(tensor.source.as_ref(), paper)),
+                None => format!(" ({shape} {dtype})"),
+            }
+        });
+    let (left, steps) = left(&leak.steps);
+    let growth = format!(
+        "each step leaves {} on average{what}, {} after {steps} steps",
+        paper.size(leak.per_step),
+        paper.size(left)
+    );
     text.push_str(&paper.prose(2, BAD, &growth));
     text.push_str(&paper.prose(2, BAD, &sparkline(&leak.steps, paper)));
-    text.push_str(&steps(leak, paper));
-    text.push_str(&kinds(explanation, leak, paper));
+    text.push_str(&self::steps(leak, paper));
+    text.push_str(&self::kinds(&kinds, paper));
     text
 }
 
@@ -77,8 +94,8 @@ fn steps(leak: &Leak, paper: &Paper) -> String {
     grid.draw(paper)
 }
 
-/// What grows: tensors that are alike, made by one operation that was asked for in one place, are a kind.
-fn kinds(explanation: &Explanation, leak: &Leak, paper: &Paper) -> String {
+/// What grows, the largest first: tensors that are alike, made by one operation that was asked for in one place, are a kind.
+fn kinds_of<'a>(explanation: &'a Explanation, leak: &'a Leak) -> Vec<Vec<&'a Tensor>> {
     let mut kinds: Vec<Vec<&Tensor>> = Vec::new();
     let mut places = HashMap::new();
     for tensor in resolved(explanation, &leak.tensors) {
@@ -90,8 +107,15 @@ fn kinds(explanation: &Explanation, leak: &Leak, paper: &Paper) -> String {
             None => kinds.push(vec![tensor]),
         }
     }
-    let bytes = |tensors: &[&Tensor]| tensors.iter().map(|tensor| tensor.bytes).sum::<Bytes>();
     kinds.sort_by_key(|tensors| std::cmp::Reverse(bytes(tensors)));
+    kinds
+}
+
+fn bytes(tensors: &[&Tensor]) -> Bytes {
+    tensors.iter().map(|tensor| tensor.bytes).sum()
+}
+
+fn kinds(kinds: &[Vec<&Tensor>], paper: &Paper) -> String {
     if kinds.is_empty() {
         return String::new();
     }

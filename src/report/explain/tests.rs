@@ -241,7 +241,7 @@ fn quiet_leaves_what_is_wrong() {
     assert_eq!(explain(&RESNET, &view, &TERMINAL), "");
     let leaks = explain(&sample::leaking(), &view, &TERMINAL);
     assert!(
-        leaks.starts_with("resnet18 · training") && leaks.contains("each step adds 12 MiB"),
+        leaks.starts_with("resnet18 · training") && leaks.contains("each step leaves 12 MiB"),
         "{leaks}"
     );
     assert!(

@@ -35,7 +35,7 @@ function leakPanel(model) {
   const shown = leak.steps.slice(-60);
   const bars = shown.map((bytes, at) => el('i', { style: { height: `${most === least ? 100 : 12 + ((bytes - least) / (most - least)) * 88}%` }, title: `step ${leak.steps.length - shown.length + at}: ${size(bytes)}, ${exact(bytes)}` }));
   return section('A leak', null,
-    el('p', { class: 'alert' }, el('b', {}, `Live memory grows by ${size(leak.per_step)} with each step`), ` (${exact(leak.per_step)}): at the end of the first step ${size(leak.steps[0] ?? 0)}, of the last ${size(leak.steps[leak.steps.length - 1] ?? 0)}.`),
+    el('p', { class: 'alert' }, el('b', {}, `Each step leaves ${size(leak.per_step)} on average`), ` (${exact(leak.per_step)}): at the end of the first step ${size(leak.steps[0] ?? 0)}, of the last ${size(leak.steps[leak.steps.length - 1] ?? 0)}.`),
     el('p', { class: 'note' }, 'Live at the end of each step; the bars begin shortly below the least.'),
     el('div', { class: 'bars', role: 'img', 'aria-label': `live at the end of each step: ${shown.map(size).join(', ')}` }, bars),
     tensors.length === 0 ? null : sortable({

@@ -1,0 +1,571 @@
+//! Ways round the gate that are no models: files that a change edits, reports that nobody judged, names that match nothing,
+//! and results that could not be written. `fixtures/fooled` has the files.
+#![cfg(all(feature = "cli", target_os = "linux"))]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use cargo_vram::report::{Report, Rule, Status};
+use common::repository::Repository;
+
+/// Two models that are quickly compiled.
+const BENCH: &str = r"
+use burn::backend::Cuda;
+use burn::nn::LinearConfig;
+use burn::tensor::Tensor;
+use cargo_vram::{Infer, Run};
+
+cargo_vram::models!(charted, other);
+
+fn charted(run: &mut Run<Cuda, Infer>) {
+    let batch_size = run.batch_size(512);
+    run.model(|device| LinearConfig::new(256, 1024).init(device))
+        .batch(move |device| Tensor::<Cuda, 2>::zeros([batch_size, 256], device))
+        .infer(|model, batch| model.forward(batch));
+}
+
+fn other(run: &mut Run<Cuda, Infer>) {
+    run.model(|device| LinearConfig::new(256, 512).init(device))
+        .batch(|device| Tensor::<Cuda, 2>::zeros([128, 256], device))
+        .infer(|model, batch| model.forward(batch));
+}
+";
+
+/// One package, for all tests: it is built once. Each test has it for itself.
+static PACKAGE: LazyLock<(Repository, PathBuf)> = LazyLock::new(|| {
+    let repository = Repository::new();
+    let from = common::root().join("fixtures/many");
+    let manifest = std::fs::read_to_string(from.join("Cargo.toml")).unwrap();
+    // Named otherwise: in one target folder, Cargo would take it for that one.
+    let manifest = manifest.replace("name = \"many\"", "name = \"model\"");
+    let manifest = manifest.replace("\"../..\"", &format!("{:?}", common::root()));
+    repository.folder.write("model/Cargo.toml", &manifest);
+    repository.folder.write("model/src/lib.rs", "");
+    repository.folder.write("model/benches/vram.rs", BENCH);
+    std::fs::copy(from.join("Cargo.lock"), repository.folder.path("model/Cargo.lock")).unwrap();
+    let archive = repository.folder.path("models.tar.zst");
+    let model = repository.folder.path("model");
+    let packed = common::vram(&["archive", "-o", archive.to_str().unwrap()])
+        .current_dir(model)
+        .output()
+        .unwrap();
+    assert!(packed.status.success(), "{}", common::said(&packed));
+    (repository, archive)
+});
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The package, with no file of budgets and nothing committed.
+struct Package {
+    repository: &'static Repository,
+    folder: PathBuf,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Package {
+    fn new() -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let repository = &PACKAGE.0;
+        let folder = repository.folder.path("model");
+        for file in ["budgets.yaml", "budgets.lock"] {
+            let _ = std::fs::remove_file(folder.join(file));
+        }
+        let _ = std::fs::remove_dir_all(repository.folder.path(".git"));
+        repository.git(&["init", "--quiet", "--initial-branch", "main"]);
+        Self {
+            repository,
+            folder,
+            _alone: alone,
+        }
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        self.repository.folder.write(&format!("model/{file}"), text);
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        common::vram(arguments).current_dir(&self.folder).output().unwrap()
+    }
+
+    fn exit(&self, arguments: &[&str]) -> (i32, String) {
+        let output = self.run(arguments);
+        (output.status.code().unwrap(), common::said(&output))
+    }
+
+    /// A check against what is on `main`.
+    fn check(&self, more: &[&str]) -> (Report, i32, String) {
+        let (report, exit, said) = Repository::check(&self.folder, "main", more);
+        (report.unwrap_or_else(|| panic!("no report\n{said}")), exit, said)
+    }
+}
+
+fn fooled(file: &str) -> String {
+    std::fs::read_to_string(common::root().join("fixtures/fooled").join(file)).unwrap()
+}
+
+/// The files of a folder of `fixtures/fooled`, by their names without the extension.
+fn variants(folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(common::root().join("fixtures/fooled").join(folder)).unwrap();
+    let names = entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned());
+    let mut names: Vec<String> = names.filter(|name| name != "before").collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn edits_are_told_where_the_base_describes_its_own_cards() {
+    let package = Package::new();
+    package.write("budgets.yaml", &fooled("own-profiles/before.yaml"));
+    package.repository.commit("the gate");
+    for (name, limit) in [
+        ("raised", "reserved.fail"),
+        ("only-warns", "reserved.fail"),
+        ("larger-card", "gpu_profiles.lab.total"),
+    ] {
+        package.write("budgets.yaml", &fooled(&format!("own-profiles/{name}.yaml")));
+        let (report, exit, said) = package.check(&[]);
+        assert_eq!(exit, 0, "{said}");
+        let edited = report.base.unwrap().edited;
+        assert!(
+            edited.iter().any(|edit| edit.limit == limit && edit.loosens),
+            "{name}\n{said}"
+        );
+        assert!(
+            !said.contains("has a mistake") && !said.contains("not judged: budgets"),
+            "{said}"
+        );
+        let (_, exit, said) = package.check(&["--deny-edits"]);
+        assert_eq!(exit, 100, "{name}\n{said}");
+    }
+}
+
+#[test]
+fn a_change_that_loosens_its_own_limits_fails() {
+    let package = Package::new();
+    package.write("budgets.yaml", &fooled("own-limits/before.yaml"));
+    package.repository.commit("the gate");
+    let variants = variants("own-limits");
+    assert!(variants.len() > 15);
+    for name in variants {
+        package.write("budgets.yaml", &fooled(&format!("own-limits/{name}.yaml")));
+        let (report, exit, said) = package.check(&["--deny-edits"]);
+        let denied = report.verdicts.iter().filter(|verdict| verdict.rule == Rule::Edit);
+        let is_allowed = name.starts_with("allowed-");
+        assert_eq!(
+            (exit, denied.count() == 0),
+            (if is_allowed { 0 } else { 100 }, is_allowed),
+            "{name}\n{said}"
+        );
+        // Somebody approved it.
+        let (_, exit, said) = package.check(&[]);
+        assert_eq!(exit, 0, "{name}\n{said}");
+    }
+    // A base that cannot be compared with allows nothing.
+    package.write("budgets.yaml", "version: 1\ngpu: l4\nmodels: [\n");
+    package.repository.commit("a mistake");
+    package.write("budgets.yaml", &fooled("own-limits/raised.yaml"));
+    let (_, exit, said) = package.check(&["--deny-edits"]);
+    assert_eq!(exit, 100, "{said}");
+    assert_eq!(package.exit(&["check", "--estimate", "--deny-edits"]).0, 2);
+}
+
+#[test]
+fn a_worse_baseline_is_an_edit_however_it_came_to_be() {
+    let package = Package::new();
+    package.write(
+        "budgets.yaml",
+        "version: 1\ngpu: l4\nmodels:\n  charted: { live: 1 GiB }\n  other: { live: 1 GiB }\n",
+    );
+    let (exit, said) = package.exit(&["bless"]);
+    assert_eq!(exit, 0, "{said}");
+    package.repository.commit("the gate");
+    assert_eq!(package.check(&["--deny-edits"]).1, 0);
+    let lock = std::fs::read_to_string(package.folder.join("budgets.lock")).unwrap();
+    let larger = |key: &str| -> String {
+        let line = |line: &str| match line.strip_prefix(&format!("{key} = ")) {
+            Some(bytes) => format!("{key} = {}\n", bytes.parse::<u64>().unwrap() + 1),
+            None => format!("{line}\n"),
+        };
+        lock.lines().map(line).collect()
+    };
+    for (worse, exit_code) in [
+        (larger("warm.live"), 100),
+        (larger("cold.reserved"), 100),
+        (
+            lock.split_inclusive("[[baseline]]")
+                .take(2)
+                .collect::<String>()
+                .trim_end_matches("[[baseline]]")
+                .to_owned(),
+            100,
+        ),
+        (lock.replace("warm.live = ", "warm.live = 1 # "), 0),
+    ] {
+        package.write("budgets.lock", &worse);
+        let (_, exit, said) = package.check(&["--deny-edits"]);
+        // What is smaller by hand lets nothing through: the growth from it fails by itself, or is ignored.
+        assert_eq!(exit, exit_code, "{worse}\n{said}");
+    }
+    std::fs::remove_file(package.folder.join("budgets.lock")).unwrap();
+    assert_eq!(package.check(&["--deny-edits"]).1, 100);
+}
+
+#[test]
+fn an_archive_brings_the_limits_that_it_is_compared_with() {
+    let package = Package::new();
+    package.write("budgets.yaml", &fooled("own-limits/before.yaml"));
+    package.repository.commit("the gate");
+    let archive = package.folder.join("based.tar.zst");
+    let file = archive.to_str().unwrap();
+    let exit = |name: &str, more: &[&str]| {
+        package.write("budgets.yaml", &fooled(&format!("own-limits/{name}.yaml")));
+        let (packed, said) = package.exit(&[&["archive", "-o", file], more].concat());
+        assert_eq!(packed, 0, "{said}");
+        let check = ["check", "--estimate", "--archive-file", file, "--deny-edits"];
+        package.exit(&check)
+    };
+    let base = &["--base", "main"][..];
+    let (code, said) = exit("raised", base);
+    assert_eq!(code, 100, "{said}");
+    assert!(said.contains("this change edits its own limit"), "{said}");
+    assert_eq!(exit("no-model", base).0, 100);
+    assert_eq!(exit("allowed-lower", base).0, 0);
+    // Nothing is compared where nothing is known, and that is said.
+    let (code, said) = exit("raised", &[]);
+    assert_eq!(code, 2, "{said}");
+    std::fs::remove_file(archive).unwrap();
+}
+
+#[test]
+fn a_baseline_without_values_is_none() {
+    let package = Package::new();
+    package.write(
+        "budgets.yaml",
+        "version: 1\ngpu: l4\nmodels:\n  charted: { live: 1 GiB }\n  other: { live: 1 GiB }\n",
+    );
+    assert_eq!(package.exit(&["bless"]).0, 0);
+    let lock = std::fs::read_to_string(package.folder.join("budgets.lock")).unwrap();
+    let check = ["check", "--estimate", "--require-baseline"];
+    assert_eq!(package.exit(&check).0, 0);
+    let without = |key: &str| -> String {
+        let lines = lock.lines().filter(|line| !line.starts_with(key));
+        lines.map(|line| format!("{line}\n")).collect()
+    };
+    for key in ["warm.live", "warm.reserved"] {
+        package.write("budgets.lock", &without(key));
+        let (exit, said) = package.exit(&check);
+        assert_eq!(exit, 2, "{key}\n{said}");
+        assert!(said.contains(&format!("has no `{key}`")), "{said}");
+    }
+    // What may be missing is no baseline where it is to be judged.
+    package.write("budgets.lock", &without("warm.process"));
+    assert_eq!(package.exit(&check).0, 0);
+    package.write(
+        "budgets.yaml",
+        "version: 1\ngpu: l4\ndefaults: { growth: { process: { fail: 5% } } }\nmodels:\n  charted: { live: 1 GiB }\n  other: { live: 1 GiB }\n",
+    );
+    let (exit, said) = package.exit(&check);
+    assert_eq!(exit, 100, "{said}");
+    assert!(said.contains("has no warm process"), "{said}");
+}
+
+#[test]
+fn a_budget_has_no_other_models_name() {
+    let package = Package::new();
+    for name in variants("name-of-another") {
+        package.write("budgets.yaml", &fooled(&format!("name-of-another/{name}.yaml")));
+        for command in [&["check", "--estimate"][..], &["check", "--estimate", "-m", "charted"]] {
+            let (exit, said) = package.exit(command);
+            assert_eq!(exit, 2, "{name}\n{said}");
+            assert!(said.contains("the name of another model"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn each_name_must_match_something_in_every_command() {
+    let package = Package::new();
+    package.write(
+        "budgets.yaml",
+        "version: 1\ngpu: l4\nmodels:\n  charted: { live: 1 GiB }\n  small: { model: other, live: 1 GiB }\n",
+    );
+    let report = package.folder.join("r.json");
+    let report = report.to_str().unwrap();
+    let written = package.exit(&["estimate", "--message-format", "json", "-o", report]);
+    assert_eq!(written.0, 0, "{}", written.1);
+    let archive = PACKAGE.1.to_str().unwrap();
+    for command in [
+        &["check", "--estimate"][..],
+        &["check", "--estimate", "--partition", "hash:1/2"],
+        &["estimate"],
+        &["bless"],
+        &["bless", "--report", report],
+        &["estimate", "--gpu", "l4", "--archive-file", archive],
+    ] {
+        let with = |names: &[&str]| {
+            let names = names.iter().flat_map(|name| ["-m", *name]);
+            package.exit(&[command, &names.collect::<Vec<_>>()].concat())
+        };
+        let (exit, said) = with(&["charted", "chrated"]);
+        assert_eq!(exit, 2, "{command:?}\n{said}");
+        assert!(said.contains("chrated"), "{command:?}\n{said}");
+        let (exit, said) = with(&["nothing*", "charted"]);
+        assert_eq!(exit, 2, "{command:?}\n{said}");
+    }
+    // A budget's name and a package's are names, too.
+    assert_eq!(
+        package
+            .exit(&["check", "--estimate", "-m", "small", "-m", "model/charted"])
+            .0,
+        0
+    );
+    for arguments in [
+        &["-p", "model", "-p", "modle"][..],
+        &["--workspace", "--exclude", "modle"],
+    ] {
+        assert_eq!(package.exit(&[&["check", "--estimate"], arguments].concat()).0, 2);
+    }
+}
+
+/// Reports of a check in parts, changed by hand.
+#[test]
+fn reports_that_nobody_judged_are_no_pass() {
+    let package = Package::new();
+    package.write(
+        "budgets.yaml",
+        "version: 1\ngpu: l4\nmodels:\n  charted: { live: 1 GiB }\n  other: { live: 1 GiB }\n",
+    );
+    let path = |number: u32| package.folder.join(format!("part-{number}.json"));
+    let mut sizes = Vec::new();
+    for number in 1..=4 {
+        let (part, file) = (format!("hash:{number}/4"), path(number));
+        let arguments = ["check", "--estimate", "--partition", &part, "--message-format", "json"];
+        let (exit, said) = package.exit(&[&arguments[..], &["-o", file.to_str().unwrap()]].concat());
+        assert_eq!(exit, 0, "{said}");
+        let runs = read(&file).runs.len();
+        // There are fewer models than parts.
+        assert_eq!(
+            said.contains(&format!("0 of 2 models are in part {part}")),
+            runs == 0,
+            "{said}"
+        );
+        sizes.push(runs);
+    }
+    assert_eq!(sizes.iter().sum::<usize>(), 2);
+    let full = 1 + u32::try_from(sizes.iter().position(|runs| *runs > 0).unwrap()).unwrap();
+    let merge = || {
+        let files: Vec<String> = (1..=4)
+            .map(|number| path(number).to_str().unwrap().to_owned())
+            .collect();
+        let mut arguments = vec!["merge"];
+        arguments.extend(files.iter().map(String::as_str));
+        package.exit(&arguments)
+    };
+    assert_eq!(merge().0, 0, "{}", merge().1);
+    let whole = read(&path(full));
+    let changed = |change: &dyn Fn(&mut Report)| {
+        let mut report = whole.clone();
+        change(&mut report);
+        std::fs::write(path(full), serde_json::to_string(&report).unwrap()).unwrap();
+        let came = merge();
+        std::fs::write(path(full), serde_json::to_string(&whole).unwrap()).unwrap();
+        came
+    };
+    let tricks: [(i32, &dyn Fn(&mut Report)); 8] = [
+        (100, &|report| report.status = Status::Fail),
+        (101, &|report| report.status = Status::Error),
+        (101, &|report| report.verdicts.clear()),
+        (101, &|report| {
+            report.status = Status::Fail;
+            report.verdicts.clear();
+        }),
+        (101, &|report| {
+            report
+                .verdicts
+                .iter_mut()
+                .for_each(|verdict| verdict.gpu = "h200".to_owned())
+        }),
+        (100, &|report| {
+            report.runs[0].oom = Some(serde_json::from_str(OUT_OF_MEMORY).unwrap());
+        }),
+        (2, &|report| report.command = None),
+        (2, &|report| {
+            report.command = Some(cargo_vram::report::WrittenBy::Estimate)
+        }),
+    ];
+    for (number, (exit, trick)) in tricks.into_iter().enumerate() {
+        let (came, said) = changed(trick);
+        assert_eq!(came, exit, "trick {number}\n{said}");
+    }
+}
+
+const OUT_OF_MEMORY: &str =
+    r#"{"pass":"warm","step":1,"phase":"forward","kernel":null,"requested":1,"reserved":1,"available":0}"#;
+
+fn read(path: &Path) -> Report {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn what_cannot_be_written_is_never_a_pass() {
+    let package = Package::new();
+    package.write(
+        "budgets.yaml",
+        "version: 1\ngpu: l4\nmodels:\n  charted: { live: 1 GiB }\n  other: { live: 1 GiB }\n",
+    );
+    let into = |arguments: &[&str], stdout: Stdio| {
+        let output = common::vram(arguments)
+            .current_dir(&package.folder)
+            .stdout(stdout)
+            .output()
+            .unwrap();
+        (output.status.code().unwrap(), common::said(&output))
+    };
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    for arguments in [
+        &["check", "--estimate"][..],
+        &["check", "--estimate", "--message-format", "json"],
+        &["estimate", "--message-format", "markdown"],
+        &["schema"],
+        &["gpus"],
+        &["list"],
+        &["bless", "--check"],
+        &["--help"],
+        &["check", "--help"],
+        &["--version"],
+    ] {
+        let (exit, said) = into(arguments, full());
+        assert_eq!(exit, 101, "{arguments:?}\n{said}");
+        assert!(said.contains("standard output"), "{arguments:?}\n{said}");
+    }
+    let (exit, said) = package.exit(&["check", "--estimate", "--message-format", "json", "-o", "/dev/full"]);
+    assert_eq!(exit, 101, "{said}");
+    assert!(said.contains("/dev/full"), "{said}");
+    // A reader that has gone is nobody's failure, and no excuse.
+    let gone = || {
+        let mut reader = std::process::Command::new("true")
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pipe = reader.stdin.take().unwrap();
+        reader.wait().unwrap();
+        Stdio::from(pipe)
+    };
+    assert_eq!(into(&["check", "--estimate"], gone()).0, 0);
+    package.write(
+        "budgets.yaml",
+        "version: 1\ngpu: l4\nmodels:\n  charted: { live: 1 KiB }\n  other: { live: 1 GiB }\n",
+    );
+    let (exit, said) = into(&["check", "--estimate"], gone());
+    assert_eq!(exit, 100, "{said}");
+    assert!(!said.contains("cannot write"), "{said}");
+    // Nor does it matter whether anybody hears a remark.
+    let mut command = common::vram(&["check", "--estimate"]);
+    command
+        .current_dir(&package.folder)
+        .stdout(Stdio::null())
+        .stderr(full());
+    assert_eq!(command.status().unwrap().code(), Some(100));
+}
+
+#[test]
+fn a_program_that_is_missing_is_named() {
+    let package = Package::new();
+    package.write(
+        "budgets.yaml",
+        "version: 1\ngpu: l4\nmodels:\n  charted: { live: 1 GiB }\n  other: { live: 1 GiB }\n",
+    );
+    let empty = tempfile::tempdir().unwrap();
+    let said = |change: &dyn Fn(&mut std::process::Command)| {
+        let mut command = common::vram(&["check", "--estimate"]);
+        command
+            .current_dir(&package.folder)
+            .env_remove("CARGO")
+            .env_remove("RUSTC");
+        change(&mut command);
+        let output = command.output().unwrap();
+        (output.status.code().unwrap(), common::said(&output))
+    };
+    for (program, change) in [
+        (
+            "`cargo`",
+            &(|command: &mut std::process::Command| {
+                command.env("PATH", empty.path());
+            }) as &dyn Fn(&mut std::process::Command),
+        ),
+        ("/nonexistent/cargo", &|command| {
+            command.env("CARGO", "/nonexistent/cargo");
+        }),
+        ("/nonexistent/rustc", &|command| {
+            command.env("RUSTC", "/nonexistent/rustc");
+        }),
+        ("/etc/hostname", &|command| {
+            command.env("CARGO", "/etc/hostname");
+        }),
+    ] {
+        let (exit, said) = said(change);
+        assert_eq!(exit, 101, "{said}");
+        assert!(said.contains(program), "{program}\n{said}");
+        assert!(!said.contains("could not read this workspace"), "{said}");
+    }
+}
+
+#[test]
+fn init_writes_all_of_its_files_or_none() {
+    let folder = common::Folder::new();
+    let manifest = "[package]\nname = \"a\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[dependencies]\nburn = { path = \"burn\" }\n";
+    folder.write("Cargo.toml", manifest);
+    folder.write("src/lib.rs", "");
+    folder.write(
+        "burn/Cargo.toml",
+        "[package]\nname = \"burn\"\nversion = \"0.21.0\"\nedition = \"2024\"\n\n[workspace]\n",
+    );
+    folder.write("burn/src/lib.rs", "");
+    let init = || {
+        let output = common::vram(&["init", "--offline", "--path", common::root().to_str().unwrap()])
+            .current_dir(folder.root())
+            .output()
+            .unwrap();
+        (output.status.code().unwrap(), common::said(&output))
+    };
+    let there = |name: &str| folder.path(name).symlink_metadata().is_ok();
+    // A file where the folder should be.
+    folder.write("benches", "");
+    let (exit, said) = init();
+    assert_eq!(exit, 101, "{said}");
+    assert_eq!(
+        (folder.read("Cargo.toml"), there("budgets.yaml")),
+        (manifest.to_owned(), false),
+        "{said}"
+    );
+    std::fs::remove_file(folder.path("benches")).unwrap();
+    // A folder where a file should be, and a link that leads nowhere.
+    std::fs::create_dir(folder.path("budgets.yaml")).unwrap();
+    let (exit, said) = init();
+    assert_eq!(exit, 2, "{said}");
+    assert_eq!(
+        (folder.read("Cargo.toml"), there("benches")),
+        (manifest.to_owned(), false),
+        "{said}"
+    );
+    std::fs::remove_dir(folder.path("budgets.yaml")).unwrap();
+    std::os::unix::fs::symlink("/nonexistent/folder/budgets.yaml", folder.path("budgets.yaml")).unwrap();
+    let (exit, said) = init();
+    assert_eq!(exit, 2, "{said}");
+    assert_eq!(
+        (folder.read("Cargo.toml"), there("benches")),
+        (manifest.to_owned(), false),
+        "{said}"
+    );
+    std::fs::remove_file(folder.path("budgets.yaml")).unwrap();
+    let (exit, said) = init();
+    assert_eq!(
+        (exit, there("benches/vram.rs"), there("budgets.yaml")),
+        (0, true, true),
+        "{said}"
+    );
+}
