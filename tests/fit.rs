@@ -198,7 +198,7 @@ fn kernels_that_are_found_change_no_figure() {
         let run = report.runs.into_iter().next().unwrap();
         (
             cargo_vram::report::Run { seconds: 0.0, ..run },
-            ["cold", "warm", "traced"].map(pass),
+            ["cold", "warm"].map(pass),
         )
     };
     // A fault of the compiler's that is never reached: with one, every kernel is compiled.

@@ -375,7 +375,8 @@ fn reports_that_nobody_judged_are_no_pass() {
         std::fs::write(path(full), serde_json::to_string(&whole).unwrap()).unwrap();
         came
     };
-    let tricks: [(i32, &dyn Fn(&mut Report)); 8] = [
+    type Trick<'a> = &'a dyn Fn(&mut Report);
+    let tricks: [(i32, Trick<'_>); 8] = [
         (100, &|report| report.status = Status::Fail),
         (101, &|report| report.status = Status::Error),
         (101, &|report| report.verdicts.clear()),

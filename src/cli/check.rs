@@ -151,7 +151,7 @@ impl Check {
         let headline = cards.headline(&prepared.budgets_name);
         let runs = cards.run(&prepared, &models, &self.running, folder.path(), loudness)?;
         let mut report = pipeline::report(Some(WrittenBy::Check), &prepared, &models, &self.running, runs);
-        report.expected_verdicts = self.expected_verdicts(&prepared, &models, &declared_card)?;
+        report.expected_verdicts = self.expected_verdicts(&prepared, &models, declared_card)?;
         set_aside(&mut report);
         if let Some(against) = against.as_mut().filter(|_| self.rebuild) {
             let folder = folder.path().join("base");
