@@ -293,6 +293,8 @@ pub enum Event {
         live_peak: u64,
         /// Live bytes at its end.
         live_end: u64,
+        /// The bytes that were asked for, of those live at its end: without padding.
+        in_use_end: u64,
         /// Kernels launched within it.
         launches: u64,
         /// A hash over the names of these kernels.

@@ -326,9 +326,9 @@ fn a_model_that_runs_out_of_memory_is_told_as_far_as_it_came() {
 fn a_loss_that_is_kept_is_a_leak_and_its_value_is_none() {
     let kept = explain_of("retained-loss-after", &["charted", "--gpu", "l4", "--leak"]);
     let leak = kept.leak.found().unwrap();
-    assert_eq!(leak.steps.len(), 10);
+    assert_eq!(leak.growing.steps.len(), 10);
     // One hidden layer's activation a step, at least.
-    assert!(leak.per_step >= Bytes(512 * 1024 * 4), "{leak:?}");
+    assert!(leak.growing.per_step >= Bytes(512 * 1024 * 4), "{leak:?}");
     let largest = &kept.tensors[leak.tensors[0] as usize];
     assert_eq!(largest.category, Category::Activation, "{largest:?}");
     assert!(

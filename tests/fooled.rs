@@ -201,7 +201,7 @@ fn the_larger_of_both_passes_is_judged_where_the_work_may_depend_on_values() {
 
 #[test]
 fn what_other_processes_hold_counts() {
-    let checked = check(&["honest", "a_helper", "three_helpers"], &[]);
+    let checked = check(&["honest", "a_helper", "three_helpers", "one_after_another"], &[]);
     let reserved = |model: &str| checked.run(model).peaks.warm.reserved.unwrap();
     let live = |model: &str| checked.run(model).peaks.warm.live.unwrap();
     assert_eq!(checked.exit, 0, "{}", checked.text);
@@ -209,6 +209,8 @@ fn what_other_processes_hold_counts() {
     assert!(helper >= Bytes(64 << 20), "{helper}");
     assert_eq!(reserved("three_helpers") - reserved("honest"), Bytes(3 * helper.0));
     assert_eq!(live("a_helper") - live("honest"), helper);
+    // Those that were never there together are one.
+    assert_eq!(reserved("one_after_another"), reserved("a_helper"));
     // Each has a context of its own.
     let process = |model: &str| checked.run(model).peaks.warm.process.unwrap() - reserved(model);
     assert_eq!(process("three_helpers"), Bytes(4 * process("honest").0));
@@ -221,6 +223,13 @@ fn processes_together_run_out_of_memory_that_each_has() {
     let checked = check(&["more_than_there_is"], &[]);
     assert_eq!(checked.exit, 100, "{}", checked.text);
     assert!(checked.run("more_than_there_is").oom.is_some());
+}
+
+#[test]
+fn what_another_process_was_refused_is_out_of_memory() {
+    let checked = check(&["a_refused_helper"], &[]);
+    assert_eq!(checked.exit, 100, "{}", checked.text);
+    assert!(checked.run("a_refused_helper").oom.is_some(), "{}", checked.text);
 }
 
 #[test]
@@ -248,7 +257,14 @@ fn how_a_process_ends_matters() {
 
 #[test]
 fn leaks_are_found_whatever_their_period() {
-    let models = ["keeps_losses", "keeps_predictions", "keeps_some", "settles", "honest"];
+    let models = [
+        "keeps_losses",
+        "keeps_predictions",
+        "keeps_some",
+        "releases_once",
+        "settles",
+        "honest",
+    ];
     let budgets: String = std::iter::once("  honest: { reserved: 1 GiB, steps: 12 }\n".to_owned())
         .chain(
             models
@@ -270,7 +286,7 @@ fn leaks_are_found_whatever_their_period() {
     leaking.sort_unstable();
     assert_eq!(
         leaking,
-        ["keeps_losses", "keeps_predictions", "keeps_some"],
+        ["keeps_losses", "keeps_predictions", "keeps_some", "releases_once"],
         "{}",
         checked.text
     );

@@ -164,6 +164,30 @@ fn a_change_that_loosens_its_own_limits_fails() {
         let (_, exit, said) = package.check(&[]);
         assert_eq!(exit, 0, "{name}\n{said}");
     }
+    // However the file is named.
+    package.write("budgets.yaml", &fooled("own-limits/raised.yaml"));
+    for path in ["../model/budgets.yaml", "./budgets.yaml"] {
+        assert_eq!(package.check(&["--deny-edits", "--budgets", path]).1, 100, "{path}");
+    }
+    std::os::unix::fs::symlink("model", package.repository.folder.path("link")).unwrap();
+    assert_eq!(
+        package.check(&["--deny-edits", "--budgets", "../link/budgets.yaml"]).1,
+        100
+    );
+    std::fs::remove_file(package.repository.folder.path("link")).unwrap();
+    // One that no revision has cannot be compared.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let copy = elsewhere.path().join("budgets.yaml");
+    std::fs::copy(package.folder.join("budgets.yaml"), &copy).unwrap();
+    let (_, exit, said) = Repository::check(
+        &package.folder,
+        "main",
+        &["--deny-edits", "--budgets", copy.to_str().unwrap()],
+    );
+    assert!(
+        exit != 0 && said.contains("outside of the repository"),
+        "{exit}\n{said}"
+    );
     // A base that cannot be compared with allows nothing.
     package.write("budgets.yaml", "version: 1\ngpu: l4\nmodels: [\n");
     package.repository.commit("a mistake");
@@ -192,6 +216,7 @@ fn a_worse_baseline_is_an_edit_however_it_came_to_be() {
         };
         lock.lines().map(line).collect()
     };
+    let estimator = lock.lines().find(|line| line.starts_with("estimator = ")).unwrap();
     for (worse, exit_code) in [
         (larger("warm.live"), 100),
         (larger("cold.reserved"), 100),
@@ -204,6 +229,8 @@ fn a_worse_baseline_is_an_edit_however_it_came_to_be() {
             100,
         ),
         (lock.replace("warm.live = ", "warm.live = 1 # "), 0),
+        // One that judges no growth any more.
+        (lock.replacen(estimator, "estimator = \"another\"", 1), 100),
     ] {
         package.write("budgets.lock", &worse);
         let (_, exit, said) = package.check(&["--deny-edits"]);

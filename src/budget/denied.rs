@@ -4,10 +4,11 @@ use super::lock::{Key, Lock};
 use crate::bytes::Bytes;
 use crate::report::change::metric_name;
 use crate::report::words::count;
-use crate::report::{EditedLimit, Mode, Report, Rule, Skipped, Status, Verdict};
+use crate::report::{EditedLimit, Mode, Report, Rule, Run, Skipped, Status, Verdict};
 
 /// What to do about a denied edit.
-const APPROVE: &str = "a person who may raise limits approves it, and the check runs without --deny-edits";
+const APPROVE: &str =
+    "a person who may loosen limits must approve it (the label `vram-limits-approved` in the supplied workflow)";
 
 /// Baselines that let more through than before: entries that are gone, and values that are larger, however they came to be.
 #[must_use]
@@ -46,7 +47,8 @@ pub fn worse(before: &Lock, own: &Lock, file: &str) -> Vec<EditedLimit> {
 #[must_use]
 pub fn denied(edits: &[EditedLimit], unreadable: &[Skipped], report: &Report, gpu: &str) -> Vec<Verdict> {
     let verdict = |model: Option<&str>, message: String, file: Option<&str>, line: Option<u32>| {
-        let run = report.runs.iter().find(|run| Some(run.name()) == model);
+        let is_meant = |run: &&Run| model.is_some_and(|model| model == run.name() || model == run.full_name());
+        let run = report.runs.iter().find(is_meant);
         Verdict {
             package: run.map_or_else(|| "budgets".to_owned(), |run| run.package.clone()),
             model: model.unwrap_or("defaults").to_owned(),
@@ -79,7 +81,7 @@ pub fn denied(edits: &[EditedLimit], unreadable: &[Skipped], report: &Report, gp
     });
     let unreadable = unreadable.iter().map(|skipped| {
         let message = format!(
-            "{} cannot be told, so none is allowed: {}; {APPROVE}",
+            "{} cannot be compared with the base: {}; {APPROVE}",
             skipped.what, skipped.why
         );
         verdict(None, message, None, None)

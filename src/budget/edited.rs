@@ -34,7 +34,7 @@ impl Budgets {
         let loosened = loosened::loosened(before, self);
         let (old_weights, new_weights) = (loosened::weights(before), loosened::weights(self));
         let is_new = |model: &Option<String>| {
-            let is_there = |budget: &ModelBudget| Some(&budget.name.value) == model.as_ref();
+            let is_there = |budget: &ModelBudget| Some(&budget.key) == model.as_ref();
             model.is_some() && !before.models.iter().any(is_there)
         };
         let places = old.keys().chain(new.keys().filter(|place| !old.contains_key(place)));
@@ -132,11 +132,11 @@ impl Budgets {
             }
         }
         for budget in &self.models {
-            let name = &budget.name.value;
+            let name = &budget.key;
             // Another model under the name of a budget that is kept.
-            if budget.model != *name {
+            if budget.target() != *name {
                 let place = (Some(name.clone()), "model".to_owned());
-                all.insert(place, Written::Name(budget.model.clone(), budget.name.span));
+                all.insert(place, Written::Name(budget.target(), budget.name.span));
             }
             for (input, value) in &budget.inputs {
                 let place = (Some(name.clone()), format!("inputs.{input}"));
@@ -313,6 +313,52 @@ models:
         assert_eq!(told(BEFORE), [""; 0]);
         let otherwise = BEFORE.replace("live: 900 MiB", "live: { fail: 900 MiB }");
         assert_eq!(told(&format!("# A comment.\n{otherwise}")), [""; 0]);
+    }
+
+    #[test]
+    fn models_of_one_name_in_two_packages_are_two() {
+        let before = "version: 1\ngpu: l4\nmodels:\n  p/a: { live: 1 GiB }\n  q/a: { live: 9 GiB }\n";
+        let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4"]).unwrap();
+        let edited = |from: &str, to: &str| -> Vec<String> {
+            let after = before.replacen(from, to, 1);
+            assert_ne!(after, before);
+            let edited = parse(&after).edited(&parse(before), "budgets.yaml");
+            let loosens = edited.into_iter().filter(|edit| edit.loosens);
+            loosens
+                .map(|edit| format!("{} {}", edit.model.unwrap(), edit.limit))
+                .collect()
+        };
+        assert_eq!(edited("1 GiB", "2 GiB"), ["p/a live.fail"]);
+        assert_eq!(edited("9 GiB", "10 GiB"), ["q/a live.fail"]);
+        assert_eq!(edited("  p/a: { live: 1 GiB }\n", ""), ["p/a live.fail"]);
+        assert_eq!(edited("1 GiB", "512 MiB"), [""; 0]);
+    }
+
+    #[test]
+    fn a_gpu_of_ones_own_is_no_larger_unasked() {
+        let edited = |before: &str, after: &str| -> bool {
+            let text = |profile: &str| {
+                let text = format!(
+                    "version: 1\ngpu: lab\ngpu_profiles: {{ lab: {{ like: l4{profile} }} }}\nmodels:\n  a: {{ live: 1 GiB }}\n"
+                );
+                Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4"]).unwrap()
+            };
+            let edited = text(after).edited(&text(before), "budgets.yaml");
+            edited.iter().any(|edit| edit.loosens)
+        };
+        for (before, after, loosens) in [
+            ("", ", total: 40 GiB", true),
+            (", total: 20 GiB", "", true),
+            (", total: 20 GiB", ", total: 21 GiB", true),
+            (", total: 20 GiB", ", total: 19 GiB", false),
+            ("", ", context: 1 MiB", true),
+            (", context: 500 MiB", "", true),
+            (", context: 500 MiB", ", context: 400 MiB", true),
+            (", context: 500 MiB", ", context: 600 MiB", false),
+            ("", ", sm_count: 10", true),
+        ] {
+            assert_eq!(edited(before, after), loosens, "{before:?} → {after:?}");
+        }
     }
 
     #[test]

@@ -71,12 +71,7 @@ impl Judge<'_> {
             return None;
         };
         let last = growing.steps.last().copied()?;
-        let (left, steps) = growing.left();
-        let mut message = format!(
-            "each step leaves {}{} on average, {left} after {steps} steps",
-            growing.per_step,
-            of_card(growing.card),
-        );
+        let mut message = growing.summary(&of_card(growing.card), |bytes| bytes.to_string());
         // An explanation is of one card.
         if growing.card.is_none() {
             let (name, package, all) = (self.name(), &self.run.package, growing.steps.len());

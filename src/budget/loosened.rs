@@ -9,7 +9,7 @@ use super::types::{Budgets, CardLimits, Defaults, GrowthLimit, Limit, Limits};
 use crate::bytes::Bytes;
 use crate::report::{LET_BE, Metric};
 
-/// A budget's name, or none for what stands at the file's top; and the path of keys to a value.
+/// The key of a budget, or none for what stands at the file's top; and the path of keys to a value.
 pub(super) type Place = (Option<String>, String);
 
 /// The key under which a budget itself is found.
@@ -42,9 +42,8 @@ impl Weight {
 
 /// Every place that lets more through than before. What is new loosens nothing.
 pub(super) fn loosened(before: &Budgets, after: &Budgets) -> BTreeSet<Place> {
-    let names = |budgets: &Budgets| -> BTreeSet<String> {
-        budgets.models.iter().map(|budget| budget.name.value.clone()).collect()
-    };
+    let names =
+        |budgets: &Budgets| -> BTreeSet<String> { budgets.models.iter().map(|budget| budget.key.clone()).collect() };
     let (old_names, new_names) = (names(before), names(after));
     let (old, new) = (weights(before), weights(after));
     let is_kept = |(model, path): &&Place| match model {
@@ -78,11 +77,14 @@ pub(super) fn weights(of: &Budgets) -> BTreeMap<Place, Weight> {
         };
         let exactly = |text: Option<String>| text.map(Weight::Exactly);
         put("like", Some(Weight::Exactly(profile.like.value.clone())));
-        // Without its own it is that of the card it is like.
-        put(
-            "total",
-            exactly(profile.total.as_ref().map(|total| total.value.0.to_string())),
-        );
+        // Without its own it is that of the GPU it is like, and which of the two is larger is not in the file.
+        let like = || Weight::Exactly("that of the GPU it is like".to_owned());
+        let total = profile.total.as_ref();
+        let total = total.map_or_else(like, |total| Weight::Most(total.value.0.into()));
+        put("total", Some(total));
+        let context = profile.context.as_ref();
+        let context = context.map_or_else(like, |context| Weight::Least(context.value.0.into()));
+        put("context", Some(context));
         put(
             "sm_count",
             exactly(profile.sm_count.as_ref().map(|count| count.value.to_string())),
@@ -97,21 +99,11 @@ pub(super) fn weights(of: &Budgets) -> BTreeMap<Place, Weight> {
             "shared_memory_per_block_optin",
             exactly(shared.map(|bytes| bytes.value.0.to_string())),
         );
-        put(
-            "context",
-            exactly(profile.context.as_ref().map(|bytes| bytes.value.0.to_string())),
-        );
-        if let Some(total) = &profile.total {
-            put("total", Some(Weight::Most(total.value.0.into())));
-        }
-        if let Some(context) = &profile.context {
-            put("context", Some(Weight::Least(context.value.0.into())));
-        }
     }
     for budget in &of.models {
-        let name = Some(budget.name.value.clone());
+        let name = Some(budget.key.clone());
         let mut put = |path: String, weight: Weight| all.insert((name.clone(), path), weight);
-        put("model".to_owned(), Weight::Exactly(budget.model.clone()));
+        put("model".to_owned(), Weight::Exactly(budget.target()));
         for (input, value) in &budget.inputs {
             put(format!("inputs.{input}"), Weight::Exactly(value.value.to_string()));
         }

@@ -78,6 +78,7 @@ impl Reader<'_> {
             self.bad_name(&named.value, named.span, help);
         }
         // A key that names the model with its package is not another name for the budget.
+        let key = name.value.clone();
         let own = if fields.get("model").is_none() {
             model.clone()
         } else {
@@ -88,6 +89,7 @@ impl Reader<'_> {
                 value: own,
                 span: name.span,
             },
+            key,
             package,
             model,
             inputs: inputs.unwrap_or_default(),

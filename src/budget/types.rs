@@ -159,6 +159,8 @@ impl CardLimits {
 pub struct ModelBudget {
     /// The name of the budget, and where it stands. The model's own name, unless `model` names another.
     pub name: Spanned<String>,
+    /// The key that it stands under, which no other budget has: `resnet18`, or `package/resnet18`.
+    pub key: String,
     /// The package of the model, where the file names it.
     pub package: Option<String>,
     /// The model.
@@ -182,6 +184,14 @@ pub struct ModelBudget {
 }
 
 impl ModelBudget {
+    /// The model as the file names it: `resnet18`, or `package/resnet18`.
+    pub(super) fn target(&self) -> String {
+        match &self.package {
+            Some(package) => format!("{package}/{}", self.model),
+            None => self.model.clone(),
+        }
+    }
+
     /// The inputs' values alone.
     #[must_use]
     pub fn input_values(&self) -> BTreeMap<String, u64> {

@@ -1,10 +1,9 @@
 //! `cargo vram archive`: built models in one file, for machines that have neither Rust nor the source.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use camino::Utf8PathBuf;
 use clap::Args;
-use miette::IntoDiagnostic;
 
 use super::base::Parted;
 use super::exit::Exit;
@@ -55,16 +54,20 @@ impl BaseOnDisk {
     fn write(revision: &str, prepared: &pipeline::Prepared) -> Result<Self, Stopped> {
         let root = prepared.source.root();
         let parted = Parted::find(revision, root)?;
-        let folder = tempfile::tempdir().into_diagnostic()?;
+        let at = |path: &Path| {
+            let path = path.to_string_lossy().into_owned().into();
+            move |source| pipeline::Asked::File { path, source }
+        };
+        let folder = tempfile::tempdir().map_err(at(&std::env::temp_dir()))?;
         let put = |name: &str, text: Option<String>| -> Result<Option<PathBuf>, Stopped> {
             let Some(text) = text else { return Ok(None) };
             let path = folder.path().join(name);
-            std::fs::write(&path, text).into_diagnostic()?;
+            std::fs::write(&path, text).map_err(at(&path))?;
             Ok(Some(path))
         };
         Ok(Self {
-            budgets: put("budgets.yaml", parted.file(root, &prepared.budgets_path))?,
-            lock: put("budgets.lock", parted.file(root, &prepared.lock().0))?,
+            budgets: put("budgets.yaml", parted.file(root, &prepared.budgets_path)?)?,
+            lock: put("budgets.lock", parted.file(root, &prepared.lock().0)?)?,
             base: archive::Base {
                 revision: parted.revision,
                 commit: parted.commit,

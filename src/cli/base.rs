@@ -48,6 +48,17 @@ pub(super) enum BaseError {
         #[help]
         help: String,
     },
+    /// A file of the base cannot be had.
+    #[error("cannot read {path} at {revision}: {why}")]
+    #[diagnostic(
+        code(base::file),
+        help("keep the file inside the repository, and fetch the base with its files (no partial clone)")
+    )]
+    File {
+        path: Utf8PathBuf,
+        revision: String,
+        why: String,
+    },
     /// There is no room for a checkout of its own.
     #[error("cannot use {path}")]
     #[diagnostic(code(base::folder))]
@@ -138,12 +149,47 @@ impl Parted {
         })
     }
 
-    /// A file as it was there. One outside of the workspace has no revisions that anybody asked for.
-    pub(super) fn file(&self, root: &Utf8Path, path: &Utf8Path) -> Option<String> {
-        let path = camino::absolute_utf8(path).ok()?;
-        let within = path.strip_prefix(root).ok()?;
-        let object = format!("{}:{}{within}", self.commit, self.prefix);
-        super::source::git(root, &["cat-file", "blob", &object])
+    /// A file as it was there; nothing where there was none.
+    ///
+    /// # Errors
+    ///
+    /// A file outside of the repository, or one that git does not hand out: a commit that lacks its files, as in a partial clone.
+    pub(super) fn file(&self, root: &Utf8Path, path: &Utf8Path) -> Result<Option<String>, BaseError> {
+        let error = |why: &str| BaseError::File {
+            path: path.to_owned(),
+            revision: self.revision.clone(),
+            why: why.to_owned(),
+        };
+        // The folder may be written with `..`, or be a link. The file itself need not be there any more.
+        let folder = path.parent().filter(|folder| !folder.as_str().is_empty());
+        let folder = folder.unwrap_or(Utf8Path::new("."));
+        let folder = folder
+            .canonicalize_utf8()
+            .map_err(|source| error(&source.to_string()))?;
+        let root = root.canonicalize_utf8().map_err(|source| error(&source.to_string()))?;
+        let top = match self.prefix.is_empty() {
+            true => root.as_path(),
+            false => root
+                .ancestors()
+                .nth(Utf8Path::new(&self.prefix).components().count())
+                .unwrap_or(&root),
+        };
+        let name = path.file_name().ok_or_else(|| error("it has no name"))?;
+        let within = folder.strip_prefix(top);
+        let within = within.map_err(|_| error("it is outside of the repository"))?.join(name);
+        let git = |arguments: &[&str]| super::source::git_or_why(top, arguments).map_err(|why| error(&why));
+        let listed = git(&[
+            "--literal-pathspecs",
+            "ls-tree",
+            "--full-tree",
+            &self.commit,
+            "--",
+            within.as_str(),
+        ])?;
+        if listed.trim().is_empty() {
+            return Ok(None);
+        }
+        git(&["cat-file", "blob", &format!("{}:{within}", self.commit)]).map(Some)
     }
 }
 
@@ -157,6 +203,8 @@ pub(super) struct Against {
     budgets: Option<Budgets>,
     /// What cannot be told, since its files cannot be read.
     unreadable: Vec<Skipped>,
+    /// That there were no budgets, so that none is edited.
+    no_budgets: Option<Skipped>,
     dependencies: Vec<ChangedDependency>,
 }
 
@@ -170,12 +218,12 @@ impl Against {
         }
         let parted = Parted::find(revision, root)?;
         let files = BaseFiles {
-            budgets: parted.file(root, &prepared.budgets_path),
-            lock: parted.file(root, &prepared.lock().0).filter(|_| !rebuilds),
+            budgets: parted.file(root, &prepared.budgets_path)?,
+            lock: parted.file(root, &prepared.lock().0)?.filter(|_| !rebuilds),
         };
         let pinned = root.join("Cargo.lock");
         let dependencies = parted
-            .file(root, &pinned)
+            .file(root, &pinned)?
             .zip(std::fs::read_to_string(&pinned).ok())
             .map(|(before, after)| workspace::changed_dependencies(&before, &after));
         Self::of(parted.revision, parted.commit, &files, dependencies, prepared)
@@ -217,11 +265,16 @@ impl Against {
                 lock.as_ref().err().map(ToString::to_string),
             ),
         ];
-        let unreadable = unreadable.into_iter().filter_map(|(what, why)| {
-            Some(Skipped {
-                what: what.to_owned(),
-                why: why?,
-            })
+        let skipped = |what: &str, why: String| Skipped {
+            what: what.to_owned(),
+            why,
+        };
+        let unreadable = unreadable
+            .into_iter()
+            .filter_map(|(what, why)| why.map(|why| skipped(what, why)));
+        let no_budgets = files.budgets.is_none().then(|| {
+            let why = format!("there is no {} at {revision}", prepared.budgets_name);
+            skipped("edits of limits", why)
         });
         Ok(Self {
             revision,
@@ -230,6 +283,7 @@ impl Against {
             from: BaselineFrom::Base,
             budgets: budgets.unwrap_or_default(),
             unreadable: unreadable.collect(),
+            no_budgets,
             dependencies: dependencies.unwrap_or_default(),
         })
     }
@@ -260,10 +314,15 @@ impl Against {
             if self.from == BaselineFrom::Base {
                 denied.extend(worse(&self.lock, own_lock, lock_file));
             }
-            let denied = budget::denied(&denied, &self.unreadable, report, gpu);
+            let mut unknown = self.unreadable.clone();
+            if self.from == BaselineFrom::Base {
+                unknown.extend(own_lock.incomparable(&self.lock, report));
+            }
+            let denied = budget::denied(&denied, &unknown, report, gpu);
             report.verdicts.extend(denied);
         }
         report.skipped.extend(self.unreadable);
+        report.skipped.extend(self.no_budgets);
         report.base = Some(Base {
             revision: self.revision,
             commit: self.commit,

@@ -109,6 +109,7 @@ impl Bless {
             &self.running,
             &inputs,
             &WhatIfs::default(),
+            true,
             loudness,
         )?;
         let (models, report) = (estimated.models, estimated.report);

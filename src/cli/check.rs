@@ -64,7 +64,7 @@ pub(super) struct Check {
     #[arg(long)]
     exact: bool,
     /// Run a model whose budget says `nondeterministic: allowed` this often, and judge the largest
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = pipeline::REPEAT, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
     /// Estimate, even where there is a GPU
     #[arg(long, conflicts_with_all = ["measure", "device", "exclusive"])]

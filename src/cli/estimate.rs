@@ -44,6 +44,7 @@ impl Estimate {
             &self.running,
             &inputs,
             &self.what_ifs,
+            false,
             loudness,
         )?;
         let mut report = estimated.report;

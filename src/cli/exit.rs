@@ -24,8 +24,10 @@ macro_rules! exit_codes {
         "\
 Exit codes:
   0    within budget (warnings allowed)
-  100  over budget, regressed, leaking or out of memory (never `estimate` and `measure`)
-  101  could not complete: a build failed, a model died or timed out, a GPU is unusable
+  100  over budget, regressed, leaking, out of memory, or a limit loosened with --deny-edits
+       (never `estimate` and `measure`)
+  101  could not complete: a build failed; a model died, timed out, did not do its steps or
+       differed from run to run; a GPU is unusable; a result could not be written
   2    command line, configuration or versions unusable"
     };
 }

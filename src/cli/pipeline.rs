@@ -304,20 +304,28 @@ pub(super) struct Estimated {
     pub(super) card: Option<crate::gpu::Profile>,
 }
 
-/// Builds, lists and estimates the models.
+/// How often `check` runs a model whose budget says that it differs from run to run.
+pub(super) const REPEAT: u32 = 3;
+
+/// Builds, lists and estimates the models; where the result is to be a baseline, as `check` does.
 pub(super) fn estimate(
     prepared: &Prepared,
     packages: &Packages,
     running: &Running,
     inputs: &BTreeMap<String, u64>,
     what_ifs: &WhatIfs,
+    as_judged: bool,
     loudness: Loudness,
 ) -> Result<Estimated, Stopped> {
     let folder = prepared.source.scratch(running.keep.as_deref())?;
     let mut models = self::models(prepared, packages, Some(running), loudness, folder.path())?;
     let recordings = self::recordings(running)?;
     let profile = cases::estimated(cases::declared_card(prepared, running)?, &recordings);
-    let cases = cases::cases(prepared, &models, running, inputs, &profile)?;
+    let mut cases = cases::cases(prepared, &models, running, inputs, &profile)?;
+    let differing = cases
+        .iter_mut()
+        .filter(|case| as_judged && case.allowed.nondeterministic);
+    differing.for_each(|case| case.repeat = REPEAT);
     let here = (prepared, packages, running);
     let (otherwise, problems) = what_ifs.cases(&cases, here, loudness, folder.path())?;
     let new = |problem: &Problem| !models.problems.contains(problem);
@@ -330,7 +338,10 @@ pub(super) fn estimate(
         .flat_map(|(case, otherwise)| std::iter::once(case).chain(otherwise))
         .collect();
     let driver = prepared.source.driver()?;
-    let on = On::new(&driver, Hardware::Virtual, recordings, folder.path().join("estimate"));
+    let on = On {
+        verified: as_judged,
+        ..On::new(&driver, Hardware::Virtual, recordings, folder.path().join("estimate"))
+    };
     let runs = run(&cases, running, on, loudness).runs;
     Ok(Estimated {
         report: report(Some(WrittenBy::Estimate), prepared, &models, running, runs),
@@ -456,10 +467,14 @@ pub(super) fn put(text: &str, file: Option<&Utf8Path>) -> Result<(), Asked> {
         terminal::show(text);
         return Ok(());
     };
-    std::fs::write(path, strip(text)).map_err(|source| Asked::File {
-        path: path.to_owned(),
-        source,
-    })
+    match std::fs::write(path, strip(text)) {
+        // Of a pipe, as with standard output: whoever reads it has seen enough.
+        Err(source) if source.kind() != std::io::ErrorKind::BrokenPipe => Err(Asked::File {
+            path: path.to_owned(),
+            source,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// A document as JSON, for people and programs.

@@ -167,12 +167,12 @@ impl Explanation {
                 figure(bytes, || format!("lines[{at}]"))?;
             }
         }
-        for bytes in self
-            .leak
-            .found()
-            .into_iter()
-            .flat_map(|leak| leak.steps.iter().chain([&leak.per_step]))
-        {
+        for bytes in self.leak.found().into_iter().flat_map(|leak| {
+            leak.growing
+                .steps
+                .iter()
+                .chain([&leak.growing.per_step, &leak.growing.left])
+        }) {
             figure(*bytes, || "leak".to_owned())?;
         }
         for peak in [&self.run.peaks.warm, &self.run.peaks.cold] {

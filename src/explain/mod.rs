@@ -417,8 +417,7 @@ fn leak(run: &Run, tensors: &[Tensor], memory: &Memory) -> Leaking {
         .collect();
     left.sort_by_key(|index| (std::cmp::Reverse(tensors[*index].bytes), *index));
     Leaking::Yes(Leak {
-        steps: growing.steps,
-        per_step: growing.per_step,
+        growing,
         tensors: left.into_iter().map(number).collect(),
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::report::{Metric, Obtained, Oom, Outside, Pass, Peak, Phase, Tool};
+use crate::report::{Growing, Metric, Obtained, Oom, Outside, Pass, Peak, Phase, Tool};
 
 const ROW: u64 = 512;
 const PAGE: u64 = 64 << 20;
@@ -543,8 +543,13 @@ impl Play {
             .collect();
         it.leak = if steps > 2 {
             Leaking::Yes(Leak {
-                steps: ends,
-                per_step: Bytes(64 * 1024 * 4),
+                growing: Growing {
+                    card: None,
+                    left: Bytes((ends.len() as u64 - 2) * 64 * 1024 * 4),
+                    steps: ends,
+                    per_step: Bytes(64 * 1024 * 4),
+                    is_sure: true,
+                },
                 tensors: self.kept.clone(),
             })
         } else {

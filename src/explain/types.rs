@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
-use crate::report::{Pass, Phase, Run, Tool};
+use crate::report::{Growing, Pass, Phase, Run, Tool};
 
 /// The version of the format that this program writes.
 pub const EXPLANATION_VERSION: u32 = 2;
@@ -391,10 +391,9 @@ impl Leaking {
 /// Live memory that grows from step to step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Leak {
-    /// Live bytes at the end of each step.
-    pub steps: Vec<Bytes>,
-    /// How much a step adds, on average.
-    pub per_step: Bytes,
+    /// How much it grows.
+    #[serde(flatten)]
+    pub growing: Growing,
     /// Tensors made in one step that are still there at the end, as indices into `tensors`, the largest first.
     pub tensors: Vec<u32>,
 }

@@ -23,11 +23,21 @@ impl Moment {
     }
 }
 
+/// What the allocator has handed out.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Live {
+    /// With padding. Burn's pool of parameters keeps a slice's first padding when another tensor gets the slice, so this is up to
+    /// 511 bytes a slice off.
+    pub(super) bytes: u64,
+    /// What was asked for, to the byte.
+    pub(super) in_use: u64,
+}
+
 /// Live bytes within a moment.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     peak: u64,
-    end: u64,
+    end: Live,
 }
 
 /// What was launched within a moment.
@@ -42,8 +52,7 @@ struct Launched {
 #[derive(Debug, Clone, Copy)]
 struct Marked {
     moment: Moment,
-    /// Live bytes then.
-    live: u64,
+    live: Live,
 }
 
 /// What is known of one card.
@@ -120,7 +129,7 @@ fn began(moment: Moment, time: u64) {
 }
 
 /// The program came to this moment, where launches are observed, with so many bytes live.
-pub(super) fn marked(moment: Moment, live: u64) {
+pub(super) fn marked(moment: Moment, live: Live) {
     with(|timeline| timeline.marked.push(Marked { moment, live }));
 }
 
@@ -158,15 +167,18 @@ fn hash(text: &str) -> u64 {
 }
 
 /// Memory was looked at.
-pub(super) fn sample(live: u64, streams: u32) {
+pub(super) fn sample(live: Live, streams: u32) {
     with(|timeline| {
         timeline.streams = timeline.streams.max(streams);
         let now = timeline.now;
-        let seen = timeline.seen.entry(now).or_insert(Seen { peak: live, end: live });
-        seen.peak = seen.peak.max(live);
+        let seen = timeline.seen.entry(now).or_insert(Seen {
+            peak: live.bytes,
+            end: live,
+        });
+        seen.peak = seen.peak.max(live.bytes);
         seen.end = live;
         #[cfg(feature = "explain")]
-        super::trace::sample(live, timeline.kernel.as_deref());
+        super::trace::sample(live.bytes, timeline.kernel.as_deref());
     });
 }
 
@@ -214,7 +226,7 @@ fn tell(card: u32, timeline: &Timeline) {
     for (at, marked) in timeline.marked.iter().enumerate() {
         let end = timeline.marked.get(at + 1).map_or(marked.live, |next| next.live);
         all.entry(marked.moment).or_insert(Seen {
-            peak: marked.live.max(end),
+            peak: marked.live.bytes.max(end.bytes),
             end,
         });
     }
@@ -225,7 +237,8 @@ fn tell(card: u32, timeline: &Timeline) {
             step: moment.step,
             phase: moment.phase,
             live_peak: seen.peak,
-            live_end: seen.end,
+            live_end: seen.end.bytes,
+            in_use_end: seen.end.in_use,
             launches: launched.count,
             kernels: launched.kernels,
         });

@@ -15,7 +15,7 @@ mod tensors;
 mod timeline;
 
 use crate::bytes::Bytes;
-use crate::explain::{Explanation, Leaking};
+use crate::explain::{Explanation, Leak, Leaking};
 use crate::protocol::Task;
 use crate::report::human::text::words;
 use crate::report::words::{kernel_name, percent};
@@ -81,6 +81,15 @@ pub struct Style {
     pub color: bool,
     /// Whether it shows more than ASCII.
     pub unicode: bool,
+}
+
+/// How much each step leaves, in one sentence, where memory grows with each.
+pub(in crate::report) fn growth(explanation: &Explanation, leak: &Leak) -> String {
+    let style = Style {
+        unicode: true,
+        ..Style::default()
+    };
+    leak::summary(explanation, leak, &Paper::new(&View::default(), &style))
 }
 
 /// Draws an explanation.

@@ -32,7 +32,8 @@ mod types;
 pub(crate) mod words;
 
 pub(crate) use change::LET_BE;
-pub use growth::{ENOUGH_STEPS, Growing, Trend, left};
+pub(crate) use growth::grows;
+pub use growth::{ENOUGH_STEPS, Growing, Trend};
 pub use partition::Partition;
 #[cfg(unix)]
 pub use picture::{Limit, Shown};

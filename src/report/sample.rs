@@ -65,6 +65,7 @@ pub(crate) fn ending_at(run: Run, ends: &[u64]) -> Run {
         phase: Phase::Optimizer,
         live_peak: Bytes(live),
         live_end: Bytes(live),
+        in_use_end: None,
         reserved_peak: Bytes(live),
         reserved_end: Bytes(live),
     };

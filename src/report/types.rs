@@ -114,7 +114,7 @@ pub struct ChangedDependency {
 /// A limit that a change edits itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EditedLimit {
-    /// The budget's name; absent for what stands in `defaults`.
+    /// The key of the budget, `model` or `package/model`; absent for what stands in `defaults`.
     pub model: Option<String>,
     /// Which limit, as a path of keys: `reserved.fail`, `gpus.h200.live.warn`, `growth.live.ignore`.
     pub limit: String,
@@ -620,6 +620,10 @@ pub struct PhasePeaks {
     pub live_peak: Bytes,
     /// Live at its end.
     pub live_end: Bytes,
+    /// What was asked for of the allocator and is live at its end, without padding: by this leaks are judged. Absent where
+    /// live was not observed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_use_end: Option<Bytes>,
     /// The highest reserved value within it.
     pub reserved_peak: Bytes,
     /// Reserved at its end.

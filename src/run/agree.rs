@@ -78,12 +78,20 @@ fn phases(one: &Left, other: &Left) -> Option<String> {
             Bytes(one.live_peak),
             Bytes(other.live_peak)
         ),
-        () if one.live_end != other.live_end => format!(
-            "holds {} at the end{}, and then {}",
-            Bytes(one.live_end),
-            at.replacen(" in", " of", 1),
-            Bytes(other.live_end)
-        ),
+        () if (one.live_end, one.in_use_end) != (other.live_end, other.in_use_end) => {
+            // What differs may be less than the padding around it.
+            let shown = if one.live_end == other.live_end {
+                (one.in_use_end, other.in_use_end)
+            } else {
+                (one.live_end, other.live_end)
+            };
+            format!(
+                "holds {} at the end{}, and then {}",
+                Bytes(shown.0),
+                at.replacen(" in", " of", 1),
+                Bytes(shown.1)
+            )
+        }
         () => format!("launches {} kernels{at}, and then as many others", one.launches),
     })
 }

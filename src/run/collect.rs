@@ -16,7 +16,7 @@ use crate::protocol::{Event, Phase};
 use crate::report::words::pass_name;
 use crate::report::{
     Autotune, Gpu, Measurement, Mode, OnCard, Oom, Parameters, Pass, Peak, Peaks, PhasePeaks, RecordingId, Run,
-    RunError, Step, Tuning,
+    RunError, Step, Tuning, grows,
 };
 
 /// What the passes of a case left behind; absent where a pass was not tried.
@@ -257,16 +257,17 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
     let count = readable.iter().map(|(_, left)| left.record.cards.len()).max();
     let cards: Vec<OnCard> = (0..u32::try_from(count.unwrap_or(1).max(1)).unwrap_or(1))
         .map(|card| {
-            let steps = traced.map(|left| steps(left, card)).unwrap_or_default();
+            let mut steps = traced.map(|left| steps(left, card)).unwrap_or_default();
             let live = live(whole(observed), &steps, card);
-            let warm = peak(whole(Pass::Warm), card, live);
-            let warm = match other {
-                Some(other) => {
-                    let live = self::live(Some(other), &self::steps(other, card), card);
-                    warm.largest(peak(Some(other), card, live))
+            let mut warm = peak(whole(Pass::Warm), card, live);
+            if let Some(other) = other {
+                let others = self::steps(other, card);
+                warm = warm.largest(peak(Some(other), card, self::live(Some(other), &others, card)));
+                // A leak in one of them is one.
+                if grows(&others) {
+                    steps = others;
                 }
-                None => warm,
-            };
+            }
             OnCard {
                 card,
                 peaks: Peaks {
@@ -476,6 +477,7 @@ fn fullest(mut one: Vec<Step>, other: Vec<Step>) -> Vec<Step> {
                 Some(known) => {
                     known.live_peak = known.live_peak.max(phase.live_peak);
                     known.live_end = known.live_end.max(phase.live_end);
+                    known.in_use_end = known.in_use_end.max(phase.in_use_end);
                     known.reserved_peak = known.reserved_peak.max(phase.reserved_peak);
                     known.reserved_end = known.reserved_end.max(phase.reserved_end);
                 }
@@ -499,6 +501,7 @@ fn steps(left: &Left, of: u32) -> Vec<Step> {
             phase,
             live_peak,
             live_end,
+            in_use_end,
             ..
         } = event
         else {
@@ -512,6 +515,7 @@ fn steps(left: &Left, of: u32) -> Vec<Step> {
             phase: *phase,
             live_peak: Bytes(*live_peak),
             live_end: Bytes(*live_end),
+            in_use_end: Some(Bytes(*in_use_end)),
             reserved_peak,
             reserved_end,
         };
@@ -530,6 +534,7 @@ pub(super) fn reserved_steps(events: &[Event], record: &Record) -> Vec<Step> {
             phase: *phase,
             live_peak: Bytes(0),
             live_end: Bytes(0),
+            in_use_end: None,
             reserved_peak,
             reserved_end,
         };
@@ -586,6 +591,10 @@ fn assumptions(
         &collected.disagreement
     {
         list.push(format!("two passes of the model differ: it {difference}"));
+        let other = collected.passes.other.as_ref().and_then(|left| left.as_ref().ok());
+        if other.is_some_and(|left| done(left).is_none()) {
+            list.push("the pass that reads other values did not come to its end, and is in no figure".to_owned());
+        }
     }
     let helpers = [cold, warm, traced]
         .into_iter()

@@ -1,5 +1,7 @@
 //! How a pass ended, and why, where it ended early.
 
+use std::collections::BTreeSet;
+
 use super::card::Hardware;
 use super::child::End;
 use super::code;
@@ -14,8 +16,8 @@ use crate::report::{Pass, RunError};
 /// The same on every Linux.
 const SIGKILL: i32 = 9;
 /// What to do about a model that was not run to its end.
-const COMPLETE: &str =
-    "a model must return from its function, and must call `train`, `train_step` or `infer`, or run all of `steps`";
+const COMPLETE: &str = "a model must return from its function, and must call `train`, `train_step` or `infer`, or run all of `steps`: \
+     ask for the next step to complete one (`run.steps().zip(batches)`, not `batches.zip(run.steps())`)";
 
 /// What a pass says that was run to its end.
 pub(super) struct Done {
@@ -184,11 +186,11 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
             "lines of the driver's record are missing".into(),
             "see whether the disk of the target folder is full, and run it again",
         ),
-        (Some(_), _) if left.record.other_drivers.first().is_some() => error(
+        (Some(_), _) if left.record.all().any(|record| !record.other_drivers.is_empty()) => error(
             code::NO_DRIVER,
             format!(
                 "the model loaded another CUDA driver besides the one that counts: {}",
-                left.record.other_drivers.iter().cloned().collect::<Vec<_>>().join(", ")
+                other_drivers(left)
             ),
             "load `libcuda.so.1` by its bare name: what another driver hands out is not counted",
         ),
@@ -217,6 +219,16 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
         ),
         (None, None) => died(left, error),
     }
+}
+
+/// Those of all of its processes.
+fn other_drivers(left: &Left) -> String {
+    let paths: BTreeSet<&str> = left
+        .record
+        .all()
+        .flat_map(|record| record.other_drivers.iter().map(String::as_str))
+        .collect();
+    paths.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 /// A process that said that it was done, and then did not end as one that is.

@@ -1,6 +1,6 @@
 //! What was seen of a process on a real card, made into figures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::card::Real;
 use super::process::Left;
@@ -9,7 +9,7 @@ use crate::gpu::Looks;
 use crate::protocol::{Event, Phase};
 use crate::report::{
     Library, Measurement, Obtained, OtherProcess, Outside, Pass, Peaks, ProcessOf, ProcessSource, Run, Spread,
-    SpreadPeak, Tuning,
+    SpreadPeak, Trend, Tuning,
 };
 
 /// Looks at one process, and what they are the memory of.
@@ -192,35 +192,43 @@ pub(super) fn repeated(first: Run, further: Vec<Run>) -> Run {
     run
 }
 
-/// One run of several of a model that need not do the same: the first that went wrong, or else one with the largest of each
-/// figure, and with how far they lie apart.
+/// One run of several of a model that need not do the same: the first that went wrong, or else the first that leaks, or else the
+/// one with the most live; with the largest of each figure, on each GPU, and with how far they lie apart.
 pub(super) fn largest(first: Run, further: Vec<Run>) -> Run {
-    let largest = further.iter().chain([&first]).map(|run| run.peaks);
-    let largest = largest.reduce(|one, other| Peaks {
-        warm: one.warm.largest(other.warm),
-        cold: one.cold.largest(other.cold),
-    });
-    let all: Vec<&Run> = further.iter().chain([&first]).collect();
+    let mut runs = vec![first];
+    runs.extend(further);
+    let largest = |of: &dyn Fn(&Run) -> Option<Peaks>| {
+        runs.iter().filter_map(of).reduce(|one, other| Peaks {
+            warm: one.warm.largest(other.warm),
+            cold: one.cold.largest(other.cold),
+        })
+    };
+    let peaks = largest(&|run| Some(run.peaks)).unwrap_or_default();
+    let numbers: BTreeSet<u32> = runs.iter().flat_map(|run| &run.cards).map(|on| on.card).collect();
+    let on_each: BTreeMap<u32, Peaks> = numbers
+        .into_iter()
+        .filter_map(|number| {
+            let on = |run: &Run| run.cards.iter().find(|on| on.card == number).map(|on| on.peaks);
+            Some((number, largest(&on)?))
+        })
+        .collect();
     let range = Spread {
-        repeats: u32::try_from(all.len()).unwrap_or(u32::MAX),
-        warm: spread(&all, Pass::Warm),
-        cold: spread(&all, Pass::Cold),
+        repeats: u32::try_from(runs.len()).unwrap_or(u32::MAX),
+        warm: spread(&runs, Pass::Warm),
+        cold: spread(&runs, Pass::Cold),
     };
-    // Steps and phases are those of the run that had the most live.
-    let live = |run: &Run| run.peaks.warm.live;
-    let (mut run, further) = match further.iter().position(|run| live(run) > live(&first)) {
-        Some(_) => {
-            let mut runs = further;
-            runs.push(first);
-            runs.sort_by_key(|run| std::cmp::Reverse(live(run)));
-            let rest = runs.split_off(1);
-            (runs.swap_remove(0), rest)
-        }
-        None => (first, further),
-    };
-    run = repeated(run, further);
+    // Steps and phases are one run's.
+    runs.sort_by_key(|run| {
+        let leaks = matches!(run.trend(), Trend::Growing(_));
+        std::cmp::Reverse((leaks, run.peaks.warm.live))
+    });
+    let further = runs.split_off(1);
+    let mut run = repeated(runs.swap_remove(0), further);
     if run.error.is_none() && run.oom.is_none() {
-        run.peaks = largest.unwrap_or_default();
+        run.peaks = peaks;
+        for on in &mut run.cards {
+            on.peaks = on_each.get(&on.card).copied().unwrap_or(on.peaks);
+        }
     }
     run.range = Some(range);
     run
@@ -243,5 +251,50 @@ fn spread<R: std::borrow::Borrow<Run>>(runs: &[R], pass: Pass) -> SpreadPeak {
         live: ends(peaks().map(|peak| peak.live).collect()),
         reserved: ends(peaks().map(|peak| peak.reserved).collect()),
         process: ends(peaks().map(|peak| peak.process).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{OnCard, Peak, sample};
+
+    fn of(live: u64, on_each: [u64; 2], ends: &[u64]) -> Run {
+        let mut run = sample::ending_at(sample::run("a", "l4"), ends);
+        let peaks = |live| Peaks {
+            warm: Peak {
+                live: Some(Bytes(live)),
+                ..Peak::default()
+            },
+            ..Peaks::default()
+        };
+        run.peaks = peaks(live);
+        run.cards = [0, 1]
+            .map(|card| OnCard {
+                card,
+                peaks: peaks(on_each[card as usize]),
+                steps: run.steps.clone(),
+            })
+            .to_vec();
+        run
+    }
+
+    #[test]
+    fn of_runs_that_differ_the_largest_is_told_on_each_gpu() {
+        let run = largest(
+            of(9, [9, 2], &[5; 6]),
+            vec![of(7, [7, 4], &[5; 6]), of(8, [3, 8], &[5; 6])],
+        );
+        let live = |peaks: &Peaks| peaks.warm.live.unwrap().0;
+        assert_eq!(live(&run.peaks), 9);
+        assert_eq!(run.cards.iter().map(|on| live(&on.peaks)).collect::<Vec<_>>(), [9, 8]);
+        assert_eq!(run.range.unwrap().repeats, 3);
+    }
+
+    #[test]
+    fn a_leak_in_any_of_them_is_one() {
+        let run = largest(of(9, [9, 2], &[5; 6]), vec![of(7, [7, 4], &[5, 6, 7, 8, 9, 10])]);
+        assert!(matches!(run.trend(), Trend::Growing(_)));
+        assert_eq!(run.peaks.warm.live, Some(Bytes(9)));
     }
 }

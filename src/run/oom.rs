@@ -2,6 +2,7 @@
 
 use super::ending::done;
 use super::process::Left;
+use super::record::Record;
 use crate::bytes::Bytes;
 use crate::protocol::{Event, Phase};
 use crate::report::{Oom, Pass};
@@ -61,7 +62,9 @@ pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
         });
     }
     // In a cold pass, a refusal that ended in no panic was one of a candidate.
-    if let Some(refusal) = left.record.last_refusal().filter(|_| pass != Pass::Cold) {
+    // Another process of the model may go on without what it was refused.
+    let refused = left.record.all().find_map(Record::last_refusal);
+    if let Some(refusal) = refused.filter(|_| pass != Pass::Cold) {
         let (step, phase) = moment(left, Some(refusal.card), refusal.time);
         return Some(Oom {
             pass,
@@ -76,7 +79,8 @@ pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
         });
     }
     // What the driver needs for itself: a kernel's code, a launch. In a cold pass that may be a candidate's, too.
-    let call = left.record.errors.iter().find(|call| call.is_out_of_memory())?;
+    let mut errors = left.record.all().flat_map(|record| &record.errors);
+    let call = errors.find(|call| call.is_out_of_memory())?;
     if pass == Pass::Cold && done(left).is_some() {
         return None;
     }

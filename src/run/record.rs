@@ -27,6 +27,8 @@ pub struct Record {
     pub started: bool,
     /// Whether the process ended in a way in which the driver could say so: not by a signal, and not by `_exit`.
     pub ended: bool,
+    /// From when to when the process used the driver, in nanoseconds of `CLOCK_MONOTONIC`; to the end of time where it was killed.
+    pub used: (u64, u64),
     /// CUDA drivers that the process had loaded besides this one.
     pub other_drivers: BTreeSet<String>,
     /// The records of other processes that the model started and that used the driver.
@@ -177,6 +179,7 @@ impl Record {
         match event {
             "start" => {
                 self.started = true;
+                self.used = (number("t"), u64::MAX);
                 self.forwards = text("mode") == Some("forward");
             }
             "real" => {
@@ -232,7 +235,10 @@ impl Record {
                 code: text("code").and_then(|value| value.parse().ok()).unwrap_or(0),
                 detail: text("detail").map(unescaped).unwrap_or_default(),
             }),
-            "end" => self.ended = true,
+            "end" => {
+                self.ended = true;
+                self.used.1 = number("t");
+            }
             "other_driver" => {
                 self.other_drivers.extend(text("path").map(unescaped));
             }
@@ -252,8 +258,8 @@ impl Record {
             || self.helpers.iter().any(Self::is_incomplete)
     }
 
-    /// The most bytes that the model held of a card. Each process tells only of itself, and how their peaks coincide is a
-    /// matter of chance: they are added, as if all were there at once.
+    /// The most bytes that the model held of a card. How the peaks of processes coincide is a matter of chance: those of all that
+    /// use the driver at the same time are added.
     #[must_use]
     pub fn peak(&self, card: u32) -> Bytes {
         self.card(card).peak + self.peak_of_helpers(card)
@@ -262,13 +268,26 @@ impl Record {
     /// The part of [`Record::peak`] that other processes held.
     #[must_use]
     pub fn peak_of_helpers(&self, card: u32) -> Bytes {
-        self.helpers.iter().map(|helper| helper.peak(card)).sum()
+        Bytes(self.most_at_once(|helper| helper.peak(card).0))
     }
 
-    /// How many processes made a context on a card.
+    /// How many processes had a context on a card at the same time.
     #[must_use]
     pub fn processes(&self) -> u64 {
-        1 + self.helpers.iter().filter(|helper| !helper.cards.is_empty()).count() as u64
+        1 + self.most_at_once(|helper| u64::from(!helper.cards.is_empty()))
+    }
+
+    /// The largest sum over other processes that used the driver at the same time: it is highest when one of them begins.
+    fn most_at_once(&self, of: impl Fn(&Self) -> u64) -> u64 {
+        let sum_at = |time: u64| -> u64 {
+            let there = |helper: &&Self| helper.used.0 <= time && time < helper.used.1;
+            self.helpers.iter().filter(there).map(&of).sum()
+        };
+        self.helpers
+            .iter()
+            .map(|helper| sum_at(helper.used.0))
+            .max()
+            .unwrap_or(0)
     }
 
     /// Every process's record, this one's first.
@@ -391,5 +410,28 @@ mod tests {
         let both = format!("{refuse}{}", refuse.replace("async", "sync"));
         let last = Record::parse(&both).last_refusal().cloned().unwrap();
         assert_eq!((last.requested, last.kernel.as_deref()), (Bytes(8), Some("gemm")));
+    }
+
+    /// A record of so many bytes, held from one time to another.
+    fn process(bytes: u64, from: u64, to: Option<u64>) -> Record {
+        let end = to.map(|to| format!("end t={to}\n")).unwrap_or_default();
+        Record::parse(&format!(
+            "start t={from} pid=2 version=1 name=x\nalloc t={from} kind=sync bytes={bytes} ptr=0x1 reserved={bytes}\n{end}"
+        ))
+    }
+
+    #[test]
+    fn processes_that_were_there_at_the_same_time_are_added() {
+        let with = |helpers: &[Record]| {
+            let mut record = process(1000, 0, Some(90));
+            record.helpers = helpers.to_vec();
+            (record.peak(0).0, record.processes())
+        };
+        assert_eq!(with(&[]), (1000, 1));
+        // One after the other: the larger of the two.
+        assert_eq!(with(&[process(5, 10, Some(20)), process(7, 20, Some(30))]), (1007, 2));
+        assert_eq!(with(&[process(5, 10, Some(21)), process(7, 20, Some(30))]), (1012, 3));
+        // One without an end was killed, nobody knows when.
+        assert_eq!(with(&[process(5, 10, None), process(7, 20, Some(30))]), (1012, 3));
     }
 }

@@ -12,6 +12,7 @@ use crate::report::RunError;
 pub(super) struct PhaseWork {
     pub(super) live_peak: u64,
     pub(super) live_end: u64,
+    pub(super) in_use_end: u64,
     pub(super) launches: u64,
     kernels: u64,
 }
@@ -29,6 +30,7 @@ pub(super) fn seen(left: &Left) -> BTreeMap<Place, PhaseWork> {
             phase,
             live_peak,
             live_end,
+            in_use_end,
             launches,
             kernels,
         } = event
@@ -39,6 +41,7 @@ pub(super) fn seen(left: &Left) -> BTreeMap<Place, PhaseWork> {
                 PhaseWork {
                     live_peak: *live_peak,
                     live_end: *live_end,
+                    in_use_end: *in_use_end,
                     launches: *launches,
                     kernels: *kernels,
                 },
@@ -115,7 +118,7 @@ pub(super) fn missing(left: &Left) -> Option<RunError> {
             _ => error(
                 format!("the model is a training, and launches no kernel in any {name} phase"),
                 "see whether something keeps this phase from running, such as a check of the loss: values read back from a \
-                 virtual GPU are zeros",
+                 virtual GPU are zeros, which `is_finite` takes and `is_normal` does not",
             ),
         };
     }

@@ -103,6 +103,11 @@ fn device_memory_reads_as_zeros_within_its_bounds() {
 }
 
 #[test]
+fn device_memory_reads_as_the_type_that_a_kernel_had_there() {
+    Setup::new().with("reads=other").passes("typed-reads");
+}
+
+#[test]
 fn a_crash_keeps_what_was_recorded() {
     let ran = Setup::of_capability((8, 9)).run("abort");
     assert_eq!(ran.output.status.signal(), Some(6));

@@ -49,6 +49,19 @@ impl Lock {
             .collect()
     }
 
+    /// Runs whose growth this baseline cannot judge, though another revision's has an entry for them.
+    pub fn incomparable(&self, before: &Self, report: &Report) -> Vec<Skipped> {
+        let known = report.runs.iter().filter(|run| before.get(&Key::of(run)).is_some());
+        let unjudged = known.filter_map(|run| {
+            let why = self.of(run, &report.tool.fingerprint).err()?;
+            Some(Skipped {
+                what: format!("growth of {}", run.full_name()),
+                why,
+            })
+        });
+        unjudged.collect()
+    }
+
     /// A failure for each estimate that is not what was accepted, to the byte; and, where the report is of all that there is,
     /// for each that was accepted of a model that is no more.
     #[must_use]

@@ -120,6 +120,7 @@ pub(crate) fn start() {
 fn first_line(config: &Config) -> Line {
     let line = Line::new("start")
         .with("pid", std::process::id())
+        .with("t", clock::real_nanoseconds())
         .with("version", VERSION);
     let Some(forward) = &config.forward else {
         return line
@@ -147,7 +148,9 @@ extern "C" fn end() {
         totals();
         call::write_counts();
         maps::tell_other_drivers();
-        Line::new("end").write();
+        Line::new("end")
+            .with("t", clock::real_nanoseconds())
+            .write();
     }
 }
 

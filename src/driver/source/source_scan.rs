@@ -150,14 +150,50 @@ impl<'source> Scan<'source> {
     }
 }
 
-/// What each of a kernel's parameters points to. A type with a comma in it hides those behind it, which are then unknown.
+/// What each of a kernel's parameters points to. There is one for each, of whatever type: a launch hands over as many.
 fn parameters(list: &[u8]) -> Vec<Option<Element>> {
     let element = |parameter: &[u8]| {
         let star = parameter.iter().position(|byte| *byte == b'*')?;
         let pointed = std::str::from_utf8(&parameter[..star]).ok()?;
-        Element::parse(pointed.split_whitespace().next_back()?)
+        let is_of_no_type = |word: &&str| matches!(*word, "const" | "volatile" | "unsigned" | "signed");
+        let mut words = pointed.split_whitespace().rev();
+        match words.by_ref().find(|word| !is_of_no_type(word)) {
+            Some("long" | "size_t") => Some(Element::Whole(8)),
+            Some("short") => Some(Element::Whole(2)),
+            Some(word) => Element::parse(word),
+            None => pointed.contains("signed").then_some(Element::Whole(4)),
+        }
     };
-    list.split(|byte| *byte == b',').map(element).collect()
+    let list = without_comments(list);
+    if list.trim_ascii().is_empty() {
+        return Vec::new();
+    }
+    // A comma between brackets is one of a parameter's type.
+    let mut depth = 0_i32;
+    let is_between = |byte: &u8| {
+        depth += match byte {
+            b'<' | b'(' | b'[' | b'{' => 1,
+            b'>' | b')' | b']' | b'}' => -1,
+            _ => 0,
+        };
+        *byte == b',' && depth == 0
+    };
+    list.split(is_between).map(element).collect()
+}
+
+fn without_comments(text: &[u8]) -> Vec<u8> {
+    let mut scan = Scan { source: text, at: 0 };
+    let mut kept = Vec::new();
+    while let Some(&byte) = scan.rest().first() {
+        if scan.rest().starts_with(b"//") || scan.rest().starts_with(b"/*") {
+            scan.skip(false);
+            kept.push(b' ');
+        } else {
+            kept.push(byte);
+            scan.at += 1;
+        }
+    }
+    kept
 }
 
 fn number(text: &[u8]) -> Option<u64> {

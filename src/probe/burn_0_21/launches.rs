@@ -24,7 +24,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::marks;
 use super::stage::{self, Downstream, Upstream};
-use crate::probe::timeline::{self, Moment};
+use crate::probe::timeline::{self, Live, Moment};
 #[cfg(feature = "explain")]
 use crate::probe::trace;
 
@@ -175,20 +175,21 @@ impl Launches {
     fn look(&self) -> Option<u64> {
         let (live, held) = self.live()?;
         timeline::sample(live, held);
-        Some(live)
+        Some(live.bytes)
     }
 
     /// What all streams hold together, and how many hold something.
-    fn live(&self) -> Option<(u64, u32)> {
+    fn live(&self) -> Option<(Live, u32)> {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut live = 0;
+        let mut live = Live::default();
         let mut held = 0;
         for stream in streams.values() {
             let Ok(usage) = stream.executes(|| self.client.memory_usage()) else {
                 timeline::missed();
                 return None;
             };
-            live += usage.bytes_in_use + usage.bytes_padding;
+            live.bytes += usage.bytes_in_use + usage.bytes_padding;
+            live.in_use += usage.bytes_in_use;
             held += u32::from(usage.bytes_reserved > 0);
         }
         Some((live, held))

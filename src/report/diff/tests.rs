@@ -17,6 +17,7 @@ fn phase(phase: Phase, live: u64) -> PhasePeaks {
         phase,
         live_peak: Bytes(live * MIB),
         live_end: Bytes(0),
+        in_use_end: None,
         reserved_peak: Bytes(0),
         reserved_end: Bytes(0),
     }

@@ -7,7 +7,6 @@ use super::paper::{BAD, Cut, DIM, GOOD, NOTICE, Paper};
 use super::tensors::{resolved, source};
 use crate::bytes::Bytes;
 use crate::explain::{Explanation, Leak, Leaking, Tensor};
-use crate::report::left;
 
 /// Steps that are listed one by one, at the beginning and at the end.
 const LISTED: usize = 4;
@@ -37,40 +36,37 @@ pub(super) fn leak(explanation: &Explanation, paper: &Paper) -> String {
     let Some(leak) = explanation.leak.found() else {
         return String::new();
     };
-    let mut text = paper.heading("Leak", "live at the end of each step");
-    let kinds = kinds_of(explanation, leak);
-    let what = kinds
-        .first()
-        .and_then(|kind| kind.first())
-        .map_or_else(String::new, |tensor| {
-            let (shape, dtype) = (paper.shape(&tensor.shape), paper.name(&tensor.dtype));
-            match &tensor.source {
-                Some(_) => format!(" ({shape} {dtype}, {})", source(tensor.source.as_ref(), paper)),
-                None => format!(" ({shape} {dtype})"),
-            }
-        });
-    let (left, steps) = left(&leak.steps);
-    let growth = format!(
-        "each step leaves {} on average{what}, {} after {steps} steps",
-        paper.size(leak.per_step),
-        paper.size(left)
-    );
-    text.push_str(&paper.prose(2, BAD, &growth));
-    text.push_str(&paper.prose(2, BAD, &sparkline(&leak.steps, paper)));
+    let mut text = paper.heading("Leak", "in use at the end of each step");
+    text.push_str(&paper.prose(2, BAD, &summary(explanation, leak, paper)));
+    text.push_str(&paper.prose(2, BAD, &sparkline(&leak.growing.steps, paper)));
     text.push_str(&self::steps(leak, paper));
-    text.push_str(&self::kinds(&kinds, paper));
+    text.push_str(&self::kinds(&kinds_of(explanation, leak), paper));
     text
+}
+
+/// How much is left by each step, and the largest kind of tensor of it.
+pub(super) fn summary(explanation: &Explanation, leak: &Leak, paper: &Paper) -> String {
+    let kinds = kinds_of(explanation, leak);
+    let largest = kinds.first().and_then(|kind| kind.first());
+    let what = largest.map_or_else(String::new, |tensor| {
+        let (shape, dtype) = (paper.shape(&tensor.shape), paper.name(&tensor.dtype));
+        match &tensor.source {
+            Some(_) => format!(" ({shape} {dtype}, {})", source(tensor.source.as_ref(), paper)),
+            None => format!(" ({shape} {dtype})"),
+        }
+    });
+    leak.growing.summary(&what, |bytes| paper.size(bytes))
 }
 
 fn steps(leak: &Leak, paper: &Paper) -> String {
     let mut grid = Grid::new([
         Column::right("step"),
-        Column::right("live at its end"),
+        Column::right("in use at its end"),
         Column::right("change"),
     ]);
-    let left_out = leak.steps.len().saturating_sub(2 * LISTED);
+    let left_out = leak.growing.steps.len().saturating_sub(2 * LISTED);
     let mut before: Option<Bytes> = None;
-    for (at, live) in leak.steps.iter().enumerate() {
+    for (at, live) in leak.growing.steps.iter().enumerate() {
         let change = before.map_or_else(
             || paper.none().to_owned(),
             |before| {

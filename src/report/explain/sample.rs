@@ -9,7 +9,7 @@ use crate::explain::{
     Line, Moment, PhaseRow, Saving, Series, Source, Tensor, Timeline, Totals,
 };
 use crate::protocol::Task;
-use crate::report::{Oom, Pass, Peak, Phase, Tool, sample};
+use crate::report::{Growing, Oom, Pass, Peak, Phase, Tool, sample};
 
 const CONTEXT: u64 = 418 << 20;
 const MODULES: u64 = 32 << 20;
@@ -340,8 +340,13 @@ pub(super) fn leaking() -> Explanation {
         .map(|step| Bytes((1 << 30) + step * (12 << 20) + (step % 3) * 4096))
         .collect();
     explanation.leak = Leaking::Yes(Leak {
-        steps,
-        per_step: Bytes(12 << 20),
+        growing: Growing {
+            card: None,
+            steps,
+            per_step: Bytes(12 << 20),
+            left: Bytes(38 * (12 << 20)),
+            is_sure: true,
+        },
         tensors: kept,
     });
     explanation

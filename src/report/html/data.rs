@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::pack::{Packed, ascending, changes};
 use crate::explain::{Category, Explanation, Leaking, Source};
+use crate::report::explain;
 use crate::report::human::text::{clean, named};
 use crate::report::palette::{self, Swatch};
 use crate::report::picture::{Shown, out_of_memory, thinned};
@@ -138,8 +139,8 @@ fn model(shown: &Shown<'_>) -> Value {
             Leaking::No => json!({ "found": "no" }),
             Leaking::Yes(leak) => json!({
                 "found": "yes",
-                "steps": leak.steps,
-                "per_step": leak.per_step,
+                "steps": leak.growing.steps,
+                "told": explain::growth(shown.explanation, leak),
                 "tensors": indices(&leak.tensors),
             }),
         },

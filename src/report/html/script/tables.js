@@ -35,9 +35,9 @@ function leakPanel(model) {
   const shown = leak.steps.slice(-60);
   const bars = shown.map((bytes, at) => el('i', { style: { height: `${most === least ? 100 : 12 + ((bytes - least) / (most - least)) * 88}%` }, title: `step ${leak.steps.length - shown.length + at}: ${size(bytes)}, ${exact(bytes)}` }));
   return section('A leak', null,
-    el('p', { class: 'alert' }, el('b', {}, `Each step leaves ${size(leak.per_step)} on average`), ` (${exact(leak.per_step)}): at the end of the first step ${size(leak.steps[0] ?? 0)}, of the last ${size(leak.steps[leak.steps.length - 1] ?? 0)}.`),
-    el('p', { class: 'note' }, 'Live at the end of each step; the bars begin shortly below the least.'),
-    el('div', { class: 'bars', role: 'img', 'aria-label': `live at the end of each step: ${shown.map(size).join(', ')}` }, bars),
+    el('p', { class: 'alert' }, el('b', {}, leak.told)),
+    el('p', { class: 'note' }, 'Memory in use at the end of each step, without padding. The bars begin shortly below the least.'),
+    el('div', { class: 'bars', role: 'img', 'aria-label': `memory in use at the end of each step: ${shown.map(size).join(', ')}` }, bars),
     tensors.length === 0 ? null : sortable({
       caption: 'tensors made in a step that are still there at the end',
       rows: tensors,
