@@ -68,21 +68,21 @@ impl Budgets {
             })
             .collect();
         // What nothing is written of: a budget that is gone, and values that are left out.
-        let told: BTreeSet<Place> = edited
+        let reported: BTreeSet<Place> = edited
             .iter()
             .map(|edit| (edit.model.clone(), edit.limit.clone()))
             .collect();
-        let is_told = |place: &Place| {
+        let is_reported = |place: &Place| {
             let (model, path) = place;
             let with_fail = path.strip_suffix(".warn").map(|path| format!("{path}.fail"));
-            told.contains(place)
-                || with_fail.is_some_and(|fail| told.contains(&(model.clone(), fail)))
-                // What a model has from the defaults is told there.
+            reported.contains(place)
+                || with_fail.is_some_and(|fail| reported.contains(&(model.clone(), fail)))
+                // What a model has from the defaults is reported there.
                 || (model.is_some() && loosened.contains(&(None, path.clone())))
-                || (path == loosened::BUDGET && told.iter().any(|(other, _)| other == model))
+                || (path == loosened::BUDGET && reported.iter().any(|(other, _)| other == model))
         };
-        let untold = loosened.iter().filter(|place| !is_told(place));
-        edited.extend(untold.map(|(model, path)| {
+        let unreported = loosened.iter().filter(|place| !is_reported(place));
+        edited.extend(unreported.map(|(model, path)| {
             EditedLimit {
                 model: model.clone(),
                 limit: path.clone(),
@@ -174,7 +174,7 @@ fn card(all: &mut BTreeMap<Place, Written>, model: &str, prefix: &str, limits: &
     pass(&format!("{prefix}cold."), &limits.cold);
 }
 
-/// Growth and drift; what a model has from the defaults is told there.
+/// Growth and drift; what a model has from the defaults is reported there.
 fn settings(all: &mut BTreeMap<Place, Written>, model: Option<&str>, of: &Defaults, defaults: &Defaults) {
     if of.growth != defaults.growth {
         for metric in Metric::ALL {

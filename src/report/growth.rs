@@ -90,9 +90,9 @@ fn trend(steps: &[Step], card: Option<u32>) -> Trend {
         .filter_map(|step| step.phases.last())
         .map(|phase| phase.in_use_end.unwrap_or(phase.live_end))
         .collect();
-    let told = u32::try_from(steps.len()).unwrap_or(u32::MAX);
-    if told < ENOUGH_STEPS {
-        return Trend::Unknown { steps: told };
+    let count = u32::try_from(steps.len()).unwrap_or(u32::MAX);
+    if count < ENOUGH_STEPS {
+        return Trend::Unknown { steps: count };
     }
     let settled = &steps[SETTLED..];
     let without_a_fall = spliced(settled);
@@ -154,13 +154,13 @@ mod tests {
     use super::*;
     use crate::report::{OnCard, sample};
 
-    /// What is told of a run with so much live at the end of each step.
-    fn told(ends: &[u64]) -> Trend {
+    /// Of a run with so much live at the end of each step.
+    fn trend_of(ends: &[u64]) -> Trend {
         sample::ending_at(sample::run("a", "l4"), ends).trend()
     }
 
     fn grown(ends: &[u64]) -> Option<u64> {
-        match told(ends) {
+        match trend_of(ends) {
             Trend::Growing(growing) => Some(growing.per_step.0),
             _ => None,
         }
@@ -203,7 +203,7 @@ mod tests {
             for period in 1..=steps / 2 {
                 for first in 0..period {
                     let ends = leaking(steps, period, first);
-                    let Trend::Growing(growing) = told(&ends) else {
+                    let Trend::Growing(growing) = trend_of(&ends) else {
                         panic!("{steps} steps, each {period}th leaks, from {first} on");
                     };
                     let left = ends[ends.len() - 1] - ends[1];
@@ -235,7 +235,7 @@ mod tests {
             let ends: Vec<u64> = (0..10)
                 .map(|step| 100_000 + step * 2_560 - if step < at { 0 } else { 65_536 })
                 .collect();
-            let Trend::Growing(growing) = told(&ends) else {
+            let Trend::Growing(growing) = trend_of(&ends) else {
                 panic!("{ends:?}");
             };
             assert_eq!(
@@ -247,14 +247,14 @@ mod tests {
         }
         // Losses that are kept for some steps, and let go then.
         let ends: Vec<u64> = (0..20).map(|step| 100_000 + step % 8 * 2_560).collect();
-        assert_eq!(told(&ends), Trend::Steady);
+        assert_eq!(trend_of(&ends), Trend::Steady);
     }
 
     #[test]
     fn what_settles_after_half_of_the_steps_may_be_a_leak() {
         for settled in 5..7 {
             let ends: Vec<u64> = (0..10).map(|step| if step < settled { 100 } else { 200 }).collect();
-            let Trend::Growing(growing) = told(&ends) else {
+            let Trend::Growing(growing) = trend_of(&ends) else {
                 panic!("{ends:?}");
             };
             assert!(!growing.is_sure);
@@ -264,7 +264,7 @@ mod tests {
                 "each step leaves 13 B on average, 100 B after 8 steps, or memory settles late: `--steps 20` shows which"
             );
             let longer: Vec<u64> = (0..20).map(|step| if step < settled { 100 } else { 200 }).collect();
-            assert_eq!(told(&longer), Trend::Steady);
+            assert_eq!(trend_of(&longer), Trend::Steady);
         }
     }
 
@@ -273,7 +273,7 @@ mod tests {
         for steps in [6, 10, 50] {
             for settled in 0..steps / 2 {
                 let ends: Vec<u64> = (0..steps).map(|step| 1000 + step.min(settled) * 100).collect();
-                assert_eq!(told(&ends), Trend::Steady, "{ends:?}");
+                assert_eq!(trend_of(&ends), Trend::Steady, "{ends:?}");
             }
         }
     }
@@ -287,14 +287,14 @@ mod tests {
             &[900, 868, 900, 900, 868, 900, 900, 900, 868, 900],
             &[900, 910, 900, 910, 900, 910, 900, 910, 900, 910],
         ] {
-            assert_eq!(told(ends), Trend::Steady, "{ends:?}");
+            assert_eq!(trend_of(ends), Trend::Steady, "{ends:?}");
         }
     }
 
     #[test]
     fn fewer_than_five_steps_tell_nothing() {
         for (ends, steps) in [(&[][..], 0), (&[10], 1), (&[10, 50, 60, 70], 4), (&[10, 50, 50, 50], 4)] {
-            assert_eq!(told(ends), Trend::Unknown { steps }, "{ends:?}");
+            assert_eq!(trend_of(ends), Trend::Unknown { steps }, "{ends:?}");
         }
     }
 }

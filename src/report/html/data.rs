@@ -140,7 +140,7 @@ fn model(shown: &Shown<'_>) -> Value {
             Leaking::Yes(leak) => json!({
                 "found": "yes",
                 "steps": leak.growing.steps,
-                "told": explain::growth(shown.explanation, leak),
+                "summary": explain::growth(shown.explanation, leak),
                 "tensors": indices(&leak.tensors),
             }),
         },

@@ -35,7 +35,7 @@ function leakPanel(model) {
   const shown = leak.steps.slice(-60);
   const bars = shown.map((bytes, at) => el('i', { style: { height: `${most === least ? 100 : 12 + ((bytes - least) / (most - least)) * 88}%` }, title: `step ${leak.steps.length - shown.length + at}: ${size(bytes)}, ${exact(bytes)}` }));
   return section('A leak', null,
-    el('p', { class: 'alert' }, el('b', {}, leak.told)),
+    el('p', { class: 'alert' }, el('b', {}, leak.summary)),
     el('p', { class: 'note' }, 'Memory in use at the end of each step, without padding. The bars begin shortly below the least.'),
     el('div', { class: 'bars', role: 'img', 'aria-label': `memory in use at the end of each step: ${shown.map(size).join(', ')}` }, bars),
     tensors.length === 0 ? null : sortable({
