@@ -123,7 +123,7 @@ fn live_is_never_more_than_reserved() {
 fn a_training_step_goes_through_its_phases() {
     let run = run(&checked().report, "vgg16");
     assert_eq!(run.task, Some(Task::Train));
-    assert_eq!(run.steps.len(), 3);
+    assert_eq!(run.steps.len(), 5);
     for step in &run.steps {
         assert_eq!(step.pass, Pass::Traced);
         let phases: Vec<_> = step

@@ -63,7 +63,7 @@ def verdict(model, status, message, package="zoo"):
 
 def report(runs, verdicts=(), problems=(), **more):
     return {
-        "version": 1, "tool": {"name": "cargo-vram", "version": "0.1.0", "fingerprint": "0"}, "commit": None, "dirty": None,
+        "version": 1, "command": "check", "tool": {"name": "cargo-vram", "version": "0.1.0", "fingerprint": "0"}, "commit": None, "dirty": None,
         "partition": None, "expected": [f"{one['package']}/{one['model']}" for one in runs], "status": "fail",
         "runs": list(runs), "verdicts": list(verdicts), "skipped": [], "problems": list(problems), **more,
     }
@@ -86,7 +86,10 @@ def one_of_each(text):
     runs.append(run(named["full"], package=text, oom=oom))
     runs.append(run(named["died"], package=text, error={"code": text, "message": text, "help": text}))
     runs[0]["gpu"] = {**runs[0]["gpu"], "id": f"l4{text}"}
-    verdicts = [verdict(named["warned"], "warn", text, text), verdict(named["over"], "fail", text, text)]
+    verdicts = [verdict(named[one], status, text, text) for one, status in
+                (("passed", "pass"), ("warned", "warn"), ("over", "fail"), ("full", "fail"), ("died", "error"))]
+    verdicts[3]["rule"] = "oom"
+    verdicts[0]["gpu"] = runs[0]["gpu"]["id"]
     return report(runs, verdicts, [{"package": text, "target": text, "code": text, "message": text, "help": text}],
                   skipped=[{"what": text, "why": text}])
 
@@ -128,7 +131,8 @@ def within_what_github_shows():
     expect(len(summary) <= COMMENT < SUMMARY, f"a summary of {len(summary)} bytes")
     expect(b"left out for length" in summary and summary.startswith("### ❌".encode()), summary[:500])
     # What matters least goes first: models that did not change, then what was not judged.
-    quiet = rendered(report([run(f"m{at}") for at in range(2000)], [verdict("m7", "fail", "it is over")]), "markdown")
+    verdicts = [verdict(f"m{at}", "pass", "") if at != 7 else verdict("m7", "fail", "it is over") for at in range(2000)]
+    quiet = rendered(report([run(f"m{at}") for at in range(2000)], verdicts), "markdown")
     expect(len(quiet) <= COMMENT and b"it is over" in quiet and b"more runs, left out" in quiet, quiet[:500])
     annotations = rendered(large, "github").decode().splitlines()
     for kind, rest in (("error", 300), ("warning", 300), ("notice", 300 + len(edited))):
