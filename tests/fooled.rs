@@ -79,7 +79,7 @@ fn check_with(models: &[&str], more: &[&str], with: impl FnOnce(&mut Command)) -
 
 #[test]
 fn a_model_with_nothing_wrong_passes() {
-    let checked = check(&["honest", "only_logs"], &[]);
+    let checked = check(&["honest", "honest_on_a_thread", "only_logs"], &[]);
     assert_eq!(checked.exit, 0, "{}", checked.text);
     // It reads its loss, and does the same whatever that is.
     assert_eq!(checked.run("only_logs").device_reads, 3);
@@ -87,7 +87,17 @@ fn a_model_with_nothing_wrong_passes() {
 
 #[test]
 fn steps_that_were_not_run_are_missed() {
-    let models = ["breaks", "catches", "catches_within", "skips", "takes"];
+    let models = [
+        "breaks",
+        "catches",
+        "catches_within",
+        "skips",
+        "takes",
+        "learns_once",
+        "hides_panics",
+        "hides_what_was_too_large",
+        "another_runs_them",
+    ];
     let checked = check(&models, &[]);
     assert_eq!(checked.exit, 101, "{}", checked.text);
     checked.assert_error("breaks", "model-exited", "ran 2 of 3 steps");
@@ -95,6 +105,10 @@ fn steps_that_were_not_run_are_missed() {
     checked.assert_error("catches_within", "model-panicked", "caught the panic: no more data");
     checked.assert_error("skips", "no-gpu-work", "step 2 launches no kernel");
     checked.assert_error("takes", "model-exited", "ran 1 of 3 steps");
+    checked.assert_error("learns_once", "no-gpu-work", "learns in 1 of 3 steps");
+    checked.assert_error("hides_panics", "model-panicked", "a panic hook of its own");
+    checked.assert_error("hides_what_was_too_large", "model-panicked", "a panic hook of its own");
+    checked.assert_error("another_runs_them", "model-exited", "ran 2 of 3 steps");
     // So many as were asked for, and not only the fewest that there may be.
     let ten = check(&["breaks"], &["--steps", "10"]);
     assert_eq!(ten.exit, 101);
@@ -127,7 +141,13 @@ fn a_model_that_leaves_the_gpu_alone_is_no_model_of_nothing() {
 
 #[test]
 fn a_model_that_differs_from_run_to_run_never_passes_by_chance() {
-    let models = ["random_batches", "random_layers", "a_sets_order"];
+    let models = [
+        "random_batches",
+        "random_layers",
+        "a_sets_order",
+        "the_second",
+        "the_seed_of_a_map",
+    ];
     for _ in 0..3 {
         let checked = check(&models, &[]);
         assert_eq!(checked.exit, 101, "{}", checked.text);
@@ -172,6 +192,8 @@ fn values_read_from_the_gpu_do_not_decide_what_is_judged() {
         "stops_early",
         "as_many_as_it_says",
         "panics_if_any",
+        "keeps_the_best",
+        "one_for_each_label",
     ];
     let checked = check(&models, &[]);
     assert_eq!(checked.exit, 101, "{}", checked.text);
@@ -180,6 +202,8 @@ fn values_read_from_the_gpu_do_not_decide_what_is_judged() {
     checked.assert_error("stops_early", "data-dependent", "in the backward phase of step 1");
     checked.assert_error("as_many_as_it_says", "data-dependent", "in the forward phase of step 0");
     checked.assert_error("panics_if_any", "data-dependent", "more than a half");
+    checked.assert_error("keeps_the_best", "data-dependent", "");
+    checked.assert_error("one_for_each_label", "data-dependent", "");
 }
 
 #[test]

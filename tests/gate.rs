@@ -198,6 +198,93 @@ fn a_change_that_loosens_its_own_limits_fails() {
 }
 
 #[test]
+fn a_base_that_has_no_limits_there_allows_none() {
+    let package = Package::new();
+    package.repository.commit("nothing yet");
+    package.write("budgets.yaml", &fooled("own-limits/before.yaml"));
+    let (_, exit, said) = package.check(&["--deny-edits"]);
+    assert_eq!(exit, 100, "{said}");
+    assert!(said.contains("there is no budgets.yaml at main"), "{said}");
+    assert_eq!(package.check(&[]).1, 0);
+    // A folder that was moved has its limits elsewhere.
+    package.repository.commit("the gate");
+    package.write("budgets.yaml", &fooled("own-limits/raised.yaml"));
+    let (from, to) = (&package.folder, package.repository.folder.path("moved"));
+    std::fs::rename(from, &to).unwrap();
+    std::os::unix::fs::symlink("moved", from).unwrap();
+    let (_, exit, said) = Repository::check(from, "main", &["--deny-edits"]);
+    std::fs::remove_file(from).unwrap();
+    std::fs::rename(&to, from).unwrap();
+    assert_eq!(exit, 100, "{said}");
+}
+
+#[test]
+fn a_tag_is_not_taken_for_the_branch_of_its_name() {
+    let package = Package::new();
+    package.write("budgets.yaml", &fooled("own-limits/before.yaml"));
+    package.repository.commit("the gate");
+    package.repository.git(&["checkout", "--quiet", "-b", "change"]);
+    package.write("budgets.yaml", &fooled("own-limits/raised.yaml"));
+    package.repository.commit("more for all");
+    assert_eq!(package.check(&["--deny-edits"]).1, 100);
+    package.repository.git(&["tag", "main", "HEAD"]);
+    let (exit, said) = package.exit(&["check", "--estimate", "--base", "main", "--deny-edits"]);
+    assert_eq!(exit, 2, "{said}");
+    assert!(
+        said.contains("main is a tag and a branch, of different commits"),
+        "{said}"
+    );
+    assert_eq!(
+        package
+            .exit(&["check", "--estimate", "--base", "refs/heads/main", "--deny-edits"])
+            .0,
+        100
+    );
+}
+
+#[test]
+fn a_model_under_another_name_is_not_compared_with_nothing() {
+    let package = Package::new();
+    let budgets = "version: 1\ngpu: l4\nmodels:\n  charted: { live: 1 GiB }\n  other: { live: 1 GiB }\n";
+    package.write("budgets.yaml", budgets);
+    assert_eq!(package.exit(&["bless"]).0, 0);
+    // As if the package had another name then.
+    let lock = std::fs::read_to_string(package.folder.join("budgets.lock")).unwrap();
+    package.write(
+        "budgets.lock",
+        &lock.replace("package = \"model\"", "package = \"modelled\""),
+    );
+    package.repository.commit("the gate");
+    let (_, exit, said) = package.check(&["--deny-edits"]);
+    assert_eq!(exit, 100, "{said}");
+    assert!(said.contains("growth of modelled/charted"), "{said}");
+    // A budget that is left behind by its model is an error, whatever is to be run of the workspace.
+    package.write("budgets.yaml", &budgets.replace("other:", "another:"));
+    for more in [&[][..], &["--all-features"], &["-m", "*"], &["-m", "charted"]] {
+        let (exit, said) = package.exit(&[&["check", "--estimate"], more].concat());
+        assert_eq!(exit, 2, "{more:?}\n{said}");
+    }
+}
+
+#[test]
+fn an_archive_has_the_baseline_beside_its_budgets() {
+    let package = Package::new();
+    let budgets = "version: 1\ngpu: l4\nmodels:\n  charted: { live: 1 GiB }\n  other: { live: 1 GiB }\n";
+    package.write("limits.yaml", budgets);
+    let file = ["--budgets", "limits.yaml"];
+    assert_eq!(package.exit(&[&["bless"], &file[..]].concat()).0, 0);
+    let archive = package.folder.join("limited.tar.zst");
+    let path = archive.to_str().unwrap();
+    let (exit, said) = package.exit(&[&["archive", "-o", path], &file[..]].concat());
+    assert_eq!(exit, 0, "{said}");
+    let (exit, said) = package.exit(&["check", "--estimate", "--require-baseline", "--archive-file", path]);
+    for left in ["limits.yaml", "limits.lock", "limited.tar.zst"] {
+        std::fs::remove_file(package.folder.join(left)).unwrap();
+    }
+    assert_eq!(exit, 0, "{said}");
+}
+
+#[test]
 fn a_worse_baseline_is_an_edit_however_it_came_to_be() {
     let package = Package::new();
     package.write(
@@ -355,6 +442,25 @@ fn each_name_must_match_something_in_every_command() {
         &["--workspace", "--exclude", "modle"],
     ] {
         assert_eq!(package.exit(&[&["check", "--estimate"], arguments].concat()).0, 2);
+    }
+}
+
+#[test]
+fn reports_that_have_nothing_in_common_are_not_alike() {
+    let package = Package::new();
+    let file = |name: &str| package.folder.join(name).to_str().unwrap().to_owned();
+    let (l4, t4) = (file("l4.json"), file("t4.json"));
+    for (gpu, file) in [("l4", &l4), ("t4", &t4)] {
+        let (exit, said) = package.exit(&["estimate", "--gpu", gpu, "--message-format", "json", "-o", file]);
+        assert_eq!(exit, 0, "{said}");
+    }
+    assert_eq!(package.exit(&["diff", &l4, &l4, "--fail"]).0, 0);
+    let (exit, said) = package.exit(&["diff", &l4, &t4, "--fail"]);
+    assert_eq!(exit, 101, "{said}");
+    assert!(said.contains("nothing was compared"), "{said}");
+    assert_eq!(package.exit(&["diff", &l4, &t4]).0, 0);
+    for left in [l4, t4] {
+        std::fs::remove_file(left).unwrap();
     }
 }
 

@@ -72,11 +72,16 @@ impl Budgets {
             .iter()
             .map(|edit| (edit.model.clone(), edit.limit.clone()))
             .collect();
+        let loosening: BTreeSet<Place> = edited
+            .iter()
+            .filter(|edit| edit.loosens)
+            .map(|edit| (edit.model.clone(), edit.limit.clone()))
+            .collect();
         let is_reported = |place: &Place| {
             let (model, path) = place;
             let with_fail = path.strip_suffix(".warn").map(|path| format!("{path}.fail"));
             reported.contains(place)
-                || with_fail.is_some_and(|fail| reported.contains(&(model.clone(), fail)))
+                || with_fail.is_some_and(|fail| loosening.contains(&(model.clone(), fail)))
                 // What a model has from the defaults is reported there.
                 || (model.is_some() && loosened.contains(&(None, path.clone())))
                 || (path == loosened::BUDGET && reported.iter().any(|(other, _)| other == model))
@@ -332,6 +337,47 @@ models:
         assert_eq!(edited("9 GiB", "10 GiB"), ["q/a live.fail"]);
         assert_eq!(edited("  p/a: { live: 1 GiB }\n", ""), ["p/a live.fail"]);
         assert_eq!(edited("1 GiB", "512 MiB"), [""; 0]);
+    }
+
+    #[test]
+    fn a_new_budget_loosens_what_held_without_one() {
+        for (new, loosens) in [
+            ("reserved: 90 GiB", &[][..]),
+            (
+                "reserved: 1 GiB, steps: 20, growth: { live: { fail: 1%, warn: 1% } }",
+                &[],
+            ),
+            ("reserved: 1 GiB, steps: 5", &["new steps"]),
+            ("reserved: 1 GiB, nondeterministic: allowed", &["new nondeterministic"]),
+            ("reserved: 1 GiB, control_flow: data-dependent", &["new control_flow"]),
+            (
+                "reserved: 1 GiB, growth: { live: { fail: 99%, ignore: 16 MiB } }",
+                &["new growth.live.fail", "new growth.live.warn"],
+            ),
+        ] {
+            let before = BEFORE.replace("defaults: {", "defaults: { steps: 10,");
+            let after = before.replacen("models:\n", &format!("models:\n  new: {{ {new} }}\n"), 1);
+            let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200", "t4"]).unwrap();
+            let edited = parse(&after).edited(&parse(&before), "budgets.yaml").into_iter();
+            let found: Vec<String> = edited
+                .filter(|edit| edit.loosens)
+                .map(|edit| format!("{} {}", edit.model.unwrap(), edit.limit))
+                .collect();
+            assert_eq!(found, loosens, "{new}");
+        }
+    }
+
+    #[test]
+    fn a_stricter_failure_hides_no_looser_warning() {
+        let before = "version: 1\ngpu: l4\nmodels:\n  a: { live: 1 GiB }\n";
+        let after = before.replace(
+            "models:",
+            "defaults: { growth: { live: { fail: 4.9%, ignore: 16 MiB } } }\nmodels:",
+        );
+        let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4"]).unwrap();
+        let edited = parse(&after).edited(&parse(before), "budgets.yaml").into_iter();
+        let loosens: Vec<_> = edited.filter(|edit| edit.loosens).map(|edit| edit.limit).collect();
+        assert_eq!(loosens, ["growth.live.warn"]);
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl Archive {
             return Ok(exit);
         }
         let driver = source.driver()?;
-        let ((commit, dirty), baseline) = (source.commit(), source.baseline());
+        let ((commit, dirty), baseline) = (source.commit(), prepared.lock().0);
         let contents = Contents {
             root: source.root(),
             models: &models.declared,

@@ -48,6 +48,14 @@ pub(super) enum BaseError {
         #[help]
         help: String,
     },
+    /// A tag and a branch have the same name.
+    #[error("{revision} is a tag and a branch, of different commits")]
+    #[diagnostic(code(base::ambiguous))]
+    Ambiguous {
+        revision: String,
+        #[help]
+        help: String,
+    },
     /// A file of the base cannot be had.
     #[error("cannot read {path} at {revision}: {why}")]
     #[diagnostic(
@@ -127,6 +135,29 @@ impl Parted {
             false => otherwise.to_owned(),
         }
         };
+        // Git takes a tag before a branch of that name, and who may push a tag need not be who may push to the branch.
+        let commit_of = |name: &str| {
+            git(&[
+                "rev-parse",
+                "--verify",
+                "--quiet",
+                "--end-of-options",
+                &format!("{name}^{{commit}}"),
+            ])
+        };
+        let kinds = ["refs/tags/", "refs/heads/", "refs/remotes/"];
+        let meant = kinds.map(|kind| commit_of(&format!("{kind}{revision}")));
+        let mut commits: Vec<&String> = meant.iter().flatten().collect();
+        commits.dedup();
+        if commits.len() > 1 {
+            return Err(BaseError::Ambiguous {
+                revision: revision.to_owned(),
+                help: format!(
+                    "delete the tag, or write the whole name: refs/remotes/{revision}, refs/heads/{revision}"
+                ),
+            }
+            .into());
+        }
         let named = format!("{revision}^{{commit}}");
         if git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &named]).is_none() {
             return Err(BaseError::Unknown {
@@ -302,6 +333,7 @@ impl Against {
         report: &mut Report,
         (budgets, file): (&Budgets, &str),
         (own_lock, lock_file): (&Lock, &str),
+        of_all: bool,
         denies: Option<&str>,
     ) {
         let edited = self.budgets.map(|before| budgets.edited(&before, file));
@@ -309,12 +341,20 @@ impl Against {
         if self.from == BaselineFrom::Base {
             edited.extend(edits(&self.lock, own_lock, report, lock_file));
         }
+        // A model that has another name, or is in another package, is compared with nothing.
+        let gone = self.lock.gone(report).filter(|_| of_all).map(|key| Skipped {
+            what: format!("growth of {}/{}", key.package, key.model),
+            why: format!("{} knows it, and there is no such model any more", self.revision),
+        });
+        let gone: Vec<_> = gone.collect();
         if let Some(gpu) = denies {
             let mut denied = edited.clone();
             if self.from == BaselineFrom::Base {
                 denied.extend(worse(&self.lock, own_lock, lock_file));
             }
             let mut unknown = self.unreadable.clone();
+            unknown.extend(self.no_budgets.clone());
+            unknown.extend(gone.clone());
             if self.from == BaselineFrom::Base {
                 unknown.extend(own_lock.incomparable(&self.lock, report));
             }
@@ -323,6 +363,9 @@ impl Against {
         }
         report.skipped.extend(self.unreadable);
         report.skipped.extend(self.no_budgets);
+        if self.from == BaselineFrom::Rebuilt {
+            report.skipped.extend(gone);
+        }
         report.base = Some(Base {
             revision: self.revision,
             commit: self.commit,

@@ -135,9 +135,11 @@ impl Check {
         let folder = prepared.source.scratch(self.running.keep.as_deref())?;
         let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
         // Where a target could not be built or asked, a budget's model may well be in it.
-        let whole = prepared.source.is_whole() && models.problems.is_empty() && self.running.model.is_empty();
+        // Whatever of it is to be run, all that is declared is known.
+        let knows_all = prepared.source.is_whole() && models.problems.is_empty();
+        let whole = knows_all && self.running.model.is_empty();
         let declared: Vec<_> = models.declared.iter().map(|model| declared(model, None)).collect();
-        budgets.check_models(&declared, whole)?;
+        budgets.check_models(&declared, knows_all)?;
         let recordings = pipeline::recordings(&self.running)?;
         let declared_card = cases::declared_card(&prepared, &self.running)?;
         let cards = Cards {
@@ -194,7 +196,7 @@ impl Check {
         if let Some(against) = against {
             let denies = self.deny_edits.then_some(declared_card.id.as_str());
             let (own, own_lock) = ((budgets, prepared.budgets_name.as_str()), (&lock, lock_name.as_str()));
-            against.tell(&mut report, own, own_lock, denies);
+            against.tell(&mut report, own, own_lock, of_all, denies);
         }
         // An estimate that was made only to be compared with a measurement has its limits judged there.
         report.verdicts.retain(|verdict| {
@@ -209,7 +211,7 @@ impl Check {
             .iter()
             .map(|model| declared_with(model, &report.runs))
             .collect();
-        budgets.check_models(&known, whole)?;
+        budgets.check_models(&known, knows_all)?;
         Ok(Exit::of_judged(&report, self.deny_warnings))
     }
 }

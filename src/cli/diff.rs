@@ -71,6 +71,10 @@ impl Diff {
             terminal::show(&table);
         }
         pipeline::put(&text, self.output.as_deref())?;
+        if self.fail && diff.compares_nothing() {
+            terminal::remark("nothing was compared: no model of the one report is in the other, on the same GPU");
+            return Ok(Exit::Incomplete);
+        }
         Ok(match diff.status {
             Status::Error if self.fail => Exit::Incomplete,
             Status::Fail if self.fail => Exit::OverBudget,

@@ -21,8 +21,6 @@ use crate::workspace::{self, Building, Built, Selection, Workspace, WorkspaceErr
 
 /// The file of budgets, where no other is named.
 const BUDGETS: &str = "budgets.yaml";
-/// The baseline.
-const BASELINE: &str = "budgets.lock";
 
 /// Where models come from.
 pub(super) enum Source {
@@ -150,11 +148,6 @@ impl Source {
             Self::Archive(brought) => brought.unpacked.manifest.budgets.clone(),
         };
         (self.root().join(BUDGETS), shown.unwrap_or_else(|| BUDGETS.to_owned()))
-    }
-
-    /// Where the baseline would be.
-    pub(super) fn baseline(&self) -> Utf8PathBuf {
-        self.root().join(BASELINE)
     }
 
     /// The base that an archive brings, with what is known of its limits.

@@ -54,7 +54,7 @@ const SOURCES: &[(&str, &str)] = sources! {
     "error.rs" "event.rs" "forward.rs" "forward_memory.rs" "handles.rs" "hash_keys.rs" "inject.rs" "launch.rs"
     "lib.rs" "libc.rs" "maps.rs" "memory.rs" "module.rs" "nccl.rs" "nvrtc.rs" "pinned.rs" "pool.rs" "posing.rs"
     "proc_address.rs" "ptx.rs" "real.rs" "record.rs" "source_scan.rs" "stream.rs" "stubs.rs"
-    "tensor_map.rs" "trampoline.rs"
+    "tensor_map.rs" "trampoline.rs" "unwinding.rs"
 };
 
 /// The program beside the library. What it is does not change a figure, so it is no part of [`fingerprint`].

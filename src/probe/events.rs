@@ -9,9 +9,16 @@ use crate::protocol::Event;
 
 static EVENTS: OnceLock<File> = OnceLock::new();
 
-/// Opens the file that [`send`] writes to.
+/// Opens the file that [`send`] writes to, for as long as this process is there. Where a model starts its own program again,
+/// what that one does is not what the model does: its events go nowhere.
 pub(super) fn open(path: &Path) -> std::io::Result<()> {
     let file = OpenOptions::new().append(true).create(true).open(path)?;
+    #[cfg(target_os = "linux")]
+    if let Err(rustix::io::Errno::WOULDBLOCK) =
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+    {
+        return Ok(());
+    }
     EVENTS
         .set(file)
         .map_err(|_| std::io::Error::from(std::io::ErrorKind::AlreadyExists))

@@ -43,6 +43,15 @@ pub struct Diff {
     pub models: Vec<ModelDiff>,
 }
 
+impl Diff {
+    /// Whether none of the models is in both reports.
+    #[must_use]
+    pub fn compares_nothing(&self) -> bool {
+        let is_in_one = |model: &ModelDiff| matches!(model.state, State::New | State::Removed);
+        self.models.iter().all(is_in_one)
+    }
+}
+
 /// One model on one card in one mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ModelDiff {

@@ -71,7 +71,9 @@ pub(super) struct Card<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reads {
     Zeros,
-    /// Other finite numbers, to see whether the model's work depends on them.
+    /// Zeros, at another time of day and with other keys of hash maps.
+    ZerosLater,
+    /// Other finite numbers, to see whether the model's work depends on them; and all that is later, too.
     Other,
 }
 
@@ -179,6 +181,9 @@ impl Card<'_> {
                 lines.extend(self.profile.driver_config());
                 if self.reads == Reads::Other {
                     lines.push(("reads", "other".to_owned()));
+                }
+                if self.reads != Reads::Zeros {
+                    lines.push(("moment", "other".to_owned()));
                 }
                 if self.endless {
                     lines.push(("available", u64::MAX.to_string()));

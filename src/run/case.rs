@@ -176,6 +176,8 @@ impl TracedCase {
 const OTHER: &str = "warm-other";
 /// The folder of a pass that reads the same values once more.
 const AGAIN: &str = "warm-again";
+/// And the other ones once more.
+const OTHER_AGAIN: &str = "warm-other-again";
 
 /// The folder of autotune's choices in a case's own.
 const CHOICES: &str = "cold-autotune";
@@ -409,11 +411,22 @@ impl Runner<'_> {
         if collect::device_reads(warm) == 0 {
             return Some(Disagreement::Nondeterministic(difference));
         }
-        // Of a model that does something else each time nobody can tell what it does for the values it reads.
-        let plan = self.folder.join("again-autotune");
-        let again = plan::write(choices, &[&plan], known)
-            .and_then(|_| self.pass_reading(Reads::Zeros, AGAIN, &plan, self.slots.take()));
-        match again.ok().and_then(|again| differs(&again)) {
+        // Of a model that does something else each time nobody can tell what it does for the values it reads. One that does so by
+        // chance may do the same twice by chance: both are asked once more.
+        let once_more = |reads: Reads, folder: &str| {
+            let plan = self.folder.join(format!("{folder}-autotune"));
+            let choices = plan::write(choices, &[&plan], known);
+            choices
+                .and_then(|_| self.pass_reading(reads, folder, &plan, self.slots.take()))
+                .ok()
+        };
+        let by_chance = once_more(Reads::ZerosLater, AGAIN)
+            .and_then(|again| differs(&again))
+            .or_else(|| {
+                let again = once_more(Reads::Other, OTHER_AGAIN).filter(|_| ended_well(other))?;
+                agree::difference(other, &again)
+            });
+        match by_chance {
             Some(difference) => Some(Disagreement::Nondeterministic(difference)),
             None => Some(Disagreement::DataDependent(difference)),
         }

@@ -11,6 +11,7 @@ use super::measured::{self, Seen};
 use super::oom::oom;
 use super::process::Left;
 use super::record::{Held, Record};
+use super::work;
 use crate::bytes::Bytes;
 use crate::protocol::{Event, Phase};
 use crate::report::words::pass_name;
@@ -237,6 +238,10 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
     // A run without memory enough is a finding of its own.
     let disagreement = collected.disagreement.as_ref().filter(|_| oom.is_none());
     let error = error.or_else(|| disagreement?.error(case));
+    let error = error.or_else(|| {
+        let judged = readable.iter().filter(|_| oom.is_none() && disagreement.is_none());
+        judged.map(|(_, left)| left).find_map(|left| work::rarely_learns(left))
+    });
     let outside = profile.total.value.saturating_sub(profile.available());
     let reserved = |left: Option<&Left>, card| {
         left.filter(|left| left.record.started)

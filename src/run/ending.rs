@@ -200,6 +200,13 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
             format!("the model panicked, and caught the panic: {panic}"),
             "what was not done after the panic is in no figure: look at the place it names, and let the panic end the model",
         ),
+        // Candidates of autotune that panic are no fault, and each of them was told.
+        (Some(_), None) if left.record.panics > told_panics(left) => error(
+            code::PANICKED,
+            "the model panicked, and a panic hook of its own kept that from being told".into(),
+            "have the hook call the one that was there before (`std::panic::take_hook`), or leave it out: what was not done after \
+             the panic is in no figure, and Burn goes on after one of its device's thread",
+        ),
         (Some(done), None) if done.steps < left.steps => error(
             code::EXITED,
             format!("the model ran {} of {} steps", done.steps, left.steps),
@@ -229,6 +236,12 @@ fn other_drivers(left: &Left) -> String {
         .flat_map(|record| record.other_drivers.iter().map(String::as_str))
         .collect();
     paths.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// How many panics the probe's hook was called for.
+fn told_panics(left: &Left) -> u64 {
+    let told = left.events.iter().filter(|event| matches!(event, Event::Panic { .. }));
+    told.count() as u64
 }
 
 /// A process that said that it was done, and then did not end as one that is.

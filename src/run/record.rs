@@ -21,6 +21,8 @@ pub struct Record {
     pub errors: Vec<CallError>,
     /// Values copied back from the device.
     pub reads: u64,
+    /// Panics that were unwound, whoever was told of them.
+    pub panics: u64,
     /// Kernels launched.
     pub launches: u64,
     /// Whether the driver was loaded at all.
@@ -245,6 +247,7 @@ impl Record {
             "launches" => {
                 self.launches = number("count");
                 self.reads = number("reads");
+                self.panics = number("panics");
                 self.counted_peak = Some(Bytes(number("reserved_peak")));
             }
             _ => {}

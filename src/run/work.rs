@@ -1,6 +1,6 @@
 //! Whether a model did what a run of it claims: work on the GPU in each step, and each phase of a training.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::code;
 use super::process::Left;
@@ -123,4 +123,41 @@ pub(super) fn missing(left: &Left) -> Option<RunError> {
         };
     }
     None
+}
+
+/// Why a training that was run to its end is none: most of its steps learn nothing. Where values that the model reads decide
+/// that, other passes show it.
+pub(super) fn rarely_learns(left: &Left) -> Option<RunError> {
+    let seen = seen(left);
+    if !left.trains || seen.is_empty() {
+        return None;
+    }
+    // Where a model does not mark the backward phase, Burn's own `TrainStep` has an optimizer's in each step.
+    let is_backward = |event: &Event| {
+        matches!(
+            event,
+            Event::Phase {
+                phase: Phase::Backward,
+                ..
+            }
+        )
+    };
+    let (phase, name) = match left.events.iter().any(is_backward) {
+        true => (Phase::Backward, "backward"),
+        false => (Phase::Optimizer, "optimizer"),
+    };
+    let learned: BTreeSet<u32> = seen
+        .iter()
+        .filter(|((_, at, _), work)| *at == phase && work.launches > 0)
+        .filter_map(|((step, ..), _)| *step)
+        .collect();
+    let learned = u32::try_from(learned.len()).unwrap_or(u32::MAX);
+    (learned.saturating_mul(2) < left.steps).then(|| RunError {
+        code: code::NO_WORK.into(),
+        message: format!(
+            "the model is a training, and learns in {learned} of {} steps: the others launch no kernel in a {name} phase",
+            left.steps
+        ),
+        help: Some("each step must do the model's whole work: see whether it runs out of batches, or stops early".into()),
+    })
 }

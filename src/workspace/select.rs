@@ -25,10 +25,11 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Whether every package of the workspace is meant, with its default features.
+    /// Whether every package of the workspace is meant, with its default features at least: more of them declare no fewer models.
     #[must_use]
     pub fn is_whole_workspace(&self) -> bool {
-        self.packages.is_empty() && self.exclude.is_empty() && self.features.is_empty()
+        let has_defaults = !self.features.iter().any(|option| option == "--no-default-features");
+        self.packages.is_empty() && self.exclude.is_empty() && has_defaults
     }
 }
 

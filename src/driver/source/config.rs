@@ -1,6 +1,6 @@
 //! The configuration file: what card this is, and where the record goes.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -23,6 +23,8 @@ pub(crate) struct Config {
     pub(crate) injection: Option<Injection>,
     /// What a copy from device memory to the host finds there.
     pub(crate) reads: Reads,
+    /// Whether time of day and keys of hash maps are others than in most runs.
+    pub(crate) is_later: bool,
     /// Of each visible device, its place among all.
     #[cfg(posing)]
     pub(crate) places: Vec<usize>,
@@ -121,6 +123,7 @@ impl Config {
             "other" => Reads::Other,
             _ => return None,
         };
+        let is_later = values.text("moment", "") == "other";
         let devices = values.number("devices", 1).clamp(0, MAX_DEVICES);
         #[cfg(posing)]
         let uuids: Vec<String> = values.text("uuid", "").split(',').map(str::to_owned).collect();
@@ -137,6 +140,7 @@ impl Config {
             forward,
             injection,
             reads,
+            is_later,
             #[cfg(posing)]
             places,
             #[cfg(posing)]
@@ -194,7 +198,8 @@ impl Forward {
     }
 }
 
-struct Values<'text>(HashMap<&'text str, &'text str>);
+/// In order: a map by hashes would ask for randomness, which asks for the configuration.
+struct Values<'text>(BTreeMap<&'text str, &'text str>);
 
 impl Values<'_> {
     fn text<'value>(&'value self, key: &str, default: &'value str) -> &'value str {

@@ -1,5 +1,7 @@
-//! What device memory holds where reads are to find other values than zeros: numbers near 1, of the type that the last
-//! kernel had at that address. A program whose work depends on what it reads then does other work, which shows.
+//! What device memory holds where reads are to find other values than zeros: numbers of the type that the last kernel had at
+//! that address, which fall from answer to answer by half, from about 1 and from there again; whole numbers and truth values
+//! are one and zero in turn. A program whose work depends on what it reads, on whether it is less than before, or on how many
+//! of it are alike, then does other work, which shows.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -11,6 +13,8 @@ use crate::ptx::Element;
 
 /// The type of what begins at an address, by the last launch that was given it.
 static TYPES: Mutex<BTreeMap<u64, Element>> = Mutex::new(BTreeMap::new());
+/// So many answers fall, and then the first value is there again.
+const FALLS: u64 = 8;
 static ANSWERS: AtomicU64 = AtomicU64::new(0);
 
 /// A kernel was given these parameters.
@@ -38,21 +42,27 @@ pub(crate) fn answer(from: u64, host: &mut [u8]) {
         _ => Element::Whole(1),
     });
     let answers = ANSWERS.fetch_add(1, Ordering::Relaxed);
+    // The power of two that this answer is below the first.
+    let halved = answers % FALLS;
     let near_one = |index: usize| 1.0 + noise(answers, index as u64);
+    let scaled = |index: usize| near_one(index) / f64::from(1_u32 << halved);
+    let whole = |index: usize| answers.wrapping_add(index as u64 + 1) % 2;
     match element {
-        Element::F32 => each(host, |index| (near_one(index) as f32).to_ne_bytes()),
-        Element::F64 => each(host, |index| near_one(index).to_ne_bytes()),
-        // Between 1 and 2 the first bits of a mantissa are the number's fraction.
+        Element::F32 => each(host, |index| (scaled(index) as f32).to_ne_bytes()),
+        Element::F64 => each(host, |index| scaled(index).to_ne_bytes()),
+        // Between a power of two and the next the first bits of a mantissa are the number's fraction.
         Element::F16 => each(host, |index| {
-            (0x3c00_u16 + ((near_one(index) - 1.0) * 1024.0) as u16).to_ne_bytes()
+            let exponent = 0x3c00_u16 - ((halved as u16) << 10);
+            (exponent + ((near_one(index) - 1.0) * 1024.0) as u16).to_ne_bytes()
         }),
         Element::Bf16 => each(host, |index| {
-            (0x3f80_u16 + ((near_one(index) - 1.0) * 128.0) as u16).to_ne_bytes()
+            let exponent = 0x3f80_u16 - ((halved as u16) << 7);
+            (exponent + ((near_one(index) - 1.0) * 128.0) as u16).to_ne_bytes()
         }),
-        Element::Whole(2) => each(host, |_| 1_u16.to_ne_bytes()),
-        Element::Whole(4) => each(host, |_| 1_u32.to_ne_bytes()),
-        Element::Whole(8) => each(host, |_| 1_u64.to_ne_bytes()),
-        Element::Whole(_) => host.fill(1),
+        Element::Whole(2) => each(host, |index| (whole(index) as u16).to_ne_bytes()),
+        Element::Whole(4) => each(host, |index| (whole(index) as u32).to_ne_bytes()),
+        Element::Whole(8) => each(host, |index| whole(index).to_ne_bytes()),
+        Element::Whole(_) => each(host, |index| [whole(index) as u8]),
     }
 }
 

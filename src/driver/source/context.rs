@@ -65,6 +65,11 @@ pub(crate) fn configured() -> Option<&'static Config> {
     CONFIG.get_or_init(Config::from_environment).as_ref()
 }
 
+/// Whether time of day and keys of hash maps are to be others, so that work which depends on them shows.
+pub(crate) fn is_later() -> bool {
+    configured().is_some_and(|config| config.is_later)
+}
+
 pub(crate) fn device(ordinal: c_int) -> Answer<usize> {
     let card = card()?;
     usize::try_from(ordinal)

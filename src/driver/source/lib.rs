@@ -50,5 +50,6 @@ mod source_scan;
 mod stream;
 #[macro_use]
 mod trampoline;
+mod unwinding;
 mod stubs;
 mod tensor_map;

@@ -17,6 +17,7 @@ pub(crate) struct DlInfo {
     pub(crate) address: *mut c_void,
 }
 
+pub(crate) const CLOCK_REALTIME: c_int = 0;
 pub(crate) const CLOCK_MONOTONIC: c_int = 1;
 #[cfg(target_arch = "x86_64")]
 pub(crate) const SYS_CLOCK_GETTIME: c_long = 228;

@@ -9,7 +9,7 @@ use std::sync::{Once, OnceLock};
 
 use crate::abi::{Answer, CUresult, NOT_READY, SUCCESS};
 use crate::config::Config;
-use crate::{call, clock, context, copy, launch, libc, maps, memory, pinned};
+use crate::{call, clock, context, copy, launch, libc, maps, memory, pinned, unwinding};
 
 pub(crate) const VERSION: u32 = 1;
 const LONGEST_LINE: usize = 1024;
@@ -172,6 +172,7 @@ pub(crate) fn totals() {
         .with("pinned_peak", pinned::peak())
         .with("reserved_peak", peak)
         .with("reserved", reserved)
+        .with("panics", unwinding::raised())
         .write();
 }
 

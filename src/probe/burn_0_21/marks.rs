@@ -54,12 +54,15 @@ struct Pending {
     inspector: Option<FusionInspector>,
     /// The thread that marks, whose operations are of interest.
     stream: Option<StreamId>,
+    /// The thread whose operations the inspector reports.
+    inspected: Option<StreamId>,
 }
 
 static PENDING: Mutex<Pending> = Mutex::new(Pending {
     marks: VecDeque::new(),
     inspector: None,
     stream: None,
+    inspected: None,
 });
 
 /// Burn's threads, where launches are observed.
@@ -83,10 +86,13 @@ pub(super) fn in_line(task: impl FnOnce() + Send + 'static) {
 }
 
 impl Pending {
-    /// Has fusion report what it runs, where it does not yet.
+    /// Has fusion report what it runs of the thread that marks, where it does not yet.
     fn watch(&mut self) {
-        if self.inspector.is_none() {
+        if self.inspector.is_none() || self.inspected != self.stream {
+            // The one before goes first.
+            self.inspector = None;
             self.inspector = self.stream.map(FusionInspector::install);
+            self.inspected = self.stream;
         }
     }
 }
