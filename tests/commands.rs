@@ -24,8 +24,9 @@ impl Project {
         folder.write(source, text);
         folder.write(
             "Cargo.toml",
-            &format!("# A comment that stays.\n[package]\nname = \"new-comer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n{DEPENDENCY} # and so does this one\n\n[profile.dev]\ndebug = \"line-tables-only\"\n\n[profile.dev.package.\"*\"]\nopt-level = 1\n"),
+            &format!("# A comment that stays.\n[package]\nname = \"new-comer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n{DEPENDENCY} # and so does this one\n\n[profile.dev]\ndebug = \"line-tables-only\"\n\n[profile.dev.package.\"*\"]\nopt-level = 1\n\n[profile.dev.package.burn-flex]\nopt-level = 0\n"),
         );
+        // With the profile and the versions of the zoo: another Burn takes minutes to build.
         std::fs::copy(common::root().join("Cargo.lock"), folder.path("Cargo.lock")).unwrap();
         Self { folder }
     }

@@ -10,7 +10,7 @@ pub(in crate::report) mod table;
 pub(crate) mod text;
 mod what_if;
 
-use super::{Report, Run, Skipped};
+use super::{Report, Rule, Run, Skipped, Status, Verdict};
 pub use problems::problem;
 use state::State;
 use text::{GREEN, RED, YELLOW, words};
@@ -75,7 +75,10 @@ fn summary(report: &Report, style: &Style) -> String {
     }];
     for state in State::ALL {
         let Some(words) = state.counted() else { continue };
-        let number = count(state);
+        let mut number = count(state);
+        if state == State::Failed(Rule::Edit) {
+            number += edits_of_no_run(report);
+        }
         let color = match state {
             State::Ok => GREEN,
             State::Warning => YELLOW,
@@ -102,6 +105,18 @@ fn summary(report: &Report, style: &Style) -> String {
         }
     }
     parts.join(" · ") + "\n"
+}
+
+/// How many limits were loosened that no run stands for, such as those of all models.
+fn edits_of_no_run(report: &Report) -> usize {
+    let is_of = |verdict: &Verdict, run: &Run| verdict.package == run.package && verdict.model == run.name();
+    let edits = report
+        .verdicts
+        .iter()
+        .filter(|verdict| verdict.rule == Rule::Edit && verdict.status >= Status::Fail);
+    edits
+        .filter(|verdict| !report.runs.iter().any(|run| is_of(verdict, run)))
+        .count()
 }
 
 /// What was not judged, once for each reason.

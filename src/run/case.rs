@@ -359,10 +359,13 @@ impl Runner<'_> {
             .map(|folder| plan::count(folder).saturating_sub(planned));
         let unplanned = unplanned.max().unwrap_or(0);
         let is_whole = !self.undecided.load(Relaxed) && cold.is_some();
-        if unplanned > 0 && is_whole && matches!(self.settings.hardware, Hardware::Virtual) {
+        // An explanation looks at tensors, which may end what fusion would have made one operation of.
+        let is_alike = matches!(self.settings.hardware, Hardware::Virtual) && !self.settings.trace;
+        if unplanned > 0 && is_whole && is_alike {
             disagreement.get_or_insert_with(|| {
+                let choices = if unplanned == 1 { "choice" } else { "choices" };
                 Disagreement::Nondeterministic(format!(
-                    "needs {unplanned} choices of autotune in a later pass that it did not need in the first"
+                    "needs {unplanned} {choices} of autotune in a later pass that it did not need in the first, as where sizes differ"
                 ))
             });
         }
@@ -514,7 +517,7 @@ impl Runner<'_> {
     }
 
     fn process(&self, pass: Pass, reads: Reads, folder: &str, autotune: &Path) -> std::io::Result<Left> {
-        let traces = folder != OTHER && folder != AGAIN && self.is_observed(pass) && self.settings.trace;
+        let traces = ![OTHER, AGAIN, OTHER_AGAIN].contains(&folder) && self.is_observed(pass) && self.settings.trace;
         let folder = self.folder.join(folder);
         let target = &self.case.model.built;
         let cards = self.cards.load(Relaxed);

@@ -52,6 +52,7 @@ pub(super) fn headline(told: &Told<'_>) -> String {
             (Rule::Leak, _) => "leaks",
             (Rule::Drift, _) => "is apart from its estimate",
             (Rule::Baseline, _) => "has no valid baseline",
+            (Rule::Edit, _) => "has a limit that was loosened",
             (_, Status::Warn) => "has a warning",
             _ => "is not within its budget",
         };
