@@ -172,9 +172,20 @@ impl<B: Backend, Kind> Run<B, Kind> {
     }
 
     pub(super) fn mark(&self, step: Option<u32>, phase: Phase) {
-        let moment = Moment { step, phase };
-        #[cfg(feature = "explain")]
-        super::trace::marked(moment);
-        self.device.markers.iter().for_each(|marker| marker(moment));
+        mark(&self.device.markers, Moment { step, phase });
     }
+
+    /// Marks a phase of a step when it is called.
+    #[cfg(feature = "train")]
+    pub(super) fn marking(&self, step: u32, phase: Phase) -> impl FnOnce() + Send + 'static {
+        let markers = self.device.markers.clone();
+        move || mark(&markers, Moment::of(step, phase))
+    }
+}
+
+/// What follows happens at this moment, on all cards.
+pub(super) fn mark(markers: &[Marker], moment: Moment) {
+    #[cfg(feature = "explain")]
+    super::trace::marked(moment);
+    markers.iter().for_each(|marker| marker(moment));
 }

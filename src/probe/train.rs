@@ -108,9 +108,13 @@ impl<'a, B: AutodiffBackend, M: AutodiffModule<B>, X> WithBatch<'a, B, Train, M,
             for part in (0..run.parts()).rev() {
                 run.mark(Some(step), Phase::Batch);
                 let input = batch(&run.device.device);
-                // `step` of the trait runs forward and backward in one call, with no place to mark between them.
+                // `step` of the trait runs forward and backward in one call, with no place for a mark between them.
+                let backward = run.marking(step, Phase::Backward);
+                let (announced, announcement) = burn_0_21::backward::announce(model, backward);
+                model = announced;
                 run.mark(Some(step), Phase::Forward);
                 let output = model.step(input);
+                drop(announcement);
                 let Some(gradients) = summed(run, &mut sum, &model, output.grads, part) else {
                     drop(output.item);
                     continue;
@@ -329,9 +333,6 @@ impl Step {
 
     /// What follows is this phase of the step.
     pub fn phase(&self, phase: Phase) {
-        let moment = Moment::of(self.number, phase);
-        #[cfg(feature = "explain")]
-        super::trace::marked(moment);
-        self.markers.iter().for_each(|marker| marker(moment));
+        super::run::mark(&self.markers, Moment::of(self.number, phase));
     }
 }

@@ -1,5 +1,7 @@
 //! The adapter for Burn 0.21 and cubecl 0.10: everything that names an internal of theirs.
 
+#[cfg(feature = "train")]
+pub(super) mod backward;
 mod launches;
 mod marks;
 #[cfg(feature = "explain")]
