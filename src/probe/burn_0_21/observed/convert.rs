@@ -5,23 +5,18 @@ use burn_backend::ops::{
     DeformConv2dBackward, MaxPool1dBackward, MaxPool1dWithIndices, MaxPool2dBackward, MaxPool2dWithIndices,
 };
 
-use super::{Inner, Observed};
+use super::{Inner, Lazy, Observed};
 
 /// The same for the other backend.
-pub(super) trait Convert {
-    /// What it is there.
-    type Other;
-
+pub(super) trait Convert<Other> {
     /// Makes it so.
-    fn convert(self) -> Self::Other;
+    fn convert(self) -> Other;
 }
 
 macro_rules! same {
     ($name:ident { $($field:ident),* }) => {
-        impl Convert for $name<Inner> {
-            type Other = $name<Observed>;
-
-            fn convert(self) -> Self::Other {
+        impl<L: Lazy> Convert<$name<Observed<L>>> for $name<Inner> {
+            fn convert(self) -> $name<Observed<L>> {
                 $name { $($field: self.$field),* }
             }
         }
@@ -40,10 +35,8 @@ same!(MaxPool1dWithIndices { output, indices });
 same!(MaxPool2dBackward { x_grad });
 same!(MaxPool2dWithIndices { output, indices });
 
-impl Convert for TensorPrimitive<Inner> {
-    type Other = TensorPrimitive<Observed>;
-
-    fn convert(self) -> Self::Other {
+impl<L: Lazy> Convert<TensorPrimitive<Observed<L>>> for TensorPrimitive<Inner> {
+    fn convert(self) -> TensorPrimitive<Observed<L>> {
         match self {
             Self::Float(tensor) => TensorPrimitive::Float(tensor),
             Self::QFloat(tensor) => TensorPrimitive::QFloat(tensor),
@@ -51,10 +44,8 @@ impl Convert for TensorPrimitive<Inner> {
     }
 }
 
-impl Convert for TensorPrimitive<Observed> {
-    type Other = TensorPrimitive<Inner>;
-
-    fn convert(self) -> Self::Other {
+impl<L: Lazy> Convert<TensorPrimitive<Inner>> for TensorPrimitive<Observed<L>> {
+    fn convert(self) -> TensorPrimitive<Inner> {
         match self {
             Self::Float(tensor) => TensorPrimitive::Float(tensor),
             Self::QFloat(tensor) => TensorPrimitive::QFloat(tensor),

@@ -13,7 +13,7 @@ use burn_backend::*;
 
 use super::convert::Convert;
 use super::seen::{self, Seen};
-use super::{Inner, Observed};
+use super::{Inner, Lazy, Observed};
 
 /// Operations that make tensors, and the tensors they make them of.
 macro_rules! observed {
@@ -44,7 +44,7 @@ macro_rules! passed {
     )*};
 }
 
-impl FloatTensorOps<Self> for Observed {
+impl<L: Lazy> FloatTensorOps<Self> for Observed<L> {
     observed! {
         fn float_from_data(data: TensorData, device: &Device<Self>) -> FloatTensor<Self> [];
         fn float_random(shape: Shape, distribution: Distribution, device: &Device<Self>, dtype: FloatDType) -> FloatTensor<Self> [];
@@ -178,7 +178,7 @@ impl FloatTensorOps<Self> for Observed {
     }
 }
 
-impl IntTensorOps<Self> for Observed {
+impl<L: Lazy> IntTensorOps<Self> for Observed<L> {
     observed! {
         fn int_empty(shape: Shape, device: &Device<Self>, dtype: IntDType) -> IntTensor<Self> [];
         fn int_from_data(data: TensorData, device: &Device<Self>) -> IntTensor<Self> [];
@@ -292,7 +292,7 @@ impl IntTensorOps<Self> for Observed {
     }
 }
 
-impl BoolTensorOps<Self> for Observed {
+impl<L: Lazy> BoolTensorOps<Self> for Observed<L> {
     observed! {
         fn bool_empty(shape: Shape, device: &Device<Self>, dtype: BoolDType) -> BoolTensor<Self> [];
         fn bool_zeros(shape: Shape, device: &Device<Self>, dtype: BoolDType) -> BoolTensor<Self> [];
@@ -346,7 +346,7 @@ impl BoolTensorOps<Self> for Observed {
     }
 }
 
-impl ModuleOps<Self> for Observed {
+impl<L: Lazy> ModuleOps<Self> for Observed<L> {
     observed! {
         fn embedding(weights: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self> [weights, indices];
         fn embedding_backward(weights: FloatTensor<Self>, output_grad: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self> [weights, output_grad, indices];
@@ -411,7 +411,7 @@ impl ModuleOps<Self> for Observed {
     }
 }
 
-impl ActivationOps<Self> for Observed {
+impl<L: Lazy> ActivationOps<Self> for Observed<L> {
     observed! {
         fn leaky_relu(tensor: FloatTensor<Self>, negative_slope: Scalar) -> FloatTensor<Self> [tensor];
         fn relu(tensor: FloatTensor<Self>) -> FloatTensor<Self> [tensor];
@@ -430,7 +430,7 @@ impl ActivationOps<Self> for Observed {
     }
 }
 
-impl QTensorOps<Self> for Observed {
+impl<L: Lazy> QTensorOps<Self> for Observed<L> {
     observed! {
         fn q_from_data(data: TensorData, device: &Device<Self>) -> QuantizedTensor<Self> [];
         fn quantize_dynamic(tensor: FloatTensor<Self>, scheme: &QuantScheme) -> QuantizedTensor<Self> [tensor];
@@ -533,7 +533,7 @@ impl QTensorOps<Self> for Observed {
             .convert()
     }
 }
-impl TransactionOps<Self> for Observed {
+impl<L: Lazy> TransactionOps<Self> for Observed<L> {
     fn tr_execute(
         transaction: TransactionPrimitive<Self>,
     ) -> impl Future<Output = Result<TransactionPrimitiveData, ExecutionError>> + Send {

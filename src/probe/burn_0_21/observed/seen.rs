@@ -8,7 +8,7 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use burn_fusion::{FusionRuntime, FusionTensor};
 
-use super::{Inner, Observed, looks};
+use super::{Inner, Lazy, Observed, looks};
 use crate::probe::trace;
 use crate::protocol::Made;
 
@@ -122,7 +122,7 @@ impl Tensors for TensorPrimitive<Inner> {
     }
 }
 
-impl Tensors for TensorPrimitive<Observed> {
+impl<L: Lazy> Tensors for TensorPrimitive<Observed<L>> {
     fn each(&self, seen: &mut dyn FnMut(&dyn Numbered)) {
         match self {
             Self::Float(tensor) | Self::QFloat(tensor) => seen(tensor),
