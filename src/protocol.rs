@@ -185,6 +185,28 @@ impl Float {
     }
 }
 
+/// The features of Burn that decide how much memory a model needs, as the model's program was built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(schemars::JsonSchema))]
+pub struct BurnFeatures {
+    /// Whether operations are fused.
+    pub fusion: bool,
+    /// Whether kernels are chosen by trying them.
+    pub autotune: bool,
+}
+
+/// `with fusion, without autotune`
+impl std::fmt::Display for BurnFeatures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match (self.fusion, self.autotune) {
+            (true, true) => "with fusion and autotune",
+            (true, false) => "with fusion, without autotune",
+            (false, true) => "without fusion, with autotune",
+            (false, false) => "without fusion and autotune",
+        })
+    }
+}
+
 /// What a model does in its step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(schemars::JsonSchema))]
@@ -227,6 +249,9 @@ pub enum Event {
         version: String,
         /// The adapter: which Burn it was written for.
         adapter: String,
+        /// With which of its features that decide memory Burn was built.
+        #[serde(default)]
+        features: Option<BurnFeatures>,
     },
     /// A declared model.
     Model {

@@ -1,8 +1,13 @@
 //! Holds budgets against runs.
 
+#[cfg(unix)]
+mod build;
 mod drift;
 mod growth;
 mod words;
+
+#[cfg(unix)]
+pub use build::judge_build;
 
 use super::source::{Position, Span, Spanned};
 use super::types::{Budgets, CardLimits, Limit, Limits, ModelBudget};

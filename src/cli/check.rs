@@ -183,6 +183,13 @@ impl Check {
         if self.exact {
             report.verdicts.extend(lock.inexact(&report, &lock_name, of_all));
         }
+        match prepared.source.deployed() {
+            Ok(deployed) => report.verdicts.extend(budget::judge_build(&report.runs, &deployed)),
+            Err(error) => report.skipped.push(Skipped {
+                what: "whether the models are built as the workspace's binaries are".to_owned(),
+                why: error.to_string().replace('\n', " "),
+            }),
+        }
         report.skipped.extend(budget::unjudged(&report.runs));
         // With --exact they fail.
         if of_all && !self.exact {

@@ -17,7 +17,7 @@ use crate::archive::{self, ArchiveError, Manifest, Unpacked};
 use crate::driver::{self, DriverLibrary};
 use crate::report::Problem;
 use crate::run::{self, Listed};
-use crate::workspace::{self, Building, Built, Selection, Workspace, WorkspaceError};
+use crate::workspace::{self, Building, Built, DeployedBinary, Selection, Workspace, WorkspaceError};
 
 /// The file of budgets, where no other is named.
 const BUDGETS: &str = "budgets.yaml";
@@ -190,6 +190,14 @@ impl Source {
             path: temporary.path().to_owned(),
             _temporary: Some(temporary),
         })
+    }
+
+    /// The binaries of the workspace that run Burn on a GPU; none that are known in an archive.
+    pub(super) fn deployed(&self) -> Result<Vec<DeployedBinary>, WorkspaceError> {
+        match self {
+            Self::Workspace(here) => workspace::deployed_binaries(&here.workspace, &here.selection),
+            Self::Archive(_) => Ok(Vec::new()),
+        }
     }
 
     /// The driver: compiled, unless it is there already.

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::burn_0_21::{ADAPTER, Declared};
+use super::burn_0_21::{ADAPTER, Declared, features};
 use super::events;
 use super::run::Context;
 use crate::protocol::{Action, Event, JOB_VARIABLE, Job, PROTOCOL, Task};
@@ -45,6 +45,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").into(),
         adapter: ADAPTER.into(),
+        features: Some(features()),
     });
     if job.protocol != PROTOCOL {
         return ExitCode::FAILURE;

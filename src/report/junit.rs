@@ -128,6 +128,7 @@ const fn rule_name(rule: Rule) -> &'static str {
         Rule::Oom => "oom",
         Rule::Leak => "leak",
         Rule::Edit => "edit",
+        Rule::Build => "build",
     }
 }
 

@@ -51,6 +51,7 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
         recording: None,
         measurement: None,
         streams: 1,
+        features: None,
         device_reads: 0,
         assumptions: Vec::new(),
         range: None,

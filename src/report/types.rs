@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
-use crate::protocol::WhatIf;
+use crate::protocol::{BurnFeatures, WhatIf};
 pub use crate::protocol::{Phase, Task};
 
 /// The version of the report format that this program writes.
@@ -238,6 +238,9 @@ pub struct Run {
     pub task: Option<Task>,
     /// Burn's version.
     pub burn: String,
+    /// With which features Burn was built; absent in older reports, and where the model died before it said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub features: Option<BurnFeatures>,
     /// The inputs that the model asked for, with the values it got.
     pub inputs: BTreeMap<String, u64>,
     /// In what it was run otherwise than the model says; absent where it was run as it is.
@@ -726,6 +729,8 @@ pub enum Rule {
     Leak,
     /// A change loosens its own limits.
     Edit,
+    /// The models are built with other features of Burn than the workspace's binaries.
+    Build,
 }
 
 /// What one rule says of one figure.

@@ -47,6 +47,7 @@ pub(crate) const fn failure(rule: Rule) -> &'static str {
         Rule::Oom => "out of memory",
         Rule::Leak => "leaking",
         Rule::Edit => "limit loosened",
+        Rule::Build => "another build than the deployed one",
     }
 }
 

@@ -13,7 +13,7 @@ use super::process::Left;
 use super::record::{Held, Record};
 use super::work;
 use crate::bytes::Bytes;
-use crate::protocol::{Event, Phase};
+use crate::protocol::{BurnFeatures, Event, Phase};
 use crate::report::words::pass_name;
 use crate::report::{
     Autotune, Gpu, Measurement, Mode, OnCard, Oom, Parameters, Pass, Peak, Peaks, PhasePeaks, RecordingId, Run,
@@ -312,6 +312,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
         mode,
         task: Some(case.model.task),
         burn: case.model.built.target.burn.clone(),
+        features: readable.iter().find_map(|(_, left)| features(left)),
         inputs: readable
             .iter()
             .find_map(|(_, left)| inputs(left))
@@ -389,6 +390,14 @@ pub(super) fn device_reads(left: &Left) -> u64 {
 pub(super) fn inputs(left: &Left) -> Option<std::collections::BTreeMap<String, u64>> {
     left.events.iter().find_map(|event| match event {
         Event::Inputs { values } | Event::UnknownInput { known: values, .. } => Some(values.clone()),
+        _ => None,
+    })
+}
+
+/// With which features of Burn the program was built.
+fn features(left: &Left) -> Option<BurnFeatures> {
+    left.events.iter().find_map(|event| match event {
+        Event::Hello { features, .. } => *features,
         _ => None,
     })
 }

@@ -2,11 +2,13 @@
 
 mod build;
 mod declared;
+mod deployed;
 mod locked;
 mod select;
 
 pub use build::{BuildOptions, Building, Built, build};
 pub use declared::{DeclaredTarget, declared_targets};
+pub use deployed::{DeployedBinary, deployed_binaries};
 pub use locked::changed_dependencies;
 pub use select::{Selection, Workspace};
 

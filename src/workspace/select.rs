@@ -82,6 +82,11 @@ impl Workspace {
         self.selected.iter().map(|id| &self.metadata[id])
     }
 
+    /// All packages of the workspace, selected or not.
+    pub fn members(&self) -> impl Iterator<Item = &Package> {
+        self.metadata.workspace_packages().into_iter()
+    }
+
     /// Whether nothing of the workspace was left out.
     #[must_use]
     pub fn is_whole(&self) -> bool {

@@ -48,6 +48,11 @@ where
     }
 }
 
+/// Whether operations go through fusion.
+pub(super) const fn is_fused() -> bool {
+    <Underlying as Hands<CudaDevice>>::FUSED
+}
+
 /// Marks that fusion has been told of, and that no operation executed so far belongs to.
 struct Pending {
     marks: VecDeque<(Moment, TensorId)>,

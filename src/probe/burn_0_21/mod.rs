@@ -30,7 +30,7 @@ pub(super) use self::stage::{Elsewhere, card};
 use super::events;
 use super::run::{Context, Infer, Marker, Run, Train};
 use super::timeline;
-use crate::protocol::{Event, Float, RunJob, Task};
+use crate::protocol::{BurnFeatures, Event, Float, RunJob, Task};
 
 /// The name of this adapter, as the feature that switches it on.
 pub(super) const ADAPTER: &str = "burn-0_21";
@@ -52,6 +52,15 @@ type Underlying = burn_cubecl::CubeBackend<CudaRuntime, f32, i32, u8>;
 type Tracked = Autodiff<Chosen>;
 #[cfg(feature = "checkpointing")]
 type Tracked = Autodiff<Chosen, burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing>;
+
+/// What the program's Burn was built with.
+pub(super) fn features() -> BurnFeatures {
+    use burn_cubecl::kernel::matmul::MatmulStrategy;
+    BurnFeatures {
+        fusion: marks::is_fused(),
+        autotune: !matches!(MatmulStrategy::default(), MatmulStrategy::Cube),
+    }
+}
 
 /// The device of a run, and what follows it.
 pub(super) struct Device<B: Backend> {
