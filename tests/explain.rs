@@ -5,7 +5,7 @@
 mod common;
 
 use cargo_vram::bytes::Bytes;
-use cargo_vram::explain::{Category, Certainty, Explanation, Leaking};
+use cargo_vram::explain::{Category, Certainty, Explanation, Layer, Leaking};
 use cargo_vram::report::{Mode, Pass, Phase};
 use common::card::{builtin, card_folder};
 
@@ -235,8 +235,12 @@ fn made_in(explanation: &Explanation, step: u32, category: Category) -> u64 {
 
 #[test]
 fn gradients_that_fusion_uses_up_as_it_makes_them_are_never_held_and_a_loop_by_hand_is_told_too() {
+    let mut activations = Vec::new();
     for (model, state) in [("resnet18_train_step", 1), ("resnet18_free_form", 0)] {
         let explanation = explain(&[model, "--gpu", "l4", "--set", "batch_size=1"]);
+        let made =
+            [Category::Activation, Category::ActivationGradient].map(|category| made_in(&explanation, 1, category));
+        activations.push((made, explanation.layers.clone()));
         let parameters = explanation.totals.learnable.max(11_689_512) * 4;
         assert_eq!(made_in(&explanation, 1, Category::Parameter), parameters, "{model}");
         assert_eq!(
@@ -252,6 +256,24 @@ fn gradients_that_fusion_uses_up_as_it_makes_them_are_never_held_and_a_loop_by_h
         );
         adds_up(&explanation);
     }
+    // Nobody marks where the one goes backward, and its loss is computed within the model.
+    let [(train_step, layers), (by_hand, same)] = activations.as_slice() else {
+        unreachable!()
+    };
+    assert_eq!(train_step, by_hand);
+    assert!(train_step.iter().all(|bytes| *bytes > 0), "{train_step:?}");
+    let seen = |layers: &[Layer]| {
+        layers
+            .iter()
+            .map(|it| (it.kind.clone(), it.output.clone()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(seen(layers), seen(same));
+    let inputs: Vec<_> = layers.iter().filter(|layer| layer.kind == "input").collect();
+    assert_eq!(
+        inputs.iter().map(|input| input.output.as_slice()).collect::<Vec<_>>(),
+        [[1, 3, 224, 224]]
+    );
 }
 
 #[test]

@@ -21,12 +21,16 @@ pub(super) struct ModuleCall {
 pub(super) struct Call {
     /// The innermost line of the user's own code.
     pub(super) source: Option<Source>,
+    /// The lines of the user's own code that called its function, the innermost first.
+    pub(super) callers: Vec<Source>,
     /// The modules, the outermost first.
     pub(super) modules: Vec<ModuleCall>,
     /// The function that the innermost module called, and where its stack is: `flatten`.
     pub(super) function: Option<(String, u64)>,
     /// From where it called it.
     pub(super) site: u64,
+    /// Whether it is part of one of Burn's losses, which a model may compute in a function of its own.
+    pub(super) is_loss: bool,
 }
 
 /// Reads the calls of a trace; each stack is read once.
@@ -65,10 +69,13 @@ impl<'a> Calls<'a> {
             if self.is_own(symbol) {
                 continue;
             }
-            if let Some(source) = self.source(symbol) {
-                call.source = Some(source);
+            if let Some(source) = self.source(symbol)
+                && let Some(caller) = call.source.replace(source)
+            {
+                call.callers.insert(0, caller);
             }
             let path = without_generics(&symbol.function);
+            call.is_loss |= is_loss(&path);
             if let Some(kind) = module_type(&path) {
                 let same = call.modules.last().is_some_and(|last| last.kind == kind);
                 if !same {
@@ -151,6 +158,12 @@ fn module_type(path: &str) -> Option<String> {
     (is_type && is_module).then(|| kind.to_owned())
 }
 
+/// Whether it is a function of one of Burn's losses: `burn_nn::loss::cross_entropy::CrossEntropyLoss::forward`.
+fn is_loss(path: &str) -> bool {
+    let mut segments = path.split("::");
+    is_burns(segments.next().unwrap_or_default()) && segments.any(|segment| segment == "loss")
+}
+
 fn is_burns(krate: &str) -> bool {
     krate.starts_with("burn_") || krate.starts_with("cube") || ["burn", "core", "std", "alloc"].contains(&krate)
 }
@@ -176,6 +189,23 @@ mod tests {
             "a::float::::mean"
         );
         assert_eq!(without_generics("main"), "main");
+    }
+
+    #[test]
+    fn a_loss_is_one_of_burns() {
+        for path in [
+            "burn_nn::loss::cross_entropy::CrossEntropyLoss::forward",
+            "burn_tensor::tensor::loss::cross_entropy_with_logits",
+        ] {
+            assert!(is_loss(path), "{path}");
+        }
+        for path in [
+            "zoo::loss::Head::forward",
+            "burn_nn::modules::linear::Linear::forward",
+            "loss",
+        ] {
+            assert!(!is_loss(path), "{path}");
+        }
     }
 
     #[test]

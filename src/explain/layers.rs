@@ -195,6 +195,8 @@ pub(super) fn rows(trace: &Trace, modules: &Modules, calls: &mut Calls<'_>, step
         .enumerate()
         .filter(|(_, operation)| operation.at == (Some(step), Phase::Forward));
     let mut all: Vec<(usize, Call)> = forward.map(|(index, operation)| (index, calls.of(operation))).collect();
+    // That of a `TrainStep` is computed within the model.
+    all.retain(|(_, call)| !call.is_loss);
     // The loss is no layer. A program whose functions have no names has no modules to tell it by.
     if all.iter().any(|(_, call)| !call.modules.is_empty()) {
         let root = modules.kind("").map(str::to_owned);
@@ -378,16 +380,30 @@ fn parameters(trace: &Trace, modules: &Modules, owner: &str, origins: &HashMap<u
     sum
 }
 
-/// What the batch consists of, as far as layers use it.
+/// What the batch consists of, as far as layers use it: as it is, or by way of operations that are no layers, such as a view
+/// with a side of one more.
 fn inputs(trace: &Trace, rows: &[Row], origins: &HashMap<u64, Origin<'_>>) -> Vec<Layer> {
     let mut seen = HashSet::new();
+    let mut found = Vec::new();
     let used = rows
         .iter()
         .flat_map(|row| &row.operations)
         .flat_map(|index| &trace.operations[*index].inputs);
-    used.filter(|tensor| seen.insert(**tensor))
-        .filter_map(|tensor| origins.get(tensor))
-        .filter(|origin| origin.operation.at.1 == Phase::Batch)
+    for tensor in used {
+        let mut to_follow = vec![*tensor];
+        while let Some(tensor) = to_follow.pop() {
+            let Some(origin) = origins.get(&tensor).filter(|_| seen.insert(tensor)) else {
+                continue;
+            };
+            match origin.operation.at.1 {
+                Phase::Batch => found.push(origin),
+                Phase::Forward => to_follow.extend(origin.operation.inputs.iter().rev()),
+                _ => {}
+            }
+        }
+    }
+    found
+        .into_iter()
         .map(|origin| Layer {
             path: "input".to_owned(),
             inferred: true,

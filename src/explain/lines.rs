@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::calls::Calls;
+use super::calls::{Call, Calls};
 use super::categories::Origin;
 use super::memory::Memory;
 use super::trace::{At, Trace};
@@ -12,6 +12,7 @@ use crate::bytes::Bytes;
 /// One line that ran: from its first operation to its last.
 struct Ran {
     source: Source,
+    callers: Vec<Source>,
     at: At,
     came: Vec<usize>,
     went: Vec<usize>,
@@ -29,11 +30,13 @@ pub(super) fn lines(
     // Which line each operation is of.
     let mut of: Vec<Option<usize>> = Vec::with_capacity(trace.operations.len());
     for operation in &trace.operations {
-        let source = calls.of(operation).source;
-        let same = |last: &Ran| Some(&last.source) == source.as_ref() && last.at == operation.at;
+        let Call { source, callers, .. } = calls.of(operation);
+        let same =
+            |last: &Ran| Some(&last.source) == source.as_ref() && last.callers == callers && last.at == operation.at;
         if let Some(source) = source.clone().filter(|_| !ran.last().is_some_and(same)) {
             ran.push(Ran {
                 source,
+                callers,
                 at: operation.at,
                 came: Vec::new(),
                 went: Vec::new(),
@@ -76,6 +79,7 @@ pub(super) fn lines(
             live = (live + came).saturating_sub(went);
             Line {
                 source: ran.source,
+                callers: ran.callers,
                 step: ran.at.0,
                 phase: ran.at.1,
                 live: Bytes(live),

@@ -562,6 +562,7 @@ impl Play {
             .enumerate()
             .map(|(at, row)| Line {
                 source: source(&format!("line{at}.x")),
+                callers: Vec::new(),
                 step: row.step,
                 phase: row.phase,
                 live: row.live_end.unwrap(),

@@ -346,6 +346,9 @@ pub struct Series {
 pub struct Line {
     /// The line.
     pub source: Source,
+    /// The lines of the user's own code that called its function, the innermost first; absent in older documents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub callers: Vec<Source>,
     /// The step, from 0; absent before the first.
     pub step: Option<u32>,
     /// The phase.

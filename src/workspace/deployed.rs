@@ -53,19 +53,29 @@ fn burn_features(
     let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(&program);
     command
-        .args(["tree", "--edges", "normal", "--prefix", "none", "--format", "{p}\t{f}", "--package"])
+        .args([
+            "tree",
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+            "--format",
+            "{p}\t{f}",
+            "--package",
+        ])
         .arg(&package.id.repr)
         .args(["--manifest-path", workspace.root().join("Cargo.toml").as_str()])
         .args(&selection.cargo_flags);
     if let Some(target) = &selection.target {
         command.args(["--target", target]);
     }
-    let output = command.output().map_err(|source| WorkspaceError::Program {
-        program,
-        source,
-    })?;
+    let output = command
+        .output()
+        .map_err(|source| WorkspaceError::Program { program, source })?;
     if !output.status.success() {
-        return Err(WorkspaceError::Metadata(String::from_utf8_lossy(&output.stderr).trim_end().to_owned()));
+        return Err(WorkspaceError::Metadata(
+            String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
+        ));
     }
     Ok(of_tree(&String::from_utf8_lossy(&output.stdout)))
 }

@@ -73,7 +73,9 @@ mod tests {
     #[test]
     fn a_build_that_no_binary_has_is_a_warning_that_says_what_is_missing() {
         let verdicts = judge_build(&[run(false, false)], &[binary("app", true, true)]);
-        let [verdict] = verdicts.as_slice() else { panic!("{verdicts:?}") };
+        let [verdict] = verdicts.as_slice() else {
+            panic!("{verdicts:?}")
+        };
         assert_eq!((verdict.rule, verdict.status), (Rule::Build, Status::Warn));
         assert_eq!(
             verdict.message,
@@ -93,7 +95,10 @@ mod tests {
     #[test]
     fn where_nothing_is_deployed_or_known_there_is_nothing_to_differ_from() {
         assert_eq!(judge_build(&[run(false, false)], &[]), []);
-        let unknown = Run { features: None, ..run(false, false) };
+        let unknown = Run {
+            features: None,
+            ..run(false, false)
+        };
         assert_eq!(judge_build(&[unknown], &[binary("app", true, true)]), []);
     }
 }

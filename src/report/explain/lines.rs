@@ -33,34 +33,35 @@ pub(super) fn lines(explanation: &Explanation, kinds: Option<usize>, read: Reade
     let mut text = holding(explanation, read, paper) + &heading;
     let mut total = 0_i64;
     let mut seen: HashMap<_, Option<u32>> = HashMap::new();
-    for lines in &functions(&explanation.lines) {
-        let Some(first) = lines.first() else { continue };
-        let before = seen.insert(deeds(lines), first.step).flatten();
-        if let Some(step) = before {
-            let remark = format!(
-                "{}{}as in step {step}, to the byte",
-                place(first.step, first.phase),
-                paper.dot()
-            );
+    total = total.saturating_add(sum(&explanation.lines));
+    for rows in &functions(&explanation.lines) {
+        let Some(first) = rows.first() else { continue };
+        let Some((step, phase)) = first.moment() else { continue };
+        let before = seen.insert(deeds(rows), step).flatten();
+        if let Some(before) = before {
+            let remark = format!("{}{}as in step {before}, to the byte", place(step, phase), paper.dot());
             text.push_str(&paper.heading(&paper.name(&first.source.function), &remark));
-            total = total.saturating_add(sum(lines.iter().copied()));
             continue;
         }
         let function = paper.name(&first.source.function);
         let file = paper.name(&first.source.file);
-        let moment = place(first.step, first.phase);
+        let moment = place(step, phase);
         let remark = format!("{file}{}{moment}", paper.dot());
         let title = fit(&function, paper.columns() * 2 / 3, Cut::Start, paper.unicode);
         text.push_str(&paper.heading(&title, &remark));
-        let change = sum(lines.iter().copied());
+        let change = rows.iter().fold(0_i64, |sum, row| sum.saturating_add(row.change()));
         let mut grid = table();
-        for line in lines {
-            this(&mut grid, line, explanation, kinds, read, paper);
+        for row in rows {
+            this(&mut grid, row, explanation, kinds, read, paper);
         }
         grid.rule();
-        grid.row(totals("function", change, lines.last().map(|line| line.live), paper));
+        grid.row(totals(
+            "function",
+            change,
+            rows.last().and_then(FunctionLine::live),
+            paper,
+        ));
         text.push_str(&grid.draw(paper));
-        total = total.saturating_add(change);
     }
     let mut grid = Grid::new([Column::left(""), Column::right("")]);
     grid.row([
@@ -106,38 +107,85 @@ fn holding(explanation: &Explanation, read: Reader<'_>, paper: &Paper) -> String
     paper.heading("Lines that hold the most", "at the peak of live") + &grid.draw(paper)
 }
 
-/// What the lines of a function did, to be told from what they did in another step.
-fn deeds<'a>(lines: &[&'a Line]) -> Vec<(&'a Source, Phase, Bytes, i64, usize, usize)> {
-    let deed = |line: &&'a Line| {
-        let (came, went) = (line.came.len(), line.went.len());
-        (&line.source, line.phase, line.live, line.change, came, went)
-    };
-    lines.iter().map(deed).collect()
+/// One line of a function, with everything that ran until the next: operations of its own, and those of the user's own functions
+/// that it called.
+struct FunctionLine<'a> {
+    source: &'a Source,
+    /// In order of time; never empty.
+    ran: Vec<&'a Line>,
 }
 
-/// Lines of one function in one phase of one step, in the order in which they were first reached.
-fn functions(lines: &[Line]) -> Vec<Vec<&Line>> {
+impl FunctionLine<'_> {
+    fn moment(&self) -> Option<(Option<u32>, Phase)> {
+        self.ran.first().map(|line| (line.step, line.phase))
+    }
+
+    /// Bytes of all tensors after it.
+    fn live(&self) -> Option<Bytes> {
+        self.ran.last().map(|line| line.live)
+    }
+
+    /// Less those before it.
+    fn change(&self) -> i64 {
+        sum(self.ran.iter().copied())
+    }
+
+    /// The tensors that came, and those that went. What both came and went within several lines was there for none after them.
+    fn moved(&self) -> [Vec<u32>; 2] {
+        let all = |of: fn(&Line) -> &Vec<u32>| self.ran.iter().flat_map(move |line| of(line)).copied();
+        let [came, went]: [Vec<u32>; 2] = [all(|line| &line.came).collect(), all(|line| &line.went).collect()];
+        if self.ran.len() == 1 {
+            return [came, went];
+        }
+        let without = |own: &[u32], other: &[u32]| {
+            let other: HashSet<_> = other.iter().collect();
+            own.iter().copied().filter(|tensor| !other.contains(tensor)).collect()
+        };
+        [without(&came, &went), without(&went, &came)]
+    }
+}
+
+/// What the lines of a function did, to be told from what they did in another step.
+fn deeds<'a>(rows: &[FunctionLine<'a>]) -> Vec<(&'a Source, Option<Phase>, Option<Bytes>, i64, usize, usize)> {
+    let deed = |row: &FunctionLine<'a>| {
+        let [came, went] = row.moved();
+        let phase = row.moment().map(|(_, phase)| phase);
+        (row.source, phase, row.live(), row.change(), came.len(), went.len())
+    };
+    rows.iter().map(deed).collect()
+}
+
+/// Lines of one function in one phase of one step, in the order in which they were first reached. A line that called another
+/// function of the user's own is in both.
+fn functions(lines: &[Line]) -> Vec<Vec<FunctionLine<'_>>> {
     type Key<'a> = (Option<u32>, Phase, &'a str, &'a str);
-    let mut functions: Vec<Vec<&Line>> = Vec::new();
+    let mut functions: Vec<Vec<FunctionLine<'_>>> = Vec::new();
     let mut places: HashMap<Key<'_>, usize> = HashMap::new();
     for line in lines {
-        let key = (
-            line.step,
-            line.phase,
-            line.source.file.as_str(),
-            line.source.function.as_str(),
-        );
-        let place = *places.entry(key).or_insert(functions.len());
-        match functions.get_mut(place) {
-            Some(lines) => lines.push(line),
-            None => functions.push(vec![line]),
+        // The outer functions first, as they are reached.
+        for source in line.callers.iter().rev().chain([&line.source]) {
+            let key = (line.step, line.phase, source.file.as_str(), source.function.as_str());
+            let place = *places.entry(key).or_insert(functions.len());
+            if place == functions.len() {
+                functions.push(Vec::new());
+            }
+            let rows = &mut functions[place];
+            match rows.last_mut() {
+                // A function that calls itself runs each of its lines once.
+                Some(last) if last.source == source && last.ran.last().is_some_and(|ran| std::ptr::eq(*ran, line)) => {}
+                Some(last) if last.source == source => last.ran.push(line),
+                _ => rows.push(FunctionLine {
+                    source,
+                    ran: vec![line],
+                }),
+            }
         }
     }
     functions
 }
 
-fn sum<'a>(lines: impl Iterator<Item = &'a Line>) -> i64 {
-    lines.fold(0, |sum, line| sum.saturating_add(line.change))
+fn sum<'a>(lines: impl IntoIterator<Item = &'a Line>) -> i64 {
+    lines.into_iter().fold(0, |sum, line| sum.saturating_add(line.change))
 }
 
 fn table() -> Grid {
@@ -165,21 +213,30 @@ fn code(source: &Source, read: Reader<'_>, paper: &Paper) -> String {
     code.map_or_else(String::new, |code| paper.name(code.replace('\t', " ").trim()))
 }
 
-fn this(grid: &mut Grid, line: &Line, explanation: &Explanation, most: usize, read: Reader<'_>, paper: &Paper) {
-    let source = code(&line.source, read, paper);
-    let style = match line.change {
+fn this(
+    grid: &mut Grid,
+    line: &FunctionLine<'_>,
+    explanation: &Explanation,
+    most: usize,
+    read: Reader<'_>,
+    paper: &Paper,
+) {
+    let source = code(line.source, read, paper);
+    let change = line.change();
+    let style = match change {
         0 => DIM,
         1.. => BAD,
         _ => GOOD,
     };
     grid.row([
         Cell::from(line.source.line.to_string()).styled(DIM),
-        Cell::from(paper.size(line.live)),
-        Cell::from(paper.change(line.change)).styled(style),
+        Cell::from(paper.known(line.live())),
+        Cell::from(paper.change(change)).styled(style),
         Cell::from(""),
         Cell::from(source),
     ]);
-    for (sign, style, tensors) in [("+", BAD, &line.came), ("-", GOOD, &line.went)] {
+    let [came, went] = line.moved();
+    for (sign, style, tensors) in [("+", BAD, &came), ("-", GOOD, &went)] {
         let mut kinds = folded(resolved(explanation, tensors));
         let bytes = |(tensor, number): &(&Tensor, u64)| Bytes(tensor.bytes.0.saturating_mul(*number));
         let mut rest = Vec::new();

@@ -407,6 +407,7 @@ fn trained(batch: u64, size: u64, steps: u32, fails_at: Option<usize>) -> Explan
                 let live = play.live();
                 play.lines.push(Line {
                     source: here,
+                    callers: Vec::new(),
                     step: Some(step),
                     phase: Phase::Forward,
                     live: Bytes(live),
@@ -451,6 +452,7 @@ fn trained(batch: u64, size: u64, steps: u32, fails_at: Option<usize>) -> Explan
             came.extend(&gradients);
             let line = Line {
                 source: main(31),
+                callers: Vec::new(),
                 step: Some(step),
                 phase: Phase::Backward,
                 live: Bytes(live),

@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::*;
 use crate::explain::{Border, Category, Leaking, Line, Series};
-use crate::report::{Mode, Pass, RunError};
+use crate::report::{Mode, Pass, Phase, RunError};
 
 static RESNET: LazyLock<Explanation> = LazyLock::new(|| Explanation {
     // A few lines are enough to see.
@@ -568,4 +568,78 @@ fn a_hundred_thousand_operations_are_drawn_at_once() {
     assert!(text.lines().count() > 3 * many);
     // It takes a second or so without optimizations; what is meant is that nothing is quadratic.
     assert!(now() - began < 30, "{} s", now() - began);
+}
+
+/// Lines of two functions: the first calls the second twice, and does something itself before and after.
+fn calls() -> Explanation {
+    let explanation = sample::resnet18();
+    let source = |function: &str, line: u32| crate::explain::Source {
+        file: "src/model.rs".to_owned(),
+        line,
+        function: function.to_owned(),
+    };
+    let (block, network) = ("app::Block::forward", "app::Network::forward");
+    let mut live = 0_u64;
+    let mut line = |function: &str, number: u32, caller: Option<u32>, mib: u64, came: u32| {
+        live += mib << 20;
+        Line {
+            source: source(function, number),
+            callers: caller.map(|line| source(network, line)).into_iter().collect(),
+            step: Some(1),
+            phase: Phase::Forward,
+            live: Bytes(live),
+            change: (mib << 20) as i64,
+            came: vec![came],
+            went: Vec::new(),
+        }
+    };
+    let lines = vec![
+        line(network, 10, None, 16, 0),
+        line(block, 3, Some(11), 100, 1),
+        line(block, 4, Some(11), 84, 2),
+        line(block, 3, Some(12), 8, 3),
+        line(network, 12, None, 1, 4),
+    ];
+    Explanation { lines, ..explanation }
+}
+
+/// The rows of a function's lines: the line's number, what is live after it, and what it adds.
+fn rows_of(text: &str, function: &str) -> Vec<[String; 3]> {
+    let rows = text.lines().skip_while(|line| !line.contains(function)).skip(1);
+    let rows = rows.take_while(|line| !line.contains("this function"));
+    let cells = rows.map(|line| {
+        line.split("  ")
+            .map(str::trim)
+            .filter(|cell| !cell.is_empty())
+            .collect::<Vec<_>>()
+    });
+    cells
+        .filter(|cells| cells.len() >= 3 && cells[0].parse::<u32>().is_ok())
+        .map(|cells| [cells[0], cells[1], cells[2]].map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn a_line_that_calls_a_function_of_the_users_own_counts_what_that_one_adds() {
+    let view = View {
+        lines: true,
+        ..View::default()
+    };
+    let text = explain(&calls(), &view, &PIPE);
+    let text = &text[text.find("bytes of all tensors after each").unwrap()..];
+    let network = rows_of(text, "app::Network::forward");
+    let expected = [
+        ["10", "16 MiB", "+16 MiB"],
+        ["11", "200 MiB", "+184 MiB"],
+        // Its own operation comes after what the function adds.
+        ["12", "209 MiB", "+9 MiB"],
+    ];
+    assert_eq!(network, expected.map(|row| row.map(str::to_owned)), "{text}");
+    let block = rows_of(text, "app::Block::forward");
+    assert_eq!(block.len(), 3, "{text}");
+    // What is in both is counted once.
+    assert!(
+        text.contains("all lines together") && text.contains("+209 MiB"),
+        "{text}"
+    );
 }
