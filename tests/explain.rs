@@ -196,6 +196,21 @@ fn resnet18_names_its_layers_and_its_lines_add_up() {
     assert_eq!(source.file, "fixtures/zoo/src/resnet18.rs");
     assert!(source.function.contains("ResNet"), "{source:?}");
     the_lines_add_up(&explanation);
+    the_lines_have_their_text(&explanation);
+}
+
+fn the_lines_have_their_text(explanation: &Explanation) {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    for line in &explanation.lines {
+        let source = &line.source;
+        let content = std::fs::read_to_string(root.join(&source.file)).unwrap();
+        let text = content.lines().nth(source.line as usize - 1).unwrap().trim();
+        let mut told = explanation.texts.iter();
+        let told = told.find(|told| (&told.file, told.line) == (&source.file, source.line));
+        let start: String = text.chars().take(200).collect();
+        assert_eq!(told.map(|told| &told.text), Some(&start), "{source:?}");
+    }
+    assert_eq!(explanation.commit_date.is_some(), explanation.commit.is_some());
 }
 
 fn the_lines_add_up(explanation: &Explanation) {
@@ -491,7 +506,9 @@ fn a_page_is_of_all_models_that_a_glob_means_with_what_was_asked_for() {
     for model in drawn["models"].as_array().unwrap() {
         let found = if model["name"] == *names[0] { "yes" } else { "no" };
         assert_eq!(model["leak"]["found"], found, "{}", model["name"]);
-        assert!(!model["lines"].as_array().unwrap().is_empty());
+        let lines = model["lines"].as_array().unwrap();
+        assert!(!lines.is_empty() && lines.iter().all(|line| line["text"].is_string()));
+        assert_eq!(model["commit_date"].is_string(), model["commit"].is_string());
     }
     // In the order in which they were asked for, each once.
     let output = report(&["-m", "*before/charted", "-m", "retained*/charted"]);

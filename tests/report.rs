@@ -133,6 +133,51 @@ fn a_page_is_drawn_unless_other_pictures_are_asked_for() {
 }
 
 #[test]
+fn a_page_has_the_commit_its_date_and_source_text_and_is_the_same_each_time() {
+    let folder = Folder::new();
+    let mut explained = explanation();
+    explained["commit"] = json!("0f1e2d3c4b5a69788796a5b4c3d2e1f001122334");
+    explained["commit_date"] = json!("2026-11-23T18:04:05+01:00");
+    explained["lines"] = json!([{
+        "source": { "file": "src/lib.rs", "line": 3, "function": "forward" }, "step": 0, "phase": "forward",
+        "live": 768, "change": 512, "came": [1], "went": [],
+    }]);
+    explained["texts"] =
+        json!([{ "file": "src/lib.rs", "line": 3, "text": "let x = f(\"</script><img>\"); // twice" }]);
+    folder.write("a.json", &explained);
+    assert_eq!(folder.report(&["a.json"]).status.code(), Some(0));
+    let page = folder.read("vram-report.html");
+    assert!(page.contains("2026-11-23T18:04:05+01:00") && page.contains("0f1e2d3c4b5a69788796"));
+    // The text is there, and cannot be taken for a tag of the page.
+    assert!(page.contains("script\\u003e\\u003cimg\\u003e\\\"); // twice") && !page.contains("<img"));
+    assert_eq!(page.matches("</script>").count(), 2);
+    assert_eq!(folder.report(&["a.json"]).status.code(), Some(0));
+    assert_eq!(folder.read("vram-report.html"), page);
+}
+
+#[test]
+fn a_trace_names_tensors_by_shape_and_layer_and_says_its_unit() {
+    let folder = Folder::new();
+    folder.write("a.json", &explanation());
+    assert_eq!(
+        folder.report(&["a.json", "--trace", "a.trace.json"]).status.code(),
+        Some(0)
+    );
+    let trace: Value = serde_json::from_str(&folder.read("a.trace.json")).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let has = |name: &str, key: &str| events.iter().any(|event| event["ph"] == key && event["name"] == name);
+    assert!(has("64 · fc", "X") && has("1 × 128 · fc", "X"), "{events:?}");
+    let processes: Vec<_> = events.iter().filter(|event| event["name"] == "process_name").collect();
+    assert_eq!(processes.len(), 3, "its own, parameters and activations");
+    for process in processes {
+        assert!(
+            process["args"]["name"].as_str().unwrap().ends_with("(1 µs = 1 sample)"),
+            "{process}"
+        );
+    }
+}
+
+#[test]
 fn two_are_compared_and_neither_one_nor_three() {
     let folder = Folder::new();
     folder.write("a.json", &explanation());

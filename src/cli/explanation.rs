@@ -12,7 +12,7 @@ use super::options::{Loudness, Packages, Running};
 use super::pipeline::{Models, Prepared};
 use super::source::Scratch;
 use super::what_if::WhatIfs;
-use super::{Stopped, cases, pipeline, savings};
+use super::{Stopped, cases, pipeline, savings, texts};
 use crate::bytes::Bytes;
 use crate::explain::{self, Activations, Explanation, Ingredients};
 use crate::gpu::Profile;
@@ -252,7 +252,12 @@ impl Stage<'_> {
         let run = self.run(case, Some(&scratch))?;
         let mut report = pipeline::report(None, &self.prepared, models, self.asked.running, Vec::new());
         report.runs.push(run);
-        let mut explanation = explained(report, &scratch, self.asked, self.prepared.source.root())?;
+        let source = &self.prepared.source;
+        let dirty = report.dirty;
+        let mut explanation = explained(report, &scratch, self.asked, source.root())?;
+        explanation.commit_date = source.commit_date();
+        explanation.dirty = dirty;
+        explanation.texts = texts::read(source.root(), &explanation.lines);
         if savings {
             let mut savings = savings::run(self, case, &explanation)?;
             savings.append(&mut explanation.savings);

@@ -28,6 +28,7 @@ mod schema;
 mod source;
 mod survey;
 mod terminal;
+mod texts;
 mod what_if;
 
 use std::io::Write;

@@ -141,6 +141,18 @@ impl Source {
         }
     }
 
+    /// When the commit was made that the models are built from, as ISO 8601 with the committer's own time zone. An archive
+    /// does not say.
+    pub(super) fn commit_date(&self) -> Option<String> {
+        let Self::Workspace(here) = self else { return None };
+        // Signatures would be printed before it, where git is set up to show them.
+        let date = git(
+            here.workspace.root(),
+            &["log", "-1", "--no-show-signature", "--format=%cI", "HEAD"],
+        )?;
+        Some(date.trim().to_owned()).filter(|date| !date.is_empty())
+    }
+
     /// Where the file of budgets would be, and what people are shown of it.
     pub(super) fn budgets(&self) -> (Utf8PathBuf, String) {
         let shown = match self {

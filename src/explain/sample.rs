@@ -37,6 +37,7 @@ pub(crate) fn hostile() -> Explanation {
     let evil = || HOSTILE.to_owned();
     it.tool.version = evil();
     it.commit = Some(evil());
+    it.commit_date = Some(evil());
     it.partial = Some(evil());
     it.run.model = evil();
     it.run.package = evil();
@@ -80,6 +81,11 @@ pub(crate) fn hostile() -> Explanation {
     for line in &mut it.lines {
         line.source = source();
     }
+    it.texts = vec![LineText {
+        file: evil(),
+        line: 1,
+        text: evil(),
+    }];
     for saving in &mut it.savings {
         saving.code = evil();
         saving.change = evil();
@@ -125,6 +131,8 @@ impl Play {
                 fingerprint: "0123456789abcdef".to_owned(),
             },
             commit: Some("0f1e2d3c4b5a".to_owned()),
+            commit_date: Some("2026-11-23T18:04:05+01:00".to_owned()),
+            dirty: Some(false),
             run,
             partial: None,
             activations: Activations::Own,
@@ -156,6 +164,7 @@ impl Play {
             tensors: Vec::new(),
             timeline: Timeline::default(),
             lines: Vec::new(),
+            texts: Vec::new(),
             leak: Leaking::No,
             savings: Vec::new(),
             assumptions: vec!["modules of operations without parameters are inferred from their neighbours".to_owned()],
@@ -572,6 +581,21 @@ impl Play {
             })
             .take(24)
             .collect();
+        for line in it.lines.iter_mut().filter(|line| line.phase == Phase::Batch) {
+            line.source.file = "src/generated.rs".to_owned();
+        }
+        it.texts = it
+            .lines
+            .iter()
+            .filter(|line| line.source.file != "src/generated.rs")
+            .map(|line| LineText {
+                file: line.source.file.clone(),
+                line: line.source.line,
+                text: format!("let x = self.block{}.forward(x); // & <b>", line.source.line),
+            })
+            .collect();
+        it.texts.sort();
+        it.texts.dedup();
         let cold: Vec<_> = it
             .phases
             .iter()
@@ -678,6 +702,7 @@ pub(crate) fn limits(explanation: &Explanation) -> Vec<crate::report::Limit> {
 fn plain() -> Explanation {
     let mut it = resnet(2, 0);
     it.lines.clear();
+    it.texts.clear();
     it.savings.clear();
     let why = "2 KiB for each of 58 × 1536 resident threads".to_owned();
     it.run.assumptions = vec![format!("The CUDA context of `l4`, 174 MiB, is assumed: {why}.")];

@@ -20,6 +20,12 @@ pub struct Explanation {
     pub tool: Tool,
     /// The commit that was checked out, where the workspace is a git checkout.
     pub commit: Option<String>,
+    /// When that commit was made, by its committer's clock: `2026-11-23T18:04:05+01:00`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit_date: Option<String>,
+    /// Whether there were changes on top of that commit; absent where nobody could tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dirty: Option<bool>,
     /// The run that is explained, as a report has it.
     pub run: Run,
     /// Why it is of less than the whole run, where the model died on its way.
@@ -43,6 +49,10 @@ pub struct Explanation {
     pub timeline: Timeline,
     /// What came and went, by source line of the user's code; empty unless asked for.
     pub lines: Vec<Line>,
+    /// The text of these lines, as it was when the model was explained, by file and line; empty unless lines were asked for,
+    /// and without those that the workspace does not have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub texts: Vec<LineText>,
     /// Whether live memory grows from step to step.
     pub leak: Leaking,
     /// What would take less; empty unless asked for.
@@ -361,6 +371,17 @@ pub struct Line {
     pub came: Vec<u32>,
     /// Tensors that went.
     pub went: Vec<u32>,
+}
+
+/// What a line of the user's code says.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct LineText {
+    /// The file, relative to the workspace root.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// Its text, without what it is indented by.
+    pub text: String,
 }
 
 /// Whether live memory grows from step to step.

@@ -19,6 +19,59 @@ pub(crate) struct Swatch {
     pub(crate) meaning: &'static str,
 }
 
+impl Swatch {
+    /// The colour of a terminal's 256 that is nearest to [`color`](Self::color): its number, from 16.
+    ///
+    /// Terminals that show all 16 million colours cannot be told from those that do not; nearly all have these 256.
+    pub(crate) const fn terminal(&self) -> u8 {
+        let color = self.color.as_bytes();
+        let wanted = [channel(color, 1), channel(color, 3), channel(color, 5)];
+        // Below 16 is what users choose for their terminal, so nothing is known of those.
+        let (mut nearest, mut least) = (16, u32::MAX);
+        let mut number = 16;
+        while number < 256 {
+            let has = terminal_color(number);
+            let distance = square(wanted[0], has[0]) + square(wanted[1], has[1]) + square(wanted[2], has[2]);
+            if distance < least {
+                (nearest, least) = (number, distance);
+            }
+            number += 1;
+        }
+        nearest as u8
+    }
+}
+
+/// Two hexadecimal digits of `#rrggbb`.
+const fn channel(color: &[u8], at: usize) -> u32 {
+    const fn digit(byte: u8) -> u32 {
+        match byte {
+            b'0'..=b'9' => (byte - b'0') as u32,
+            b'a'..=b'f' => (byte - b'a') as u32 + 10,
+            _ => panic!("a colour is #rrggbb, in small letters"),
+        }
+    }
+    digit(color[at]) * 16 + digit(color[at + 1])
+}
+
+/// Red, green and blue of one of the colours from 16 to 255: a cube of six levels a side, then 24 greys.
+const fn terminal_color(number: u32) -> [u32; 3] {
+    const LEVELS: [u32; 6] = [0, 95, 135, 175, 215, 255];
+    if number >= 232 {
+        return [8 + (number - 232) * 10; 3];
+    }
+    let at = number - 16;
+    [
+        LEVELS[(at / 36) as usize],
+        LEVELS[(at / 6 % 6) as usize],
+        LEVELS[(at % 6) as usize],
+    ]
+}
+
+const fn square(one: u32, other: u32) -> u32 {
+    let distance = one.abs_diff(other);
+    distance * distance
+}
+
 /// What live bytes consist of, from the bottom of a stack to its top: what stays first, so that it lies flat.
 pub(crate) const STACK: [Category; 10] = [
     Category::Parameter,
@@ -134,5 +187,26 @@ mod tests {
         colors.sort_unstable();
         colors.dedup();
         assert_eq!(colors.len(), STACK.len() + ABOVE.len());
+    }
+
+    #[test]
+    fn a_terminal_has_the_same_colours_as_nearly_as_it_can_and_none_twice() {
+        // As xterm's table of 256 colours has them.
+        let nearest = |wanted| category(wanted).terminal();
+        assert_eq!(nearest(Category::Parameter), 25, "#005faf for #0072b2");
+        assert_eq!(nearest(Category::OptimizerState), 175, "#d787af for #cc79a7");
+        assert_eq!(nearest(Category::ActivationGradient), 178, "#d7af00 for #e69f00");
+        assert_eq!(nearest(Category::Fragmentation), 252, "#d0d0d0 for #c9ccd1");
+        let mut numbers: Vec<_> = STACK.into_iter().chain(ABOVE).map(nearest).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), STACK.len() + ABOVE.len(), "{numbers:?}");
+        for wanted in STACK.into_iter().chain(ABOVE) {
+            let color = category(wanted).color.as_bytes();
+            let has = terminal_color(nearest(wanted).into());
+            for (part, has) in [1, 3, 5].map(|at| channel(color, at)).into_iter().zip(has) {
+                assert!(part.abs_diff(has) <= 48, "{wanted:?}: {part} is shown as {has}");
+            }
+        }
     }
 }

@@ -4,11 +4,11 @@
 
 use std::fmt::Write;
 
-use super::Metric;
 use super::html::escaped;
 use super::human::text::named;
 use super::palette::{self, STACK};
 use super::picture::{Limit, Shown, out_of_memory, place, reserved, spans, thinned};
+use super::{Metric, Phase};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Explanation};
 use crate::report::words::mode_name;
@@ -221,7 +221,8 @@ impl<'a> Drawing<'a> {
                 .step
                 .map_or_else(|| "before".to_owned(), |step| format!("step {step}"));
             let (left, right) = (self.x(first.from as u64), self.x(end as u64));
-            self.band(left, right, TOP - 2 * STRIP - 20, "#8a92a0", 28, &label);
+            let color = palette::phase(Phase::Context).color;
+            self.band(left, right, TOP - 2 * STRIP - 20, color, 28, &label);
         }
     }
 

@@ -70,6 +70,11 @@ await test('the headline has the peak to the byte', 'resnet18', async (page) => 
   await shot(page, 'light', true);
 });
 
+await test('the head has the commit and its date', 'resnet18', async (page) => {
+  const { commit } = sample('resnet18');
+  assert.equal(await page.locator('.headline .commit').textContent(), `commit ${commit} of 2026-11-23 18:04 +01:00`);
+});
+
 await test('categories add up to live, reserved and process, to the byte', 'resnet18', async (page) => {
   const { peak } = sample('resnet18');
   const lines = await page.locator('.sums tbody tr').evaluateAll((all) => all.map((row) => [row.firstChild.textContent, Number(row.children[2].textContent.replace(/[^0-9]/g, ''))]));
@@ -93,6 +98,13 @@ await test('pointing tells the moment, what it consists of, and who came', 'resn
   assert.match(text, /step 1 · forward/);
   assert.match(text, /activations/);
   assert.ok(timeline.kernels.some((kernel) => text.includes(kernel)), text);
+  // What a reader knows comes first: the layer, and the line of their own code.
+  const { tensors } = sample('resnet18');
+  const [layer, source] = await Promise.all(['.layer', '.source'].map((part) => tip.locator(part).textContent()));
+  const made = tensors.filter((tensor) => tensor.module === layer.replace(/^after /, ''));
+  assert.ok(made.some((tensor) => tensor.source && source === `${tensor.source.file}:${tensor.source.line}`), `${layer} ${source}`);
+  const kernel = await tip.locator('.kernel').textContent();
+  assert.ok(text.indexOf(layer) < text.indexOf(source) && text.indexOf(source) < text.indexOf(kernel), text);
   await shot(page, 'hover');
   await page.mouse.move(5, 5);
   assert.ok(!(await tip.isVisible()));
@@ -260,10 +272,103 @@ await test('before and after stand side by side', 'compare', async (page) => {
   assert.equal(await first.locator('td').nth(2).locator('span').getAttribute('title'), `−${grouped(before.peak.live - after.peak.live)}`);
   const [left, right] = await Promise.all([0, 1].map((index) => page.locator('article').nth(index).boundingBox()));
   assert.ok(right.x > left.x + left.width && right.y === left.y);
-  await page.locator('summary').click();
   assert.ok((await rows(page, 'layers that differ').count()) > 10);
-  await shot(page, 'compare');
+  // It opens at the layer that changed most.
+  const size = (layers, path) => layers.filter((layer) => layer.path === path).reduce((sum, layer) => sum + layer.feature_bytes + layer.parameter_bytes, 0);
+  const changes = before.layers.map(({ path }) => [Math.abs(size(after.layers, path) - size(before.layers, path)), path]);
+  const most = Math.max(...changes.map(([bytes]) => bytes));
+  const culprit = await page.locator('.culprit b').textContent();
+  assert.equal(most, changes.find(([, path]) => path === culprit)[0]);
+  assert.equal(await rows(page, 'layers that differ').first().locator('bdi').textContent(), culprit);
+  for (const [side, model] of [[0, before], [1, after]]) {
+    const article = page.locator('article').nth(side);
+    const chosen = Number(await article.locator('canvas.chart').getAttribute('aria-valuenow'));
+    assert.ok(model.tensors.some((tensor) => tensor.module === culprit && tensor.born === chosen), `${culprit} at ${chosen}`);
+    assert.match(await article.locator('.moment').textContent(), new RegExp(`^Moment: .* · ${culprit.replaceAll('.', '\\.')} `));
+    assert.ok(await article.locator('.layers .changed').isVisible());
+  }
+  // One scale: what is shown of one is shown of the other, though one has fewer samples.
+  assert.notEqual(before.timeline.live.length, after.timeline.live.length);
+  await page.getByRole('button', { name: 'zoom in' }).first().click();
+  await settle(page);
+  const shownOf = (text) => text.match(/^samples ([\d,]+) to ([\d,]+)/).slice(1);
+  const [one, other] = await page.locator('.range').allTextContents();
+  assert.deepEqual(shownOf(one), shownOf(other));
+  await page.getByRole('button', { name: 'show all' }).nth(1).click();
+  await settle(page);
+  for (const text of await page.locator('.range').allTextContents()) assert.match(text, /^all /);
+  await shot(page, 'compare', true);
 }, { width: 1800, height: 1400 });
+
+await test('phases begin with figures, and the cold pass is folded', 'resnet18', async (page) => {
+  const { phases } = sample('resnet18');
+  assert.equal(await rows(page, 'phases').count(), phases.filter(({ pass }) => pass !== 'cold').length);
+  const figures = await rows(page, 'phases').locator('td:nth-child(n+3)').allTextContents();
+  assert.ok(figures.length > 30 && !figures.includes('–'), figures.join(' '));
+  const cold = page.getByRole('region', { name: 'phases of the cold pass' });
+  assert.ok(!(await cold.isVisible()));
+  await page.getByText('Cold pass: 13 phases').click();
+  assert.ok(await cold.isVisible());
+  // What is not observed has no column.
+  assert.deepEqual(await cold.locator('th .label').allTextContents(), ['step', 'phase', 'reserved at its end', 'change', 'most reserved']);
+});
+
+await test('lines show their text, and their bars one axis', 'resnet18', async (page) => {
+  const { lines, texts } = sample('resnet18');
+  const table = page.getByRole('region', { name: 'lines', exact: true });
+  const shown = await rows(page, 'lines').locator('code.says').allTextContents();
+  const text = ({ source }) => texts.find(({ file, line }) => file === source.file && line === source.line)?.text;
+  assert.deepEqual(shown, lines.map(text).filter((each) => each !== undefined));
+  assert.ok(shown.every((each) => each.includes('// & <b>')), 'as text');
+  // Files without a text are named once.
+  const without = lines.filter((line) => text(line) === undefined);
+  assert.ok(without.length > 1);
+  const card = page.locator('section', { has: table });
+  assert.equal((await card.innerText()).split('No source text for').length, 2);
+  assert.match(await card.locator('.untold').textContent(), /src\/generated\.rs: when the model was explained/);
+  // Every bar begins or ends at 0, which is at one place, and bars are as long as their changes.
+  const changes = lines.map(({ change }) => change);
+  const axis = await table.locator('.axis').boundingBox();
+  const [low, high] = [Math.min(0, ...changes), Math.max(0, ...changes)];
+  const bars = await rows(page, 'lines').locator('.delta i').evaluateAll((all) => all.map((bar) => bar.getBoundingClientRect()).map(({ left, width }) => [left, width]));
+  assert.equal(bars.length, changes.length);
+  bars.forEach(([left, width], at) => {
+    const scale = axis.width / (high - low);
+    assert.ok(Math.abs(width - Math.abs(changes[at]) * scale) < 0.1, `${width} for ${changes[at]}`);
+    const start = axis.x + (Math.min(changes[at], 0) - low) * scale;
+    assert.ok(Math.abs(left - start) < 0.1, `${left}, not ${start}`);
+  });
+  await table.scrollIntoViewIfNeeded();
+  await shot(page, 'lines');
+});
+
+await test('at 480 pixels categories have their names, and tables say that they scroll', 'resnet18', async (page) => {
+  const table = page.getByRole('region', { name: 'tensors that are there at this moment' });
+  for (const label of await table.locator('td.dots .label').all()) assert.ok((await label.boundingBox()).width > 20);
+  const box = page.locator('.scrollbox', { has: table });
+  assert.ok(await box.locator('.sideways').isVisible());
+  const shadows = () => box.locator('.shaded').evaluate((each) => ['::before', '::after'].map((side) => getComputedStyle(each, side).opacity));
+  assert.deepEqual(await shadows(), ['0', '1']);
+  await table.evaluate((each) => {
+    each.scrollLeft = 40;
+  });
+  await settle(page);
+  assert.deepEqual(await shadows(), ['1', '1']);
+  await table.evaluate((each) => {
+    each.scrollLeft = each.scrollWidth;
+  });
+  await settle(page);
+  assert.deepEqual(await shadows(), ['1', '0']);
+  // A table with room for all its columns says nothing.
+  const fits = await page.locator('.scrollbox').evaluateAll((all) => all.map((each) => {
+    const inner = each.querySelector('.scroll');
+    return [inner.scrollWidth > inner.clientWidth + 1, getComputedStyle(each.querySelector('.sideways')).display !== 'none'];
+  }));
+  assert.ok(fits.some(([wide]) => wide));
+  for (const [wide, said] of fits) assert.equal(wide, said);
+  const [whole, room] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+  assert.ok(whole <= room, `${whole} in ${room}`);
+}, { width: 480, height: 900 });
 
 await test('what was not asked for says how to get it, and an assumption is told once', 'plain', async (page) => {
   const text = await page.locator('article').innerText();
@@ -296,7 +401,9 @@ await test('a source is a name, and copied whole', 'resnet18', async (page) => {
 
 // What has one line, and where the first column and the last source are when a table is scrolled to its end.
 async function tables(page) {
-  for (const summary of await page.locator('summary').all()) await summary.click();
+  await page.locator('details').evaluateAll((all) => all.forEach((folded) => {
+    folded.open = true;
+  }));
   return page.locator('.scroll').evaluateAll((all) => all.filter((box) => box.offsetParent).map((box) => {
     const room = box.getBoundingClientRect();
     const [first, source] = ['tbody tr > :first-child', 'tbody code.source'].map((wanted) => box.querySelector(wanted));

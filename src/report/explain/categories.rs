@@ -8,6 +8,7 @@ use super::paper::{Cut, DIM, NOTICE, PLAIN, Paper, STRONG, fit, place, shade};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Explanation};
 use crate::report::Pass;
+use crate::report::palette;
 
 /// How a category is told.
 pub(super) struct Look {
@@ -17,26 +18,28 @@ pub(super) struct Look {
     pub(super) style: Ansi,
 }
 
-pub(super) const fn look(category: Category) -> Look {
-    let (name, letter, number) = match category {
-        Category::Parameter => ("parameters", "P", 33),
-        Category::Buffer => ("buffers", "B", 75),
-        Category::Gradient => ("gradients", "G", 135),
-        Category::OptimizerState => ("optimizer state", "O", 208),
-        Category::Activation => ("activations", "A", 35),
-        Category::ActivationGradient => ("activation gradients", "D", 149),
-        Category::Input => ("inputs", "I", 44),
-        Category::Workspace => ("workspace", "W", 220),
-        Category::Alignment => ("alignment", "/", 248),
-        Category::Unattributed => ("unattributed", "?", 174),
-        Category::Fragmentation => ("fragmentation", ":", 241),
-        Category::Context => ("context", "C", 240),
-        Category::Modules => ("modules", "M", 238),
+/// Name and colour are those of every picture, and only the letter is the terminal's own.
+pub(super) fn look(category: Category) -> Look {
+    let letter = match category {
+        Category::Parameter => "P",
+        Category::Buffer => "B",
+        Category::Gradient => "G",
+        Category::OptimizerState => "O",
+        Category::Activation => "A",
+        Category::ActivationGradient => "D",
+        Category::Input => "I",
+        Category::Workspace => "W",
+        Category::Alignment => "/",
+        Category::Unattributed => "?",
+        Category::Fragmentation => ":",
+        Category::Context => "C",
+        Category::Modules => "M",
     };
+    let swatch = palette::category(category);
     Look {
-        name,
+        name: swatch.label,
         letter,
-        style: shade(number),
+        style: shade(swatch.terminal()),
     }
 }
 
@@ -122,7 +125,7 @@ fn later(explanation: &Explanation, paper: &Paper) -> String {
 }
 
 /// What a category is drawn with.
-pub(super) const fn swatch(category: Category, paper: &Paper) -> &'static str {
+pub(super) fn swatch(category: Category, paper: &Paper) -> &'static str {
     match (paper.color, paper.unicode) {
         (true, true) if matches!(category, Category::Fragmentation) => "░",
         (true, true) => "█",

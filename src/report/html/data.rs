@@ -1,11 +1,11 @@
 //! What a page is told of an explanation: its texts made harmless, its long columns packed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Value, json};
 
 use super::pack::{Packed, ascending, changes};
-use crate::explain::{Category, Explanation, Leaking, Source};
+use crate::explain::{Category, Explanation, Leaking, Line, Source};
 use crate::report::explain;
 use crate::report::human::text::{clean, named};
 use crate::report::palette::{self, Swatch};
@@ -46,6 +46,8 @@ fn model(shown: &Shown<'_>) -> Value {
     let Explanation {
         tool,
         commit,
+        commit_date,
+        dirty,
         run,
         partial,
         activations,
@@ -54,6 +56,7 @@ fn model(shown: &Shown<'_>) -> Value {
         peak,
         phases,
         lines,
+        texts,
         leak,
         savings: all_savings,
         assumptions,
@@ -72,11 +75,23 @@ fn model(shown: &Shown<'_>) -> Value {
     let layers = &layers[..layers.len().min(row_limit("layers", layers.len()))];
     let phases = &phases[..phases.len().min(row_limit("phases", phases.len()))];
     let lines = &lines[..lines.len().min(row_limit("lines", lines.len()))];
+    let text_of: HashMap<_, _> = texts
+        .iter()
+        .map(|text| ((text.file.as_str(), text.line), text.text.as_str()))
+        .collect();
+    let text = |line: &Line| text_of.get(&(line.source.file.as_str(), line.source.line)).copied();
+    let without_text: BTreeSet<_> = lines
+        .iter()
+        .filter(|line| text(line).is_none())
+        .map(|line| line.source.file.as_str())
+        .collect();
     let mut model = json!({
         "name": shown.name,
         "limits": shown.limits,
         "tool": tool,
         "commit": commit,
+        "commit_date": commit_date,
+        "dirty": dirty.unwrap_or(false),
         "run": {
             "model": run.model,
             "package": run.package,
@@ -127,6 +142,7 @@ fn model(shown: &Shown<'_>) -> Value {
         },
         "lines": lines.iter().map(|line| json!({
             "source": line.source,
+            "text": text(line),
             "step": line.step,
             "phase": line.phase,
             "live": line.live,
@@ -134,6 +150,7 @@ fn model(shown: &Shown<'_>) -> Value {
             "came": indices(&line.came),
             "went": indices(&line.went),
         })).collect::<Vec<_>>(),
+        "without_text": without_text,
         "leak": match leak {
             Leaking::Unknown { seen, needed } => json!({ "found": "unknown", "seen": seen, "needed": needed }),
             Leaking::No => json!({ "found": "no" }),

@@ -292,3 +292,68 @@ fn whatever_number_a_file_has_is_refused_or_drawn() {
     }
     assert!(refused > 20 && drawn > 20, "{refused} refused, {drawn} drawn");
 }
+
+#[test]
+fn colours_of_categories_are_in_the_palette_and_nowhere_else() {
+    let colors = STACK
+        .into_iter()
+        .chain(crate::report::palette::ABOVE)
+        .map(|category| crate::report::palette::category(category).color);
+    for color in colors {
+        for (part, text) in SCRIPT.into_iter().chain([STYLE, crate::report::svg::STYLE]).enumerate() {
+            assert!(!text.to_lowercase().contains(color), "{color} in part {part}");
+        }
+    }
+    let explanation = sample::resnet(2, 0);
+    let shown = [Shown::new(&explanation)];
+    let (page, picture) = (data::page(&shown, false), crate::report::svg::svg(&shown));
+    let state = crate::report::palette::category(crate::explain::Category::OptimizerState).color;
+    let swatches = page["categories"].as_array().unwrap();
+    let swatch = swatches
+        .iter()
+        .find(|swatch| swatch["key"] == "optimizer_state")
+        .unwrap();
+    assert_eq!(swatch["color"], state);
+    assert!(picture.contains(&format!("fill=\"{state}\"")));
+}
+
+#[test]
+fn a_line_has_its_text_and_a_file_without_one_is_named_once() {
+    let explanation = sample::resnet(2, 0);
+    let file = explanation.lines[0].source.file.clone();
+    let (first, texts) = (explanation.lines[0].source.line, explanation.texts.clone());
+    let gone = explanation
+        .lines
+        .iter()
+        .filter(|line| line.source.file == "src/generated.rs");
+    assert_eq!(gone.count(), 2);
+    let page = data::page(&[Shown::new(&explanation)], false);
+    let model = &page["models"][0];
+    let said = &texts.iter().find(|text| text.line == first).unwrap().text;
+    assert_eq!(model["lines"][0]["source"]["file"], file);
+    assert_eq!(model["lines"][0]["text"], said.as_str());
+    assert!(model["lines"][1]["text"].is_null());
+    assert_eq!(model["without_text"], serde_json::json!(["src/generated.rs"]));
+    // It is shown as text: nothing of it is a tag of the page.
+    assert!(said.contains("<b>"));
+    assert!(!html(&[Shown::new(&explanation)], Arrangement::Apart).contains("<b>"));
+}
+
+#[test]
+fn the_head_has_the_commit_and_its_date_and_an_older_explanation_has_neither() {
+    let explanation = sample::resnet(2, 0);
+    let page = data::page(&[Shown::new(&explanation)], false);
+    let model = &page["models"][0];
+    assert_eq!(model["commit"], "0f1e2d3c4b5a");
+    assert_eq!(model["commit_date"], "2026-11-23T18:04:05+01:00");
+    assert_eq!(model["dirty"], false);
+    let mut older = serde_json::to_value(&explanation).unwrap();
+    for key in ["commit_date", "dirty", "texts"] {
+        assert!(older.as_object_mut().unwrap().remove(key).is_some(), "{key}");
+    }
+    let older: Explanation = serde_json::from_value(older).unwrap();
+    older.check().unwrap();
+    let page = data::page(&[Shown::new(&older)], false);
+    assert!(page["models"][0]["commit_date"].is_null());
+    assert_eq!(page["models"][0]["without_text"].as_array().unwrap().len(), 2);
+}

@@ -142,7 +142,27 @@ function unpack(model) {
   };
   line.came = (index) => between(born, 'born', index);
   line.went = (index) => between(died, 'died', index);
+  // Which tensor of a layer or a source line was made last, in the phase of this moment: `now` if by the launch of this
+  // moment. Of several the largest.
+  line.madeLast = (index) => {
+    if (count === 0) return null;
+    const sample = line.sampleAt(index);
+    const from = line.span(sample)?.from ?? 0;
+    let best = null;
+    for (let at = firstIndex(born.length, (each) => born[each].born > sample) - 1; at >= 0; at -= 1) {
+      const tensor = born[at];
+      if (tensor.born < from || (best && tensor.born < best.born)) break;
+      if (!tensor.module && !tensor.source) continue;
+      if (!best || tensor.bytes > best.bytes) best = tensor;
+    }
+    if (!best) return null;
+    // A launch has two samples, and what it makes is there at the first of them.
+    const now = best.born === sample || (best.born === sample - 1 && line.kernel[line.indexOf(best.born)] === line.kernel[index]);
+    return { tensor: best, now };
+  };
   const thereAt = (sample) =>
     tensors.filter((tensor) => tensor.born <= sample && sample < tensor.died).sort((a, b) => b.bytes - a.bytes);
-  return { ...model, line, tensors, thereAt };
+  // What source lines say, by their place.
+  const texts = new Map(model.lines.filter(({ text }) => text !== null).map(({ source, text }) => [`${source.file}:${source.line}`, text]));
+  return { ...model, line, tensors, thereAt, texts };
 }

@@ -74,6 +74,35 @@ function sourceOf(source) {
   return el('code', { class: 'source', title: `${place}\n${name}` }, el('span', { class: 'folder' }, place.slice(0, last)), place.slice(last));
 }
 
+// The layer and the source line of a moment, of `line.madeLast`: what a reader knows, before any kernel.
+function madeBy(made, texts) {
+  if (!made) return [];
+  const { tensor, now } = made;
+  const text = tensor.source ? texts.get(tensor.source.split('\n')[0]) : null;
+  return [
+    el('span', { class: 'layer', title: now ? null : 'this launch made no tensor of a layer: the last one before it' }, now ? null : el('span', { class: 'muted' }, 'after '), tensor.module ?? tensor.operation),
+    tensor.source ? [' · ', sourceOf(tensor.source)] : null,
+    text ? [' ', el('code', { class: 'muted says' }, text)] : null,
+  ].filter(Boolean);
+}
+
+// A table in a box that it may be wider than: the box says so, and at which side there is more.
+function scrolling(caption, table, kind = '') {
+  const box = el('div', { class: `scroll ${kind}`, tabindex: '0', role: 'region', 'aria-label': caption }, table);
+  const root = el('div', { class: 'scrollbox' }, el('p', { class: 'note sideways', 'aria-hidden': 'true' }, 'Scroll sideways for more columns →'), el('div', { class: 'shaded' }, box));
+  const look = () => {
+    const hidden = box.scrollWidth - box.clientWidth;
+    root.classList.toggle('wide', hidden > 1);
+    root.classList.toggle('left', hidden > 1 && box.scrollLeft > 1);
+    root.classList.toggle('right', hidden > 1 && box.scrollLeft < hidden - 1);
+  };
+  box.addEventListener('scroll', look, { passive: true });
+  const watch = new ResizeObserver(() => requestAnimationFrame(look));
+  watch.observe(box);
+  watch.observe(table);
+  return root;
+}
+
 function section(title, note, ...children) {
   return el('section', { class: 'card' }, el('header', {}, el('h2', {}, title), note ? el('p', { class: 'note' }, note) : null), children);
 }
@@ -89,7 +118,7 @@ function ink(name) {
 const cellClass = (column) => [column.number && 'number', column.class].filter(Boolean).join(' ') || null;
 
 // A table whose columns can be sorted by. A column: label, value (to sort by), cell (to show), number (descending first),
-// class. Rows are drawn so many at a time.
+// class, under (what stands below the label). Rows are drawn so many at a time.
 function sortable({ caption, columns, rows, sort = null, step = 100, onpoint = null, foot = null, filterBy = null, hint = 'module, shape, operation …' }) {
   const state = { column: sort ? sort[0] : -1, down: sort ? sort[1] : false, shown: step, text: '' };
   const head = el('tr');
@@ -107,7 +136,7 @@ function sortable({ caption, columns, rows, sort = null, step = 100, onpoint = n
       state.shown = step;
       draw();
     });
-    head.append(el('th', { scope: 'col', class: cellClass(shown) }, button));
+    head.append(el('th', { scope: 'col', class: cellClass(shown) }, button, shown.under ?? null));
     return button;
   });
   function draw() {
@@ -162,7 +191,7 @@ function sortable({ caption, columns, rows, sort = null, step = 100, onpoint = n
     : null;
   root.append(
     ...[filter].filter(Boolean),
-    el('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption }, el('table', {}, el('caption', {}, caption), el('thead', {}, head), body, footer)),
+    scrolling(caption, el('table', {}, el('caption', {}, caption), el('thead', {}, head), body, footer)),
     more,
   );
   draw();

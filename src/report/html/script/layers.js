@@ -41,7 +41,7 @@ function layerTree(layers) {
   return root;
 }
 
-function layerPanel(model) {
+function layerPanel(model, changed) {
   if (model.layers.length === 0) return null;
   const tree = layerTree(model.layers);
   const deepest = Math.max(...model.layers.map((row) => Math.min(row.path.split('.').length, 12)));
@@ -85,7 +85,8 @@ function layerPanel(model) {
         } }, node.open || forced ? '▾' : '▸'), { node }), el('b', {}, cutPath(state.column >= 0 ? node.path : node.name))],
         el('span', { class: 'muted' }, plural(node.rows, 'layer')), '', '', count(node.parameters), meter(node.bytes, false), meter(node.features, false), '',
       ];
-    return el('tr', { class: row ? (row.activation ? 'activation' : null) : 'group' }, cells.map((cell, at) => el('td', { class: cellClass(LAYER_COLUMNS[at]) }, cell)));
+    const kinds = [row ? row.activation && 'activation' : 'group', row && row.path === changed && 'changed'];
+    return el('tr', { class: kinds.filter(Boolean).join(' ') || null }, cells.map((cell, at) => el('td', { class: cellClass(LAYER_COLUMNS[at]) }, cell)));
   }
 
   function draw() {
@@ -153,7 +154,7 @@ function layerPanel(model) {
   draw();
   return section('Layers', { own: 'Sizes are logical: without rounding. Each activation layer has a feature map of its own.', fused: 'Sizes are logical: without rounding. Activation layers are inside the layer before them.', 'in-place': 'Sizes are logical: without rounding. Activation layers work in the memory of their input, and count nothing.' }[model.activations],
     el('div', { class: 'row' }, depths, el('label', { class: 'filter' }, el('span', {}, 'filter'), input, found)),
-    el('div', { class: 'scroll tall', tabindex: '0', role: 'region', 'aria-label': 'layers' }, el('table', { class: 'layers' }, el('caption', {}, 'layers'), el('thead', {}, head), body, foot)),
+    scrolling('layers', el('table', { class: 'layers' }, el('caption', {}, 'layers'), el('thead', {}, head), body, foot), 'tall'),
     el('dl', { class: 'totals' },
       totals.batch_size === null ? null : total('batch size', count(totals.batch_size)),
       total('parameters', count(totals.parameters), `${count(totals.learnable)} learnable, ${count(totals.not_learnable)} not`),

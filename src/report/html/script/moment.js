@@ -20,8 +20,8 @@ function momentPanel(model, { chart }) {
     { label: 'dtype', value: (tensor) => tensor.dtype, cell: (tensor) => tensor.dtype, class: 'minor' },
     { label: 'category', value: (tensor) => tensor.category.label, cell: (tensor) => named(tensor.category), class: 'dots' },
     { label: 'module', value: (tensor) => tensor.module, cell: (tensor) => cutPath(tensor.module, inferred(tensor)) },
-    { label: 'operation', value: (tensor) => tensor.operation, cell: (tensor) => cut(isView(tensor) ? `${tensor.operation} shares ${model.tensors[tensor.shares].shape}` : tensor.operation) },
     { label: 'source', value: (tensor) => tensor.source, cell: (tensor) => sourceOf(tensor.source) },
+    { label: 'operation', value: (tensor) => tensor.operation, cell: (tensor) => cut(isView(tensor) ? `${tensor.operation} shares ${model.tensors[tensor.shares].shape}` : tensor.operation) },
     { label: 'made in', value: origin, cell: (tensor) => where(tensor.step, tensor.phase) },
     { label: 'lifetime', title: 'when it was there, over the whole timeline; sorted by how long', number: true, value: (tensor) => Math.min(tensor.died, line.samples) - tensor.born, cell: lifetime },
   ];
@@ -45,10 +45,12 @@ function momentPanel(model, { chart }) {
     const reserved = line.count === 0 ? model.peak.reserved : line.reserved[index];
     const span = line.span(sample);
     const [kernel, kernelName] = line.count === 0 ? [model.peak.kernel, model.peak.kernel_name] : [line.kernels[line.kernel[index]], line.kernelNames[line.kernel[index]]];
-    put(title, 
+    const made = madeBy(line.madeLast(index), model.texts);
+    put(title,
       el('b', {}, atPeak ? 'The peak' : 'Moment'),
       `: sample ${count(sample)}, ${atPeak ? where(model.peak.step, PHASE.get(model.peak.phase)) : span ? where(span.step, span.phase) : 'before the first phase'}`,
-      kernel ? [' · ', el('code', { title: kernel }, kernelName)] : null,
+      made.length ? [' · ', made] : null,
+      kernel ? [' · ', el('code', { class: 'muted', title: kernel }, kernelName)] : null,
     );
     const given = new Map(model.peak.categories.map(({ category, bytes }) => [category, bytes]));
     const categories = STACK.map((category, number) => [category, atPeak ? given.get(category.key) ?? 0 : line.series[number][index]]);
@@ -82,7 +84,7 @@ function momentPanel(model, { chart }) {
 
   const root = section('What is held at this moment', 'The peak, unless another moment was chosen above. Figures are to the byte.',
     title, bar,
-    el('div', { class: 'split' }, el('div', { class: 'scroll' }, sums), el('div', { class: 'mapbox' }, el('h3', {}, 'by module'), el('p', { class: 'note' }, 'Areas are bytes. Click a module to look into it.'), map.root)),
+    el('div', { class: 'split' }, scrolling('what it is held for', sums), el('div', { class: 'mapbox' }, el('h3', {}, 'by module'), el('p', { class: 'note' }, 'Areas are bytes. Click a module to look into it.'), map.root)),
     el('h3', {}, 'tensors'), table.root);
   return { root, show };
 }

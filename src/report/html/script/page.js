@@ -24,15 +24,25 @@ function cardBar(model) {
     el('p', { class: 'note' }, text));
 }
 
+// The commit that was explained, and when it was made. The time of the run is not told: two runs of a commit are the same.
+function commitOf(model) {
+  if (!model.commit) return null;
+  const date = /^(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d)?(Z|[+-]\d\d:\d\d)$/.exec(model.commit_date ?? '');
+  const made = date ? `${date[1]} ${date[2]} ${date[3] === 'Z' ? 'UTC' : date[3]}` : model.commit_date;
+  return el('p', { class: 'commit' }, 'commit ', el('code', { title: model.commit }, model.commit.slice(0, 12)), made ? [' of ', el('time', { title: model.commit_date }, made)] : null, model.dirty ? ', with uncommitted changes' : null);
+}
+
 function headline(model) {
   const { run, peak } = model;
   const { warm, cold } = run.peaks;
   const measured = run.mode === 'measure';
   const badge = (text, kind, title) => el('span', { class: `badge ${kind ?? ''}`, title }, text);
   const judged = limitLines(model);
+  const made = madeBy(model.line.madeLast(model.line.indexOf(peak.sample)), model.texts);
   return el('header', { class: 'headline' },
     model.name ? el('p', { class: 'eyebrow' }, model.name) : null,
     el('h1', {}, run.budget ?? run.model, el('span', { class: 'on' }, ` on ${run.gpu.name}`)),
+    commitOf(model),
     el('p', { class: 'badges' },
       badge(measured ? 'measured' : 'estimated', measured ? 'good' : 'accent', measured ? 'on a real GPU' : 'the real training step, on a virtual GPU'),
       run.task ? badge({ train: 'training', infer: 'inference' }[run.task] ?? run.task) : null,
@@ -45,14 +55,15 @@ function headline(model) {
       tile('live', 'bytes handed out by Burn’s allocator, at the peak', peak.live, cold.live !== peak.live ? cold.live : null),
       tile('reserved', 'bytes held from the driver: this decides whether a card runs out', warm.reserved ?? peak.reserved, cold.reserved),
       tile('process', measured ? 'what the card has charged to the process' : 'reserved, context and loaded kernels', warm.process ?? peak.process, cold.process),
-      el('div', { class: 'tile' }, el('dt', {}, 'the peak is in'), el('dd', {}, el('b', { class: 'words' }, where(peak.step, PHASE.get(peak.phase))), el('span', { class: 'muted kernel', title: peak.kernel }, peak.kernel_name ?? ''))),
+      el('div', { class: 'tile' }, el('dt', {}, 'the peak is in'), el('dd', {}, el('b', { class: 'words' }, where(peak.step, PHASE.get(peak.phase))), made.length ? el('span', { class: 'made' }, made) : null, el('span', { class: 'muted kernel', title: peak.kernel }, peak.kernel_name ?? ''))),
       judged.map((limit) => el('div', { class: `tile ${limit.over ? 'over' : 'within'}` }, el('dt', {}, `${limit.metric} limit`), el('dd', {}, el('b', {}, size(limit.bytes)), el('span', { class: 'muted' }, `${limit.over ? 'exceeded' : 'kept'} · ${limit.label}`))))),
     cardBar(model));
 }
 
-function view(model, highest) {
+// `shared` is what two models that are compared have in common: their axes, and the layer that changed most.
+function view(model, highest, shared = {}) {
   let moment = null;
-  const chart = timeline(model, { highest, onselect: (index) => later(index) });
+  const chart = timeline(model, { highest, onselect: (index) => later(index), extent: shared.extent, onview: shared.onview });
   let waiting = null;
   // Held arrow keys move the line at once, and the tables where they come to rest.
   const later = (index) => {
@@ -62,15 +73,28 @@ function view(model, highest) {
   moment = momentPanel(model, { chart: () => chart });
   const root = el('article', { class: 'model' }, headline(model),
     section('Memory over time', 'From launch to launch: one sample before and one after each kernel. Where a pixel has several, the one with the most live is drawn.', chart.root),
-    moment.root, leakPanel(model), savingPanel(model), layerPanel(model), phasePanel(model), linePanel(model), restPanel(model));
-  chart.choose(chart.peak);
+    moment.root, leakPanel(model), savingPanel(model), layerPanel(model, shared.changed), phasePanel(model), linePanel(model), restPanel(model));
+  const opening = shared.changed ? momentOf(model, shared.changed) ?? chart.peak : chart.peak;
+  chart.choose(opening);
   // Nobody chose it.
   clearTimeout(waiting);
-  moment.show(chart.peak, false);
+  moment.show(opening, false);
   return { root, chart };
 }
 
-function comparison(before, after) {
+// Where a layer's output is made: in the step of the peak, where it is made in that one.
+function momentOf(model, path) {
+  const { line, peak } = model;
+  if (line.count === 0) return null;
+  const cut = path.lastIndexOf('.');
+  const [module, operation] = [path.slice(0, Math.max(cut, 0)), path.slice(cut + 1)];
+  const own = model.tensors.filter((tensor) => !isView(tensor) && (tensor.module === path || (tensor.module === module && tensor.operation === operation)));
+  const made = own.filter((tensor) => tensor.phase === PHASE.get('forward'));
+  const best = made.find((tensor) => tensor.step === peak.step) ?? made[0] ?? own[0];
+  return best ? line.indexOf(best.born) : null;
+}
+
+function comparison(before, after, layers) {
   const rows = [];
   const row = (label, a, b, swatch = null, sum = false) => rows.push({ label, a: a ?? null, b: b ?? null, swatch, sum });
   row('live', before.peak.live, after.peak.live, null, true);
@@ -90,13 +114,14 @@ function comparison(before, after) {
     el('td', { class: 'number' }, a === null || b === null ? amount(null) : signed(b - a)),
     el('td', { class: 'number' }, a ? `${b > a ? '+' : b < a ? '−' : ''}${percent(Math.abs(b - a), a)}` : '–'),
     el('td', { class: 'pair', 'aria-hidden': 'true' }, paired(a, 'before'), paired(b, 'after')));
-  return section('Before and after', `${before.name ?? before.run.model} → ${after.name ?? after.run.model}: peaks, and what is held at each one’s peak. The charts below have the same height for the same bytes.`,
-    el('div', { class: 'scroll' }, el('table', { class: 'compare' }, el('caption', {}, 'before and after'),
+  return section('Before and after', `${before.name ?? before.run.model} → ${after.name ?? after.run.model}: peaks, and what is held at each one’s peak. The charts below have the same height for the same bytes, and the same width for as many samples.`,
+    layers.length ? layersThatDiffer(layers) : el('p', { class: 'note' }, 'The layers are the same.'),
+    scrolling('before and after', el('table', { class: 'compare' }, el('caption', {}, 'before and after'),
       el('thead', {}, el('tr', {}, ['', 'before', 'after', 'change', '', ''].map((text, column) => el('th', { scope: 'col', class: column && column < 5 ? 'number' : null }, text)))),
-      el('tbody', {}, rows.map(line)))),
-    layerChanges(before, after));
+      el('tbody', {}, rows.map(line)))));
 }
 
+// The layers that differ, what changed most first.
 function layerChanges(before, after) {
   const key = (model) => {
     const seen = new Map();
@@ -107,15 +132,20 @@ function layerChanges(before, after) {
     }));
   };
   const [a, b] = [key(before), key(after)];
-  const rows = [...new Set([...a.keys(), ...b.keys()])].map((path) => {
+  return [...new Set([...a.keys(), ...b.keys()])].map((path) => {
     const [old, now] = [a.get(path), b.get(path)];
     const features = (now?.feature_bytes ?? 0) - (old?.feature_bytes ?? 0);
     const parameters = (now?.parameter_bytes ?? 0) - (old?.parameter_bytes ?? 0);
     return { path, old, now, features, parameters, all: features + parameters };
-  }).filter(({ old, now, all }) => all !== 0 || !old || !now);
-  if (rows.length === 0) return el('p', { class: 'note' }, 'The layers are the same.');
+  }).filter(({ old, now, features, parameters }) => features !== 0 || parameters !== 0 || !old || !now)
+    .sort((one, other) => Math.abs(other.all) - Math.abs(one.all));
+}
+
+function layersThatDiffer(rows) {
+  const [most] = rows;
   const shape = (layer) => (layer ? layer.output.join(' × ') : '–');
-  return el('details', {}, el('summary', {}, `${plural(rows.length, 'layer')} ${rows.length === 1 ? 'differs' : 'differ'}`), sortable({
+  const said = el('p', { class: 'culprit' }, el('b', {}, (most.now ?? most.old).path), ` ${most.old ? (most.now ? 'changed' : 'is gone') : 'is new'}: `, signed(most.all), rows.length > 1 ? (Math.abs(rows[1].all) < Math.abs(most.all) ? ', more than any other layer' : '; no other layer changed more') : null, '. ', sourceOf((most.now ?? most.old).source), el('span', { class: 'muted' }, ' The charts below open where its output is made.'));
+  return el('div', {}, said, el('details', { open: true }, el('summary', {}, `${plural(rows.length, 'layer')} ${rows.length === 1 ? 'differs' : 'differ'}`), sortable({
     caption: 'layers that differ',
     rows,
     step: 12,
@@ -125,10 +155,10 @@ function layerChanges(before, after) {
       { label: 'layer', value: (row) => row.path, cell: (row) => [cutPath(row.path), row.old ? null : el('span', { class: 'tag' }, 'new'), row.now ? null : el('span', { class: 'tag' }, 'gone')] },
       { label: 'output before', value: (row) => shape(row.old), cell: (row) => shape(row.old), class: 'shape' },
       { label: 'output after', value: (row) => shape(row.now), cell: (row) => shape(row.now), class: 'shape' },
-      { label: 'feature map', number: true, value: (row) => row.features, cell: (row) => signed(row.features) },
-      { label: 'parameters', number: true, value: (row) => row.parameters, cell: (row) => signed(row.parameters) },
+      { label: 'feature map', number: true, value: (row) => Math.abs(row.features), cell: (row) => signed(row.features) },
+      { label: 'parameters', number: true, value: (row) => Math.abs(row.parameters), cell: (row) => signed(row.parameters) },
     ],
-  }).root);
+  }).root));
 }
 
 function theme() {
@@ -151,17 +181,25 @@ function theme() {
 
 function start() {
   document.body.append(probe);
-  const bar = el('div', { class: 'top' }, el('span', { class: 'brand' }, el('i'), 'cargo-vram'), el('span', { class: 'spacer' }));
+  const bar = el('div', { class: 'top' }, el('span', { class: 'brand' }, el('i', { style: { background: `linear-gradient(to top, ${CATEGORY.get('parameter').color} 0 34%, ${CATEGORY.get('activation').color} 34% 72%, ${CATEGORY.get('activation_gradient').color} 72%)` } }), 'cargo-vram'), el('span', { class: 'spacer' }));
   host.append(bar);
-  const open = (model, highest) => {
-    const opened = view(model, highest);
+  const open = (model, highest, shared) => {
+    const opened = view(model, highest, shared);
     views.push(opened);
     return opened;
   };
   if (page.compare && models.length === 2) {
     const highest = Math.max(...models.map(highestOf));
-    host.append(comparison(models[0], models[1]));
-    host.append(el('div', { class: 'sides' }, models.map((model) => open(model, () => highest).root)));
+    const layers = layerChanges(models[0], models[1]);
+    const shared = {
+      extent: Math.max(...models.map((model) => model.line.samples)),
+      changed: layers.length ? (layers[0].now ?? layers[0].old).path : undefined,
+      // What is shown of one is shown of the other.
+      onview: (from, to) => views.forEach(({ chart }) => chart.view(from, to, false)),
+    };
+    host.append(comparison(models[0], models[1], layers));
+    host.append(el('div', { class: 'sides' }, models.map((model) => open(model, () => highest, shared).root)));
+    for (const row of host.querySelectorAll('.layers .changed')) row.closest('.scroll').scrollTop += row.getBoundingClientRect().top - row.closest('.scroll').getBoundingClientRect().top - 80;
   } else if (models.length > 0) {
     const panels = models.map((model, at) => el('div', { role: models.length > 1 ? 'tabpanel' : null, id: `model-${at}`, hidden: at > 0, 'aria-labelledby': models.length > 1 ? `tab-${at}` : null }));
     const opened = [];

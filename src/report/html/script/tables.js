@@ -4,23 +4,28 @@ const signed = (bytes) => (bytes === null || bytes === undefined ? amount(null) 
 
 function phasePanel(model) {
   if (model.phases.length === 0) return null;
-  const rows = model.phases.map((row, order) => ({ ...row, order, of: PHASE.get(row.phase) }));
-  const bytes = (label, key, show = amount) => ({ label, number: true, value: (row) => row[key], cell: (row) => show(row[key]) });
-  return section('Phases', 'Step by step. The traced pass is the warm one, looked at; in the cold pass, the first launch ever, live is not observed.',
-    sortable({
-      caption: 'phases',
+  const all = model.phases.map((row, order) => ({ ...row, order, of: PHASE.get(row.phase) }));
+  // A column without a single figure is left out.
+  const bytes = (rows) => (label, key, show = amount) => (rows.every((row) => row[key] === null) ? null : { label, number: true, value: (row) => row[key], cell: (row) => show(row[key]) });
+  const table = (caption, rows) => {
+    const figure = bytes(rows);
+    return sortable({
+      caption,
       rows,
       step: 60,
       hint: 'step 1, backward …',
       filterBy: (row) => `${row.pass} ${where(row.step, row.of)}`,
       columns: [
-        { label: 'pass', value: (row) => row.pass, cell: (row) => row.pass },
         { label: 'step', value: (row) => (row.step === null ? -1 : row.step), number: true, cell: (row) => (row.step === null ? '–' : String(row.step)) },
         { label: 'phase', value: (row) => row.order, cell: (row) => [named(row.of), row.failed ? el('span', { class: 'tag bad' }, 'ended here') : null] },
-        bytes('live at its end', 'live_end'), bytes('change', 'live_change', signed), bytes('most live', 'live_peak'),
-        bytes('reserved at its end', 'reserved_end'), bytes('change', 'reserved_change', signed), bytes('most reserved', 'reserved_peak'),
-      ],
-    }).root);
+        figure('live at its end', 'live_end'), figure('change', 'live_change', signed), figure('most live', 'live_peak'),
+        figure('reserved at its end', 'reserved_end'), figure('change', 'reserved_change', signed), figure('most reserved', 'reserved_peak'),
+      ].filter(Boolean),
+    }).root;
+  };
+  const [cold, later] = [all.filter((row) => row.pass === 'cold'), all.filter((row) => row.pass !== 'cold')];
+  const first = cold.length === 0 ? null : el('details', { open: later.length === 0 }, el('summary', {}, `Cold pass: ${plural(cold.length, 'phase')}`), el('p', { class: 'note' }, 'The cold pass is the first run ever, before autotune has chosen its kernels. Only reserved memory is observed in it.'), table('phases of the cold pass', cold));
+  return section('Phases', later.length === 0 ? null : 'Step by step, in the traced pass: a warm pass in which every tensor is observed.', later.length === 0 ? null : table('phases', later), first);
 }
 
 // What an explanation has only where it was asked for.
@@ -48,8 +53,8 @@ function leakPanel(model) {
         { label: 'shape', value: (tensor) => tensor.shape, cell: (tensor) => tensor.shape, class: 'shape' },
         { label: 'category', value: (tensor) => tensor.category.label, cell: (tensor) => named(tensor.category), class: 'dots' },
         { label: 'module', value: (tensor) => tensor.module, cell: (tensor) => cutPath(tensor.module) },
-        { label: 'operation', value: (tensor) => tensor.operation, cell: (tensor) => cut(tensor.operation) },
         { label: 'source', value: (tensor) => tensor.source, cell: (tensor) => sourceOf(tensor.source) },
+        { label: 'operation', value: (tensor) => tensor.operation, cell: (tensor) => cut(tensor.operation) },
         { label: 'made in', value: (tensor) => tensor.born, cell: (tensor) => where(tensor.step, tensor.phase) },
       ],
     }).root);
@@ -73,26 +78,49 @@ function savingPanel(model) {
   }).root, below);
 }
 
+// One axis for the bars of a column: it has 0 and all values, and stands in the column's head.
+function barAxis(values) {
+  const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
+  const whole = Math.max(high - low, 1);
+  const at = (value) => ((value - low) / whole) * 100;
+  const zero = at(0);
+  const axis = el('div', { class: 'axis', 'aria-hidden': 'true' },
+    el('span', {}, low < 0 ? size(low) : '0'),
+    low < 0 && zero > 35 && zero < 65 ? el('span', { class: 'zero', style: { left: `${zero}%` } }, '0') : null,
+    el('span', {}, high > 0 ? `+${size(high)}` : '0'));
+  const bar = (value) => el('span', { class: 'delta', 'aria-hidden': 'true', style: { '--zero': `${zero}%` } },
+    el('i', { class: value < 0 ? 'less' : 'more', style: { left: `${at(Math.min(value, 0))}%`, width: `${(Math.abs(value) / whole) * 100}%` } }));
+  return { axis, bar };
+}
+
 function linePanel(model) {
   if (model.lines.length === 0) return absent('Line by line', '', '--lines', 'tell what came and went while a line of the model’s own code ran');
-  const most = Math.max(...model.lines.map((row) => Math.abs(row.change)), 1);
+  const { axis, bar } = barAxis(model.lines.map((row) => row.change));
   const list = (indices) => indices.slice(0, 30).map((tensor) => `${model.tensors[tensor].shape} ${model.tensors[tensor].dtype}, ${size(model.tensors[tensor].bytes)}`).join('\n') + (indices.length > 30 ? `\nand ${indices.length - 30} more` : '');
   const rows = model.lines.map((row, order) => ({ ...row, order }));
-  return section('Line by line', 'What came and went while a line of the model’s own code ran.', sortable({
-    caption: 'lines',
-    rows,
-    step: 40,
-    hint: 'file, function, step …',
-    filterBy: (row) => `${row.source.file}:${row.source.line} ${row.source.function} ${where(row.step, PHASE.get(row.phase))}`,
-    columns: [
-      { label: 'line', value: (row) => `${row.source.file}:${String(row.source.line).padStart(7, '0')}`, cell: (row) => sourceOf(row.source) },
-      { label: 'function', value: (row) => row.source.function, cell: (row) => el('code', { class: 'muted' }, cutPath(row.source.function)) },
-      { label: 'when', value: (row) => row.order, cell: (row) => where(row.step, PHASE.get(row.phase)) },
-      { label: 'change', number: true, value: (row) => row.change, cell: (row) => [el('span', { class: 'delta', 'aria-hidden': 'true' }, el('i', { class: row.change < 0 ? 'less' : 'more', style: { width: `${(Math.abs(row.change) / most) * 50}%` } })), signed(row.change)] },
-      { label: 'tensors', number: true, value: (row) => row.came.length - row.went.length, cell: (row) => [el('span', { title: list(row.came) }, `+${row.came.length}`), ' ', el('span', { title: list(row.went) }, `−${row.went.length}`)] },
-      { label: 'live after', number: true, value: (row) => row.live, cell: (row) => amount(row.live) },
-    ],
-  }).root);
+  const any = rows.some((row) => row.text !== null);
+  const missing = model.without_text;
+  const why = any ? `No source text for ${missing.slice(0, 5).join(', ')}${missing.length > 5 ? ` and ${plural(missing.length - 5, 'other file')}` : ''}: when the model was explained, the workspace did not have ${missing.length === 1 ? 'this file' : 'these files'} or ${missing.length === 1 ? 'its' : 'their'} lines.` : 'This explanation has no source text. To see it here, explain the model again with --lines in its workspace.';
+  return section('Line by line', 'What came and went while a line of the model’s own code ran.',
+    missing.length === 0 ? null : el('p', { class: 'note untold' }, why),
+    sortable({
+      caption: 'lines',
+      rows,
+      step: 40,
+      hint: 'file, function, text, step …',
+      filterBy: (row) => `${row.source.file}:${row.source.line} ${row.source.function} ${row.text ?? ''} ${where(row.step, PHASE.get(row.phase))}`,
+      columns: [
+        { label: 'line', value: (row) => `${row.source.file}:${String(row.source.line).padStart(7, '0')}`, cell: (row) => sourceOf(row.source) },
+        any
+          ? { label: 'source', value: (row) => row.text, cell: (row) => (row.text === null ? el('span', { class: 'none' }, '–') : el('code', { class: 'says', title: row.text }, row.text)) }
+          : { label: 'function', value: (row) => row.source.function, cell: (row) => el('code', { class: 'muted' }, cutPath(row.source.function)) },
+        { label: 'when', value: (row) => row.order, cell: (row) => where(row.step, PHASE.get(row.phase)) },
+        { label: 'change', number: true, value: (row) => row.change, cell: (row) => signed(row.change) },
+        { label: 'on one axis', title: 'the change, all bars on one axis', value: (row) => row.change, cell: (row) => bar(row.change), under: axis },
+        { label: 'tensors', number: true, value: (row) => row.came.length - row.went.length, cell: (row) => [el('span', { title: list(row.came) }, `+${row.came.length}`), ' ', el('span', { title: list(row.went) }, `−${row.went.length}`)] },
+        { label: 'live after', number: true, value: (row) => row.live, cell: (row) => amount(row.live) },
+      ],
+    }).root);
 }
 
 function restPanel(model) {
@@ -111,5 +139,5 @@ function restPanel(model) {
   ].filter(Boolean);
   return section('What these figures rest on', null,
     el('ul', { class: 'rest' }, items.map((text) => el('li', {}, text))),
-    el('p', { class: 'note' }, `${model.tool.name} ${model.tool.version} · Burn ${run.burn} · fingerprint ${model.tool.fingerprint.slice(0, 16)}${model.commit ? ` · commit ${model.commit.slice(0, 12)}` : ''}${run.uuid ? ` · ${run.uuid}` : ''}`));
+    el('p', { class: 'note' }, `${model.tool.name} ${model.tool.version} · Burn ${run.burn} · fingerprint ${model.tool.fingerprint.slice(0, 16)}${run.uuid ? ` · ${run.uuid}` : ''}`));
 }

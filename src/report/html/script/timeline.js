@@ -48,11 +48,13 @@ function highestOf(model) {
   return most;
 }
 
-function timeline(model, { highest, onselect }) {
+// `extent` is how many samples the axis has: more than the model, where it is drawn beside another one. `onview` is told
+// which of them are shown.
+function timeline(model, { highest, onselect, extent = model.line.samples, onview = () => {} }) {
   const { line } = model;
   const peak = line.indexOf(model.peak.sample);
   const limits = limitLines(model);
-  const state = { from: 0, to: line.samples, chosen: peak, hover: null, drag: null, tensor: null, fit: false, dim: null };
+  const state = { from: 0, to: extent, chosen: peak, hover: null, drag: null, tensor: null, fit: false, dim: null };
   const canvas = el('canvas', { class: 'chart', tabindex: '0', role: 'slider', 'aria-label': 'moment on the timeline', 'aria-valuemin': 0, 'aria-valuemax': line.samples - 1, 'aria-orientation': 'horizontal' });
   const overview = el('canvas', { class: 'overview', 'aria-hidden': 'true' });
   const tip = el('div', { class: 'tip', hidden: true });
@@ -76,6 +78,7 @@ function timeline(model, { highest, onselect }) {
   // What is drawn from `from` to `to` across so many pixels: each moment where there is room, else the one of each
   // pixel's moments with the most live, so that what is drawn has been.
   function pick(from, to, pixels) {
+    if (from >= line.samples) return [];
     const first = line.indexOf(Math.floor(from));
     const last = line.indexOf(Math.ceil(to) - 1);
     const scale = pixels / (to - from);
@@ -237,6 +240,12 @@ function timeline(model, { highest, onselect }) {
     const yOf = (bytes) => y + h - (bytes / top) * h;
     scale = yOf;
     axes(top);
+    const end = xOf(line.samples);
+    if (end < x + w - 1) {
+      // The other model goes on here, and this one does not.
+      context.fillStyle = ink('soft');
+      context.fillRect(Math.max(end, x), y, x + w - Math.max(end, x), h);
+    }
     context.save();
     context.beginPath();
     context.rect(x, y, w, h);
@@ -355,14 +364,14 @@ function timeline(model, { highest, onselect }) {
       target.scale(ratio, ratio);
       const { dim } = state;
       state.dim = null;
-      stacked(target, pick(0, line.samples, Math.max(1, Math.floor(w))), LEFT, (bytes) => tall - (bytes / highest()) * (tall - 2));
+      stacked(target, pick(0, extent, Math.max(1, Math.floor(w))), LEFT, (bytes) => tall - (bytes / highest()) * (tall - 2));
       state.dim = dim;
     }
     small.setTransform(1, 0, 0, 1, 0, 0);
     small.clearRect(0, 0, overview.width, overview.height);
     small.drawImage(aside, 0, 0);
     small.setTransform(ratio, 0, 0, ratio, 0, 0);
-    const [from, to] = [state.from, state.to].map((sample) => LEFT + (sample / line.samples) * w);
+    const [from, to] = [state.from, state.to].map((sample) => LEFT + (sample / extent) * w);
     small.fillStyle = ink('veil');
     small.fillRect(LEFT, 0, from - LEFT, tall);
     small.fillRect(to, 0, LEFT + w - to, tall);
@@ -397,13 +406,14 @@ function timeline(model, { highest, onselect }) {
     draw();
   }
 
-  function view(from, to) {
-    const span = Math.min(Math.max(to - from, Math.min(LEAST_SPAN, line.samples)), line.samples);
-    state.from = Math.min(Math.max(from, 0), line.samples - span);
+  function view(from, to, tell = true) {
+    const span = Math.min(Math.max(to - from, Math.min(LEAST_SPAN, extent)), extent);
+    state.from = Math.min(Math.max(from, 0), extent - span);
     state.to = state.from + span;
-    const whole = span >= line.samples;
-    said.textContent = whole ? `all ${plural(line.samples, 'sample')}` : `samples ${count(Math.floor(state.from))} to ${count(Math.ceil(state.to) - 1)} of ${count(line.samples)}`;
+    const whole = span >= extent;
+    said.textContent = whole ? `all ${plural(line.samples, 'sample')}` : `samples ${count(Math.floor(state.from))} to ${count(Math.min(Math.ceil(state.to), Math.max(line.samples, Math.ceil(state.from) + 1)) - 1)} of ${count(line.samples)}`;
     redraw();
+    if (tell) onview(state.from, state.to);
   }
   function zoom(factor, around = (state.from + state.to) / 2) {
     view(around - (around - state.from) * factor, around + (state.to - around) * factor);
@@ -448,8 +458,10 @@ function timeline(model, { highest, onselect }) {
     const sample = line.sampleAt(index);
     const span = line.span(sample);
     const rows = STACK.map((category, number) => [category, line.series[number][index]]).filter(([, bytes]) => bytes > 0).reverse();
-    put(tip, 
+    const made = madeBy(line.madeLast(index), model.texts);
+    put(tip,
       el('div', { class: 'tiphead' }, el('b', {}, span ? where(span.step, span.phase) : 'before'), el('span', { class: 'muted' }, ` sample ${count(sample)}`)),
+      made.length ? el('div', { class: 'made' }, made) : null,
       el('code', { class: 'kernel' }, line.kernels[line.kernel[index]] ?? ''),
       el('div', { class: 'tipsum' }, el('span', {}, 'reserved'), el('b', {}, size(line.reserved[index]))),
       el('div', { class: 'tipsum' }, el('span', {}, 'live'), el('b', {}, size(line.live[index]))),
@@ -514,7 +526,7 @@ function timeline(model, { highest, onselect }) {
     state.drag = null;
     leave();
   });
-  canvas.addEventListener('dblclick', () => view(0, line.samples));
+  canvas.addEventListener('dblclick', () => view(0, extent));
   // The page goes on scrolling unless the chart was chosen before.
   canvas.addEventListener('wheel', (event) => {
     if (document.activeElement !== canvas && !event.ctrlKey && !event.metaKey) return;
@@ -539,7 +551,7 @@ function timeline(model, { highest, onselect }) {
       '+': () => zoom(0.6, line.sampleAt(state.chosen)),
       '=': () => zoom(0.6, line.sampleAt(state.chosen)),
       '-': () => zoom(1 / 0.6, line.sampleAt(state.chosen)),
-      0: () => view(0, line.samples),
+      0: () => view(0, extent),
       Escape: () => canvas.blur(),
     };
     const act = keys[event.key];
@@ -550,9 +562,9 @@ function timeline(model, { highest, onselect }) {
   const moveWindow = (event) => {
     if (event.buttons === 0) return;
     const box = overview.getBoundingClientRect();
-    const sample = ((event.clientX - box.left - LEFT) / plot().w) * line.samples;
+    const sample = ((event.clientX - box.left - LEFT) / plot().w) * extent;
     const span = state.to - state.from;
-    if (span < line.samples) view(sample - span / 2, sample + span / 2);
+    if (span < extent) view(sample - span / 2, sample + span / 2);
   };
   overview.addEventListener('pointerdown', (event) => {
     overview.setPointerCapture(event.pointerId);
@@ -590,13 +602,13 @@ function timeline(model, { highest, onselect }) {
     el('span', {}, el('i', { class: 'stroke' }), 'reserved'),
   );
   if (line.count === 0) {
-    return { root: el('p', {}, 'No launch was observed: there is nothing to draw.'), peak: 0, choose() {}, highlight() {}, repaint() {} };
+    return { root: el('p', {}, 'No launch was observed: there is nothing to draw.'), peak: 0, choose() {}, view() {}, highlight() {}, repaint() {} };
   }
   const root = el('div', { class: 'timeline' },
     el('div', { class: 'tools' },
       button('−', 'zoom out', () => zoom(1 / 0.6)),
       button('+', 'zoom in', () => zoom(0.6, line.count ? line.sampleAt(state.chosen) : 0)),
-      button('all', 'show all', () => view(0, line.samples)),
+      button('all', 'show all', () => view(0, extent)),
       lastStep !== null ? button('last step', 'show the last step', () => toStep(lastStep)) : null,
       button('peak', 'choose the peak', () => choose(peak)),
       fit,
@@ -608,11 +620,12 @@ function timeline(model, { highest, onselect }) {
     el('p', { class: 'note keys' }, 'Point at the chart to see a moment, click to choose it. Drag to zoom, with Shift to move; scroll to zoom once the chart was clicked; double-click for all. Keys: ← → a moment, ↑ ↓ zoom, P peak, 0 all.'),
   );
   new ResizeObserver(resize).observe(canvas);
-  view(0, line.samples);
+  view(0, extent, false);
   return {
     root,
     peak,
     choose,
+    view,
     highlight(tensor) {
       state.tensor = tensor;
       redraw();

@@ -144,7 +144,7 @@ function treemap({ onpoint }) {
         } else {
           const { tensor, category } = entry;
           const text = tensor
-            ? `${tensor.module ?? 'no module'} · ${category.label} · ${tensor.shape} ${tensor.dtype} · ${size(tensor.bytes)} · ${tensor.operation}`
+            ? `${tensor.module ?? 'no module'}${tensor.source ? ` · ${tensor.source.split('\n')[0].split('/').pop()}` : ''} · ${category.label} · ${tensor.shape} ${tensor.dtype} · ${size(tensor.bytes)} · ${tensor.operation}`
             : `${category.label}: ${size(entry.bytes)}, ${category.meaning}`;
           marks.push(svg('rect', { ...rect, fill: category.color, class: 'leaf', onpointerenter: () => tell(text, tensor), onpointerleave: () => tell('', null), onclick: () => {
             if (trail.join('.') !== names.join('.')) {
