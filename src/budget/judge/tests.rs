@@ -176,6 +176,7 @@ fn out_of_memory_fails_whatever_the_budget_says() {
         function: None,
         reserved: Bytes(20 << 30),
         available: Bytes(3 << 30),
+        tensor: None,
     };
     let mut out = run("a", "h200");
     out.oom = Some(oom);
