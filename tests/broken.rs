@@ -327,3 +327,102 @@ fn what_cannot_be_built_hides_nothing_of_the_packages_beside_it() {
     assert_eq!(problems, expected);
     assert_healthy(run(&given, "floods-stdout", "healthy"));
 }
+
+/// Compiles the probe's methods for features that are off, beside as much of Burn and of the probe as they name, and a model
+/// that calls them. Burn itself is not built: each set of this crate's features would be a Burn of its own.
+fn compiled(features: &[&str], call: &str) -> String {
+    const BURN: &str = "
+        pub mod module { pub trait AutodiffModule<B> {} }
+        pub mod tensor {
+            pub struct Tensor<B, const D: usize>(std::marker::PhantomData<B>);
+            pub mod backend { pub trait AutodiffBackend { type Device; } }
+        }";
+    const PROBE: &str = "
+        pub mod probe {
+            pub mod run { pub enum Train {} }
+            pub mod train {
+                use std::marker::PhantomData;
+                pub struct WithBatch<'a, B, Kind, M, X>(PhantomData<(&'a (), B, Kind, M, X)>);
+                pub struct WithLoss<'a, B, M, X, F>(PhantomData<(&'a (), B, M, X, F)>);
+                impl<B, M, X, F> WithLoss<'_, B, M, X, F> { pub fn train<O>(self, _: O) {} }
+            }
+            mod without_feature;
+        }
+        pub struct Adam;";
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let source = common::root().join("src/probe/without_feature.rs");
+    std::fs::create_dir(file("probe")).unwrap();
+    std::fs::copy(source, file("probe/without_feature.rs")).unwrap();
+    let rustc = |name: &str, text: &str, kind: &str| {
+        std::fs::write(file(name), text).unwrap();
+        let mut command = std::process::Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+        command
+            .args([
+                "--edition",
+                "2024",
+                "--crate-type",
+                kind,
+                "--emit",
+                "metadata",
+                "-L",
+                ".",
+            ])
+            .current_dir(folder.path())
+            .arg(name);
+        for feature in features {
+            command.args(["--cfg", &format!("feature=\"{feature}\"")]);
+        }
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    assert_eq!(rustc("burn.rs", BURN, "lib"), "");
+    assert_eq!(
+        rustc("cargo_vram.rs", &format!("extern crate burn; {PROBE}"), "lib"),
+        ""
+    );
+    let model = format!(
+        "extern crate burn; extern crate cargo_vram;
+        use burn::{{module::AutodiffModule, tensor::{{Tensor, backend::AutodiffBackend}}}};
+        use cargo_vram::{{Adam, probe::{{run::Train, train::{{WithBatch, WithLoss}}}}}};
+        pub fn model<B: AutodiffBackend, M: AutodiffModule<B>, F: Fn(&M, u8) -> Tensor<B, 1>>(
+            batch: WithBatch<'_, B, Train, M, u8>, loss: WithLoss<'_, B, M, u8, F>, gpus: Vec<B::Device>,
+        ) {{ let _ = (&batch, &loss, &gpus); {call} }}"
+    );
+    rustc("model.rs", &model, "lib")
+}
+
+#[test]
+fn a_method_whose_feature_is_off_is_a_compiler_error_that_names_the_feature() {
+    for (call, method, feature) in [
+        ("batch.train_step(Adam);", "train_step", "train"),
+        ("loss.ddp(gpus, Adam).train(Adam);", "ddp", "distributed"),
+    ] {
+        let errors = compiled(&[], call);
+        let first = format!(
+            "error[E0277]: `.{method}(…)` needs the feature `{feature}` of cargo-vram: run `cargo add --dev cargo-vram --features \
+             {feature}`"
+        );
+        assert_eq!(errors.lines().next(), Some(first.as_str()), "{errors}");
+        let note = format!("features = [\"burn-0_21\", \"{feature}\"]");
+        assert!(errors.contains(&note), "{errors}");
+        // What follows the call is no second error.
+        assert_eq!(errors.matches("error[").count(), 1, "{errors}");
+        assert!(!errors.contains("warning"), "{errors}");
+        // Where the feature is on, there is no such method but the real one, which this model lacks.
+        let errors = compiled(&[feature], call);
+        assert!(errors.starts_with("error[E0599]: no method"), "{errors}");
+    }
+}
+
+#[test]
+fn a_model_for_several_gpus_is_told_which_feature_it_lacks() {
+    let (problem, exit, _) = problem("without-distributed");
+    assert_eq!((problem.code.as_str(), exit), ("build-failed", 101));
+    let first = "`.ddp(…)` needs the feature `distributed` of cargo-vram: run `cargo add --dev cargo-vram --features distributed`";
+    assert!(problem.message.contains(first), "{}", problem.message);
+    assert!(
+        problem.message.contains("without-distributed/benches/vram.rs:"),
+        "{}",
+        problem.message
+    );
+}

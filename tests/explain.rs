@@ -360,6 +360,29 @@ fn a_model_that_runs_out_of_memory_is_told_as_far_as_it_came() {
 }
 
 #[test]
+fn a_tensor_that_is_too_large_for_the_card_is_named_with_its_shape_and_its_line() {
+    let explanation = explain(&[
+        "resnet18_inference",
+        "--gpu",
+        "l4",
+        "--set",
+        "batch_size=867",
+        "--set",
+        "image_size=1024",
+    ]);
+    let oom = explanation.run.oom.as_ref().unwrap();
+    assert_eq!(oom.requested, Some(Bytes(10_909_384_704)));
+    let tensor = oom.tensor.as_ref().unwrap();
+    assert_eq!(tensor.largest, Bytes(5_914_755_072));
+    assert_eq!(tensor.shape, [867, 3, 1024, 1024]);
+    assert_eq!(tensor.dtype.as_deref(), Some("f32"));
+    assert_eq!(tensor.file.as_deref(), Some("fixtures/zoo/benches/vram.rs"));
+    let source = std::fs::read_to_string(common::root().join("fixtures/zoo/benches/vram.rs")).unwrap();
+    let line = source.lines().nth(tensor.line.unwrap() as usize - 1).unwrap();
+    assert!(line.contains("zeros"), "{line}");
+}
+
+#[test]
 fn a_loss_that_is_kept_is_a_leak_and_its_value_is_none() {
     let kept = explain_of("retained-loss-after", &["charted", "--gpu", "l4", "--leak"]);
     let leak = kept.leak.found().unwrap();

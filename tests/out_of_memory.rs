@@ -26,6 +26,7 @@ fn vgg16_at_1024_pixels_runs_out_in_the_second_optimizer_step_on_80_gb() {
     );
     assert!(oom.reserved + oom.requested.unwrap() > run.gpu.available_bytes);
     assert_eq!(oom.available, run.gpu.available_bytes - oom.reserved);
+    assert_eq!(oom.tensor, None, "a page was refused, and no tensor is too large");
     assert!(oom.kernel.is_some());
     assert!(
         text.contains("out of memory: zoo/vgg16 on a100-80gb in step 1, optimizer"),
@@ -33,11 +34,13 @@ fn vgg16_at_1024_pixels_runs_out_in_the_second_optimizer_step_on_80_gb() {
     );
 }
 
+/// The bytes that an L4 refused in tracel-ai/burn#4005: 867 × 3 × 1024 × 1024 floats.
+const REFUSED: u64 = 10_909_384_704;
+
 #[test]
 fn a_tensor_larger_than_a_quarter_of_the_card_never_reaches_the_driver() {
-    // One input of 512 × 3 × 1024 × 1024 floats is 6 GiB; the largest page of an L4 is 5.5 GiB.
     let (_folder, file) = budgets(
-        "version: 1\ngpu: l4\nmodels:\n  resnet18_inference:\n    inputs: { batch_size: 512, image_size: 1024 }\n    reserved: 100 GiB\n",
+        "version: 1\ngpu: l4\nmodels:\n  resnet18_inference:\n    inputs: { batch_size: 867, image_size: 1024 }\n    reserved: 100 GiB\n",
     );
     let (report, exit, text) = common::report(&[
         "check",
@@ -52,12 +55,21 @@ fn a_tensor_larger_than_a_quarter_of_the_card_never_reaches_the_driver() {
     assert_eq!(exit, 100, "{text}");
     let run = run(&report, "resnet18_inference");
     let oom = run.oom.as_ref().unwrap();
-    assert_eq!(oom.requested.unwrap().0, 512 * 3 * 1024 * 1024 * 4);
-    assert!(oom.requested.unwrap().0 > run.gpu.total_bytes.0 / 4);
+    assert_eq!(oom.requested.unwrap().0, REFUSED);
+    let tensor = oom.tensor.as_ref().unwrap();
+    assert_eq!(tensor.largest.0, 5_914_755_072, "a quarter of the L4");
     assert!(
         oom.reserved + oom.requested.unwrap() < run.gpu.available_bytes,
         "the card itself would have had room: {oom:?}"
     );
+    // The message names the rule, the tensor's bytes, and the command that shows its line.
+    for words in [
+        "gives one tensor at most a quarter of the GPU, 5.51 GiB (5914755072 B); this tensor is 10.16 GiB (10909384704 B)",
+        "only a GPU of at least 40.64 GiB holds such a tensor",
+        "`cargo vram explain zoo/resnet18_inference --gpu l4 --set batch_size=867",
+    ] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
 }
 
 #[test]

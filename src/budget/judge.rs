@@ -270,6 +270,7 @@ impl Judge<'_> {
             reserved,
             available,
             function,
+            tensor,
             ..
         } = oom;
         let wanted = match (requested, function) {
@@ -277,9 +278,15 @@ impl Judge<'_> {
             (None, Some(function)) => format!("{function} had no room"),
             (None, None) => "there was no room".to_owned(),
         };
+        let rule = tensor.as_ref().map_or_else(String::new, |tensor| {
+            format!(
+                "; Burn gives one tensor at most a quarter of the GPU, {}",
+                tensor.largest
+            )
+        });
         let which = oom.card.map_or_else(String::new, |card| format!("card {card}, "));
         let message = format!(
-            "out of memory on {which}`{}` {}: {wanted}, {reserved} were reserved and {available} left",
+            "out of memory on {which}`{}` {}: {wanted}, {reserved} were reserved and {available} left{rule}",
             self.run.gpu.id,
             place(oom),
         );

@@ -20,30 +20,53 @@ Examples:
   cargo vram gpus
   cargo vram gpus --sources                 where each figure is from
   cargo vram gpus --message-format json
-  cargo vram gpus --detect                  the cards of this machine, to be pasted into budgets.yaml
+  cargo vram gpus --here                    profiles of this machine's GPUs, to be pasted into budgets.yaml
+  cargo vram gpus --here -o profile.yaml    the same, into a file
 
 A card of your own goes into budgets.yaml:
   gpu_profiles:
     lab-card: { like: l4, total: 20 GiB }")]
 pub(super) struct Gpus {
-    /// Show where each figure is from
+    /// Show for each value whether it is published or assumed, and where
     #[arg(long)]
     sources: bool,
-    /// Show the cards of this machine instead, as their driver reports them, for budgets.yaml
-    #[arg(long, conflicts_with = "sources")]
-    detect: bool,
+    /// Write profiles of this machine's own GPUs for budgets.yaml, as their driver reports them
+    #[arg(long, alias = "detect", conflicts_with = "sources")]
+    here: bool,
     /// Ask for the cards of this machine with the program in this archive: without Rust
-    #[arg(long, value_name = "FILE", requires = "detect")]
+    #[arg(long, value_name = "FILE", requires = "here")]
     archive_file: Option<Utf8PathBuf>,
     #[command(flatten)]
     output: Output,
 }
+
+/// What the table does not show of every GPU.
+const FOOTER: &str = "\
+~ assumed: nobody published it for this GPU; --sources names each publication
+for models: the total without the context and 32 MiB for kernels (assumed)
+Totals of one GPU differ between machines by up to 150 MiB. On Burn 0.21 every
+page of the allocator differs in proportion, and with it what is reserved.
+`cargo vram gpus --here` writes the profile of this machine's own GPU.
+";
+
+/// Which of several readings counts.
+const RULE: &str = "
+Published: measured (read from such a GPU) or documented. Assumed: not found.
+Of several readings of a total, that of the newest driver counts. Of several
+readings of a context, those count that were taken with that total; of these
+the highest. Totals of one GPU differ between machines by up to 150 MiB.
+";
 
 #[derive(Serialize)]
 struct Figure<T> {
     value: T,
     source: String,
     assumed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<String>,
+    /// The lowest and the highest published value, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    readings: Option<(T, T)>,
 }
 
 #[derive(Serialize)]
@@ -58,17 +81,18 @@ struct Card<'a> {
     context_bytes: Figure<Bytes>,
     modules_bytes: Figure<Bytes>,
     available_bytes: Bytes,
+    largest_tensor_bytes: Bytes,
 }
 
 impl Gpus {
     pub(super) fn run(&self) -> Result<Exit, Stopped> {
         let profiles = Profiles::builtin()?;
-        if self.detect {
+        if self.here {
             return detect::run(&profiles, self.archive_file.as_deref(), &self.output);
         }
         let text = match self.output.message_format {
             Format::Json => pipeline::json(&profiles.iter().map(card).collect::<Vec<_>>())?,
-            Format::Human if self.sources => profiles.iter().map(sources).collect(),
+            Format::Human if self.sources => profiles.iter().map(sources).chain([RULE.to_owned()]).collect(),
             Format::Human => table(&profiles),
         };
         pipeline::put(&text, self.output.output.as_deref())?;
@@ -88,6 +112,7 @@ fn card(profile: &Profile) -> Card<'_> {
         context_bytes: figure(&profile.context),
         modules_bytes: figure(&profile.modules),
         available_bytes: profile.available(),
+        largest_tensor_bytes: profile.largest_tensor(),
     }
 }
 
@@ -96,6 +121,8 @@ fn figure<T: Copy>(sourced: &Sourced<T>) -> Figure<T> {
         value: sourced.value,
         source: sourced.provenance.text().to_owned(),
         assumed: sourced.provenance.is_assumed(),
+        link: sourced.link.clone(),
+        readings: sourced.readings,
     }
 }
 
@@ -129,9 +156,7 @@ fn table(profiles: &Profiles) -> String {
             format!("{:#}", profile.available()),
         ]);
     }
-    format!(
-        "{table}\n~ assumed; what is for models leaves room for the context and for loaded kernels, which are assumed for every card\n"
-    )
+    format!("{table}\n{FOOTER}")
 }
 
 fn marked(figure: &Sourced<Bytes>) -> String {
@@ -140,39 +165,131 @@ fn marked(figure: &Sourced<Bytes>) -> String {
 }
 
 fn sources(profile: &Profile) -> String {
-    let line = |what: &str, value: String, source: String| format!("  {what}: {value}\n      {source}\n");
-    [
-        format!(
-            "{} ({}, compute capability {})\n",
-            profile.id,
-            profile.name,
-            capability(profile)
-        ),
-        line(
-            "total",
-            profile.total.value.0.to_string(),
-            profile.total.provenance.to_string(),
-        ),
-        line(
+    let limits = &profile.limits;
+    let (cuda_major, cuda_minor) = limits.cuda;
+    let mut text = format!(
+        "{} ({}, compute capability {})\n",
+        profile.id,
+        profile.name,
+        capability(profile)
+    );
+    let mut kinds = [("published", Vec::new()), ("assumed", Vec::new())];
+    let bytes = |what: &'static str, figure: &Sourced<Bytes>| {
+        (what, sourced(what, figure, size), figure.provenance.is_assumed())
+    };
+    for (what, lines, assumed) in [
+        bytes("total", &profile.total),
+        (
             "SMs",
-            profile.sm_count.value.to_string(),
-            profile.sm_count.provenance.to_string(),
+            sourced("SMs", &profile.sm_count, |count| count.to_string()),
+            profile.sm_count.provenance.is_assumed(),
         ),
-        line(
-            "L2 cache",
-            profile.l2_cache.value.0.to_string(),
-            profile.l2_cache.provenance.to_string(),
-        ),
-        line(
-            "context",
-            profile.context.value.0.to_string(),
-            profile.context.provenance.to_string(),
-        ),
-        line(
-            "modules",
-            profile.modules.value.0.to_string(),
-            profile.modules.provenance.to_string(),
-        ),
-    ]
-    .concat()
+        bytes("L2 cache", &profile.l2_cache),
+        bytes("context", &profile.context),
+        bytes("modules", &profile.modules),
+    ] {
+        text.push_str(&lines);
+        kinds[usize::from(assumed)].1.push(what);
+    }
+    kinds[0].1.push("limits");
+    text.push_str(&format!(
+        "  limits: shared memory {} a block, {} an SM; {} threads and {} registers an SM; CUDA {cuda_major}.{cuda_minor}\n      \
+         documented: {}\n",
+        limits.shared_per_block_optin,
+        limits.shared_per_sm,
+        limits.max_threads_per_sm,
+        limits.registers_per_sm,
+        limits.source
+    ));
+    text.push_str(&format!(
+        "  largest tensor on Burn 0.21: {}, a quarter of the total\n",
+        size(profile.largest_tensor())
+    ));
+    for (kind, names) in kinds.iter().filter(|(_, names)| !names.is_empty()) {
+        text.push_str(&format!("  {kind}: {}\n", names.join(", ")));
+    }
+    text
+}
+
+fn size(bytes: Bytes) -> String {
+    format!("{} B ({bytes})", bytes.0)
+}
+
+/// A value, the publication it is from, and the range of all publications.
+fn sourced<T: Copy>(what: &str, figure: &Sourced<T>, show: fn(T) -> String) -> String {
+    let mut text = format!("  {what}: {}\n      {}\n", show(figure.value), figure.provenance);
+    if let Some((lowest, highest)) = figure.readings {
+        text.push_str(&format!("      readings: {} to {}\n", show(lowest), show(highest)));
+    }
+    if let Some(link) = &figure.link {
+        text.push_str(&format!("      {link}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(id: &str) -> String {
+        sources(Profiles::builtin().unwrap().find(id).unwrap())
+    }
+
+    #[test]
+    fn every_value_is_said_to_be_published_or_assumed() {
+        let l4 = shown("l4");
+        for line in [
+            "  context: 203423744 B (194 MiB)\n      measured: total 22563 MiB less 22369 MiB free",
+            "      https://github.com/lateos-ai/reflex/blob/HEAD/.modal/README.md\n",
+            "  largest tensor on Burn 0.21: 5914755072 B (5.51 GiB), a quarter of the total\n",
+            "  published: total, SMs, L2 cache, context, limits\n",
+            "  assumed: modules\n",
+        ] {
+            assert!(l4.contains(line), "{line}\n{l4}");
+        }
+        for profile in Profiles::builtin().unwrap().iter() {
+            let text = sources(profile);
+            let kind = |kind: &str| {
+                let line = text.lines().find_map(|line| line.strip_prefix(&format!("  {kind}: ")));
+                let names: Vec<_> = line.unwrap_or_default().split(", ").map(str::to_owned).collect();
+                names
+            };
+            let (published, assumed) = (kind("published"), kind("assumed"));
+            for (what, is_assumed) in [
+                ("total", profile.total.provenance.is_assumed()),
+                ("SMs", profile.sm_count.provenance.is_assumed()),
+                ("L2 cache", profile.l2_cache.provenance.is_assumed()),
+                ("context", profile.context.provenance.is_assumed()),
+                ("modules", profile.modules.provenance.is_assumed()),
+            ] {
+                let has = |names: &[String]| names.iter().any(|name| name == what);
+                assert_eq!((has(&published), has(&assumed)), (!is_assumed, is_assumed), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_range_of_readings_is_shown() {
+        let text = shown("rtx-4090");
+        let range = "  context: 432013312 B (412 MiB)\n";
+        assert!(text.contains(range), "{text}");
+        let range = "      readings: 411041792 B (392 MiB) to 432013312 B (412 MiB)\n";
+        assert!(text.contains(range), "{text}");
+        assert!(RULE.contains("the highest"));
+        // One reading is no range.
+        assert_eq!(shown("gtx-1650").matches("readings:").count(), 1);
+    }
+
+    #[test]
+    fn the_table_says_that_totals_differ_and_how_to_get_ones_own() {
+        let text = table(&Profiles::builtin().unwrap());
+        assert!(text.contains("by up to 150 MiB. On Burn 0.21 every\npage"), "{text}");
+        assert!(text.contains("`cargo vram gpus --here`"), "{text}");
+        assert!(
+            FOOTER
+                .lines()
+                .chain(RULE.lines())
+                .all(|line| line.chars().count() <= 80)
+        );
+    }
 }

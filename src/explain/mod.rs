@@ -8,6 +8,7 @@ mod layers;
 mod lines;
 mod memory;
 mod phases;
+mod refused;
 #[cfg(test)]
 pub(crate) mod sample;
 mod savings;
@@ -61,7 +62,7 @@ pub struct Ingredients<'a> {
 /// # Errors
 ///
 /// The trace cannot be read.
-pub fn explain(of: Ingredients<'_>) -> std::io::Result<Explanation> {
+pub fn explain(mut of: Ingredients<'_>) -> std::io::Result<Explanation> {
     let trace = Trace::read(of.trace)?;
     let memory = Memory::of(&trace);
     let origins = categories::origins(&trace);
@@ -88,6 +89,7 @@ pub fn explain(of: Ingredients<'_>) -> std::io::Result<Explanation> {
         totals.parameter_bytes = parameters.bytes;
         totals.total_bytes = parameters.bytes + totals.feature_bytes;
     }
+    refused::name(&mut of.run, &trace, &origins, &places, &mut calls);
     let peak = peak(&of.run, &memory, &timeline, &tensors);
     let lines = if of.lines {
         lines::lines(&trace, &memory, &origins, &mut calls)

@@ -56,6 +56,7 @@ pub(crate) fn hostile() -> Explanation {
         function: None,
         reserved: Bytes(1 << 30),
         available: Bytes(1 << 20),
+        tensor: None,
     });
     let source = || Source {
         file: evil(),

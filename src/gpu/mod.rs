@@ -23,7 +23,7 @@ pub use lock::DeviceLock;
 pub use nodes::{DEV_VARIABLE, device_node};
 #[cfg(unix)]
 pub use nvml::{Card, CardMemory, Look, Looks, Nvml, NvmlError, Poller};
-pub use profile::{Limits, Profile};
+pub use profile::{Limits, Profile, largest_tensor};
 pub use profiles::{Overrides, Profiles};
 pub use sourced::{Provenance, Sourced};
 pub use survey::{ContextSeen, Device, DeviceError, Survey, SurveyError, survey, survey_within};

@@ -36,6 +36,19 @@ pub struct Limits {
     pub registers_per_sm: u32,
 }
 
+/// What Burn's allocator rounds pages to.
+const PAGE_ALIGNMENT: u64 = 512;
+
+/// The most bytes that one tensor can have on a GPU with this much memory, however empty that is.
+///
+/// Burn 0.21's allocator takes a quarter of the total for its largest page, rounded down to 512 bytes, and places a tensor in one
+/// page (cubecl-cuda 0.10, `runtime.rs`; cubecl-runtime 0.10, `memory_manage.rs`). It refuses a larger tensor without asking
+/// the driver. Parameters can be larger, for these may get pages of their own.
+#[must_use]
+pub const fn largest_tensor(total: Bytes) -> Bytes {
+    Bytes(total.0 / 4 / PAGE_ALIGNMENT * PAGE_ALIGNMENT)
+}
+
 /// What a card looks like to Burn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
@@ -74,6 +87,12 @@ impl Profile {
             .saturating_sub(self.modules.value)
     }
 
+    /// The most bytes that one tensor can have on this GPU: see [`largest_tensor`].
+    #[must_use]
+    pub fn largest_tensor(&self) -> Bytes {
+        largest_tensor(self.total.value)
+    }
+
     /// The same card with what was measured on the card `on`. Where that is another one, it is assumed here, and goes before
     /// nothing but other assumptions.
     #[must_use]
@@ -88,10 +107,7 @@ impl Profile {
             } else {
                 Provenance::Assumed(format!("as on `{on}` (measured: {})", outside.source))
             };
-            *known = Sourced {
-                value: outside.bytes,
-                provenance,
-            };
+            *known = Sourced::new(outside.bytes, provenance);
         };
         take(&mut self.context, context);
         take(&mut self.modules, modules);

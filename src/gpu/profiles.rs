@@ -229,14 +229,11 @@ fn parse_version(text: &str) -> Result<(u32, u32), GpuError> {
 /// The user's figure or, failing that, another card's, which is no more than an assumption here.
 fn stated_or_inherited<T: Clone>(stated: Option<T>, inherited: &Sourced<T>, from: &str) -> Sourced<T> {
     match stated {
-        Some(value) => Sourced {
-            value,
-            provenance: Provenance::Documented("gpu_profiles in budgets.yaml".to_owned()),
-        },
-        None => Sourced {
-            value: inherited.value.clone(),
-            provenance: Provenance::Assumed(format!("as on `{from}` ({})", inherited.provenance)),
-        },
+        Some(value) => Sourced::new(value, Provenance::Documented("gpu_profiles in budgets.yaml".to_owned())),
+        None => Sourced::new(
+            inherited.value.clone(),
+            Provenance::Assumed(format!("as on `{from}` ({})", inherited.provenance)),
+        ),
     }
 }
 

@@ -48,12 +48,29 @@ impl fmt::Display for Provenance {
 
 /// A figure with its [`Provenance`].
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written<T>", bound(deserialize = "T: Deserialize<'de>"))]
+#[serde(try_from = "Written<T>", bound(deserialize = "T: Deserialize<'de> + PartialOrd"))]
 pub struct Sourced<T> {
     /// The figure.
     pub value: T,
     /// Where it comes from.
     pub provenance: Provenance,
+    /// The address of the publication, where it is known.
+    pub link: Option<String>,
+    /// The lowest and the highest published value, where there are several.
+    pub readings: Option<(T, T)>,
+}
+
+impl<T> Sourced<T> {
+    /// A figure of which there is one reading, without an address.
+    #[must_use]
+    pub const fn new(value: T, provenance: Provenance) -> Self {
+        Self {
+            value,
+            provenance,
+            link: None,
+            readings: None,
+        }
+    }
 }
 
 impl Sourced<Bytes> {
@@ -81,9 +98,11 @@ struct Written<T> {
     measured: Option<String>,
     documented: Option<String>,
     assumed: Option<String>,
+    link: Option<String>,
+    readings: Option<(T, T)>,
 }
 
-impl<T> TryFrom<Written<T>> for Sourced<T> {
+impl<T: PartialOrd> TryFrom<Written<T>> for Sourced<T> {
     type Error = &'static str;
 
     fn try_from(written: Written<T>) -> Result<Self, Self::Error> {
@@ -96,9 +115,21 @@ impl<T> TryFrom<Written<T>> for Sourced<T> {
         if provenance.text().trim().is_empty() {
             return Err("expected a source, found an empty text");
         }
+        if written
+            .readings
+            .as_ref()
+            .is_some_and(|(lowest, highest)| written.value < *lowest || *highest < written.value)
+        {
+            return Err("expected a value between the lowest and the highest of its `readings`");
+        }
+        if written.link.as_ref().is_some_and(|link| !link.starts_with("https://")) {
+            return Err("expected a `link` that begins with https://");
+        }
         Ok(Self {
             value: written.value,
             provenance,
+            link: written.link,
+            readings: written.readings,
         })
     }
 }
@@ -124,6 +155,12 @@ mod tests {
         assert_eq!(figure.value, 5);
         assert_eq!(figure.provenance.to_string(), "measured: a log");
         assert!(!figure.provenance.is_assumed());
+        assert_eq!((figure.link, figure.readings), (None, None));
+        let several =
+            r#"total = { bytes = 5, measured = "a log", link = "https://example.org/log", readings = [4, 5] }"#;
+        let figure = read(several).unwrap();
+        assert_eq!(figure.link.as_deref(), Some("https://example.org/log"));
+        assert_eq!(figure.readings, Some((4, 5)));
     }
 
     #[test]
@@ -133,6 +170,9 @@ mod tests {
             r#"total = { bytes = 5, measured = "a", assumed = "b" }"#,
             r#"total = { bytes = 5, assumed = " " }"#,
             r#"total = { bytes = 5, guessed = "b" }"#,
+            r#"total = { bytes = 5, measured = "a", readings = [6, 7] }"#,
+            r#"total = { bytes = 5, measured = "a", readings = [3, 4] }"#,
+            r#"total = { bytes = 5, measured = "a", link = "a page" }"#,
         ] {
             assert!(read(text).is_err(), "{text}");
         }

@@ -29,6 +29,8 @@ mod timeline;
 #[cfg(feature = "explain")]
 mod trace;
 mod train;
+#[cfg(not(all(feature = "train", feature = "distributed")))]
+mod without_feature;
 
 pub use burn_0_21::Declared;
 #[cfg(feature = "distributed")]

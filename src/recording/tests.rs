@@ -207,6 +207,7 @@ fn a_key_cut_short_at_the_end_is_left_out_and_one_in_the_middle_is_an_error() {
         function: None,
         reserved: Bytes(1),
         available: Bytes(0),
+        tensor: None,
     });
     let choices = [(identity("resnet18", 32), cold.path().to_owned())];
     let report = report(vec![run]);

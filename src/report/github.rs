@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::human::problems::refusal;
 use super::human::text::clean;
+use super::refused::advice;
 use super::words::{failure, mode_name};
 use super::{Mode, Report, Rule, Status};
 
@@ -110,7 +111,8 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
             all.push(plain(title(&error.code), error.message.clone()));
         }
         if let Some(oom) = &run.oom {
-            all.push(plain(title("out of memory"), refusal(run, oom).join("; ")));
+            let facts = refusal(run, oom).into_iter().chain(advice(run, oom));
+            all.push(plain(title("out of memory"), facts.collect::<Vec<_>>().join("; ")));
         }
     }
     for verdict in &report.verdicts {

@@ -7,6 +7,7 @@ use quick_junit::{NonSuccessKind, Report as JUnit, TestCase, TestCaseStatus, Tes
 use super::change::Judged;
 use super::human::problems::refusal;
 use super::human::text;
+use super::refused::advice;
 use super::words::mode_name;
 use super::{Mode, Report, Rule, Run, Status, Verdict};
 
@@ -85,7 +86,8 @@ fn status(run: &Run, verdicts: &[&Verdict]) -> TestCaseStatus {
     if let Some(oom) = &run.oom {
         let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
         status.set_type("oom");
-        told(&mut status, &["out of memory", &refusal(run, oom).join("\n")]);
+        let facts: Vec<_> = refusal(run, oom).into_iter().chain(advice(run, oom)).collect();
+        told(&mut status, &["out of memory", &facts.join("\n")]);
         return status;
     }
     for (wanted, kind) in [

@@ -164,7 +164,7 @@ fn wrong(report: &Report) -> Section {
                 &run.full_name(),
                 on,
                 &format!("out of memory: {facts}"),
-                None,
+                super::refused::advice(run, oom).as_deref(),
             ));
         }
     }

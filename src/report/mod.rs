@@ -22,6 +22,7 @@ pub mod perfetto;
 #[cfg(unix)]
 mod picture;
 mod read;
+mod refused;
 #[cfg(test)]
 pub(crate) mod sample;
 #[cfg(unix)]

@@ -118,6 +118,9 @@ pub(super) fn out_of_memory(explanation: &Explanation) -> Option<String> {
         (None, None) => ": no room".to_owned(),
     };
     text += &format!(" where {} were left and {} reserved", oom.available, oom.reserved);
+    for fact in super::refused::facts(&explanation.run, oom) {
+        text += &format!("; {fact}");
+    }
     if let Some(kernel) = &oom.kernel {
         text += &format!("; at kernel {}", words::kernel_name(kernel));
     }

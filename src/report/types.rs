@@ -657,6 +657,34 @@ pub struct Oom {
     pub reserved: Bytes,
     /// Bytes that were left.
     pub available: Bytes,
+    /// The tensor, where it is larger than any that Burn's allocator gives on this GPU: the driver was never asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensor: Option<RefusedTensor>,
+}
+
+/// A tensor that is too large for any page of Burn's allocator. Only explanations know more of it than its bytes.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RefusedTensor {
+    /// The most bytes that the allocator gives one tensor on this GPU: on Burn 0.21 a quarter of its total memory.
+    pub largest: Bytes,
+    /// Its shape.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shape: Vec<u64>,
+    /// Its element type: `f32`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<String>,
+    /// The operation that makes it: `conv2d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
+    /// The module it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub module: Option<String>,
+    /// The file of the user's code that asks for it, relative to the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The line in that file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
 }
 
 /// The choices of the plan, and how many rest on what.

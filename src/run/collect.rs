@@ -112,7 +112,7 @@ pub(super) fn is_hopeless(case: &Case, hardware: &Hardware, left: &Left) -> bool
 /// The out of memory of a pass. What follows on a call that failed for another reason is none: a card whose size the driver
 /// did not tell, say, has no room for anything.
 fn ran_out(case: &Case, hardware: &Hardware, pass: Pass, left: &Left) -> Option<Oom> {
-    let oom = oom(pass, left, case.profile.available()).filter(|_| ending::failed_call(left).is_none());
+    let oom = oom(pass, left, &case.profile).filter(|_| ending::failed_call(left).is_none());
     let is_virtual = matches!(hardware, Hardware::Virtual) && !case.endless;
     oom.or_else(|| together(pass, left, case.profile.available()).filter(|_| is_virtual))
 }
@@ -132,6 +132,7 @@ fn together(pass: Pass, left: &Left, available: Bytes) -> Option<Oom> {
             function: None,
             reserved: own,
             available: available.saturating_sub(own),
+            tensor: None,
         })
     })
 }

@@ -4,14 +4,16 @@ use super::ending::done;
 use super::process::Left;
 use super::record::Record;
 use crate::bytes::Bytes;
+use crate::gpu::Profile;
 use crate::protocol::{Event, Phase};
-use crate::report::{Oom, Pass};
+use crate::report::{Oom, Pass, RefusedTensor};
 
 /// What autotune says when every candidate failed.
 const NO_CANDIDATE: &str = "Can't execute the autotune plan";
 
 /// The out of memory that ended a pass, or that the program did not notice.
-pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
+pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
+    let card = profile.available();
     // Where there is one card, nobody asks which.
     let told = |on: u32| (left.record.cards.len() > 1).then_some(on);
     let mut refused_candidate = None;
@@ -48,6 +50,12 @@ pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
         let refusal = refusals.find(|refusal| refusal.last_resort && refusal.requested.0 == bytes);
         // A thread of the program's own tells of no card; what it could not get does.
         let on = on.or(refusal.map(|refusal| refusal.card)).unwrap_or(0);
+        // Its line is unknown here: the panic is on a thread of Burn's, long after the program's call returned.
+        let largest = profile.largest_tensor();
+        let tensor = (refusal.is_none() && Bytes(bytes) > largest).then(|| RefusedTensor {
+            largest,
+            ..RefusedTensor::default()
+        });
         let reserved = refusal.map_or(left.record.card(on).end, |refusal| refusal.reserved);
         return Some(Oom {
             pass,
@@ -59,6 +67,7 @@ pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
             function: None,
             reserved,
             available: refusal.map_or(card.saturating_sub(reserved), |refusal| refusal.available),
+            tensor,
         });
     }
     // In a cold pass, a refusal that ended in no panic was one of a candidate.
@@ -76,6 +85,7 @@ pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
             function: None,
             reserved: refusal.reserved,
             available: refusal.available,
+            tensor: None,
         });
     }
     // What the driver needs for itself: a kernel's code, a launch. In a cold pass that may be a candidate's, too.
@@ -95,6 +105,7 @@ pub(super) fn oom(pass: Pass, left: &Left, card: Bytes) -> Option<Oom> {
         function: Some(call.function.clone()),
         reserved: call.reserved,
         available: card.saturating_sub(call.reserved),
+        tensor: None,
     })
 }
 

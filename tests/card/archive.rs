@@ -74,13 +74,13 @@ fn the_doctor_looks_at_a_card_without_rust() {
 #[test]
 fn the_cards_of_a_machine_are_detected_without_rust() {
     let (_small, file) = packed();
-    let card = card_folder(&builtin("t4"));
-    let output = without_rust(Some(&card), &["gpus", "--detect"], &file);
+    let card = card_folder(&super::idle("t4", super::context("t4")));
+    let output = without_rust(Some(&card), &["gpus", "--here"], &file);
     assert_exit(&output, 0);
     assert!(said(&output).contains("`gpu: t4` is enough"), "{}", said(&output));
     let output = without_rust(Some(&card), &["gpus"], &file);
     assert_exit(&output, 2);
-    assert!(said(&output).contains("--detect"), "{}", said(&output));
+    assert!(said(&output).contains("--here"), "{}", said(&output));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn what_is_no_archive_is_refused_whoever_asks() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("small.tar.zst");
     std::fs::write(&file, "text").unwrap();
-    for arguments in [&["doctor"][..], &["gpus", "--detect"], &["list"]] {
+    for arguments in [&["doctor"][..], &["gpus", "--here"], &["list"]] {
         let output = without_rust(None, arguments, &file);
         assert_exit(&output, 2);
         assert!(said(&output).contains("archive::not_zstd"), "{}", said(&output));

@@ -233,7 +233,7 @@ fn detecting_says_what_to_do_where_no_card_can_be_used() {
         ("unknown", "dmesg"),
     ] {
         let folder = fake(fault);
-        let mut command = common::vram(&["gpus", "--detect"]);
+        let mut command = common::vram(&["gpus", "--here"]);
         card::show(&mut command, folder.path());
         let output = command.output().unwrap();
         assert_exit(&output, 101);

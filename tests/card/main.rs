@@ -34,6 +34,20 @@ fn on(card: &CardFolder, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
+/// The configuration of a built-in card on which nothing was loaded yet: beside a context of this size, all of it is free.
+fn idle(id: &str, context: u64) -> String {
+    let total = Profiles::builtin().unwrap().get(id).unwrap().total.value.0;
+    let lines = builtin(id);
+    let others = lines.lines().filter(|line| !line.starts_with("available="));
+    let others: String = others.map(|line| format!("{line}\n")).collect();
+    format!("{others}available={}\n", total - context)
+}
+
+/// What the profile of a built-in card says of its context.
+fn context(id: &str) -> u64 {
+    Profiles::builtin().unwrap().get(id).unwrap().context.value.0
+}
+
 #[track_caller]
 fn assert_exit(output: &Output, code: i32) {
     assert_eq!(output.status.code(), Some(code), "{}", said(output));
@@ -41,8 +55,8 @@ fn assert_exit(output: &Output, code: i32) {
 
 #[test]
 fn a_built_in_card_is_recognised() {
-    let card = card_folder(&builtin("h200"));
-    let output = on(&card, &["gpus", "--detect"]);
+    let card = card_folder(&idle("h200", context("h200")));
+    let output = on(&card, &["gpus", "--here"]);
     assert_exit(&output, 0);
     let said = said(&output);
     assert!(said.contains("NVIDIA H200") && said.contains(&card::uuid(0)), "{said}");
@@ -56,7 +70,7 @@ fn a_built_in_card_is_recognised() {
 fn a_card_of_ones_own_is_printed_as_budgets_take_it() {
     let card =
         card_folder("name=NVIDIA RTX 4000 Ada\ntotal=20000000000\ncc_major=8\ncc_minor=9\nsm_count=48\ndevices=2\n");
-    let output = on(&card, &["gpus", "--detect"]);
+    let output = on(&card, &["gpus", "--here"]);
     assert_exit(&output, 0);
     let text = String::from_utf8(output.stdout).unwrap();
     let profiles = Profiles::builtin().unwrap();
@@ -69,7 +83,7 @@ fn a_card_of_ones_own_is_printed_as_budgets_take_it() {
     assert_eq!(entry.name.as_ref().unwrap().value, "NVIDIA RTX 4000 Ada");
     assert_eq!(entry.context, None, "what nobody measured is not stated");
 
-    let output = on(&card, &["gpus", "--detect", "--message-format", "json"]);
+    let output = on(&card, &["gpus", "--here", "--message-format", "json"]);
     assert_exit(&output, 0);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["driver"]["version"], "13.0");
@@ -85,10 +99,46 @@ fn a_card_of_ones_own_is_printed_as_budgets_take_it() {
 }
 
 #[test]
+fn the_context_of_a_card_is_measured_where_nobody_else_uses_it() {
+    let lines = idle("l4", 201 << 20);
+    let card = card_folder(&lines);
+    // As it was called before.
+    for option in ["--here", "--detect"] {
+        let output = on(&card, &["gpus", option]);
+        assert_exit(&output, 0);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("    context: 210763776 B\n"), "{text}");
+        assert!(!text.contains("not measured"), "{text}");
+    }
+    card.configure(&format!("{lines}nvml_other=4711:1000000\n"));
+    let output = on(&card, &["gpus", "--here"]);
+    assert_exit(&output, 0);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("the context was not measured: process 4711 uses the GPU"),
+        "{text}"
+    );
+    assert!(!text.contains("    context: "), "{text}");
+    // A process that NVML does not show.
+    card.configure(&idle("l4", 2 << 30));
+    let output = on(&card, &["gpus", "--here"]);
+    assert_exit(&output, 0);
+    assert!(
+        said(&output).contains("2 GiB are in use beside one, where about 174 MiB were expected"),
+        "{}",
+        said(&output)
+    );
+    card.configure(&format!("{lines}nvml_processes=refused\n"));
+    let output = on(&card, &["gpus", "--here"]);
+    assert_exit(&output, 0);
+    assert!(said(&output).contains("NVML does not list"), "{}", said(&output));
+}
+
+#[test]
 fn cards_are_detected_outside_of_a_workspace() {
-    let card = card_folder(&builtin("t4"));
+    let card = card_folder(&idle("t4", context("t4")));
     let folder = tempfile::tempdir().unwrap();
-    let mut command = common::vram(&["gpus", "--detect"]);
+    let mut command = common::vram(&["gpus", "--here"]);
     card.apply(&mut command);
     command.env("CUDA_PATH", card.toolkit());
     let output = command.current_dir(folder.path()).output().unwrap();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::report::sample::{ending_at, measured, run};
-use crate::report::{Obtained, Outside, Phase, ProcessOf, RunError};
+use crate::report::{Obtained, Outside, Phase, ProcessOf, RefusedTensor, RunError};
 
 const MIB: u64 = 1 << 20;
 
@@ -176,6 +176,7 @@ fn out_of_memory_fails_whatever_the_budget_says() {
         function: None,
         reserved: Bytes(20 << 30),
         available: Bytes(3 << 30),
+        tensor: None,
     };
     let mut out = run("a", "h200");
     out.oom = Some(oom);
@@ -190,7 +191,17 @@ fn out_of_memory_fails_whatever_the_budget_says() {
     out.gpu.id = "t4".to_owned();
     assert_eq!(judged(out.clone()).len(), 2);
     out.model = "other".to_owned();
-    assert!(judged(out)[0].starts_with("Oom Fail other:"));
+    assert!(judged(out.clone())[0].starts_with("Oom Fail other:"));
+    // A tensor that no page holds.
+    out.oom.as_mut().unwrap().tensor = Some(RefusedTensor {
+        largest: Bytes(5_914_755_072),
+        ..RefusedTensor::default()
+    });
+    let said = judged(out).remove(0);
+    assert!(
+        said.ends_with("3 GiB left; Burn gives one tensor at most a quarter of the GPU, 5.51 GiB"),
+        "{said}"
+    );
 }
 
 /// A context and modules, each known in its way.

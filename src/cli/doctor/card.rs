@@ -181,7 +181,7 @@ fn cards(survey: &Survey) -> Vec<Finding> {
         } else {
             Warn(
                 format!("{what}, made from its driver's report: what its context takes is assumed"),
-                "`cargo vram gpus --detect` prints an entry for `gpu_profiles:` in budgets.yaml".to_owned(),
+                "`cargo vram gpus --here` prints an entry for `gpu_profiles:` in budgets.yaml".to_owned(),
             )
         }
     };

@@ -1,7 +1,8 @@
-//! `cargo vram gpus --detect`: the cards of this machine, as `budgets.yaml` takes them.
+//! `cargo vram gpus --here`: the cards of this machine, as `budgets.yaml` takes them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::path::Path;
 
 use camino::Utf8Path;
 use serde::Serialize;
@@ -12,9 +13,14 @@ use crate::cli::exit::Exit;
 use crate::cli::options::{Format, Output};
 use crate::cli::source::Source;
 use crate::cli::{Stopped, pipeline, survey, terminal};
-use crate::gpu::{self, Device, Libraries, Limits, Profile, Profiles, Survey};
+use crate::gpu::{self, Device, Libraries, Limits, Nvml, Profile, Profiles, Provenance, Sourced, Survey};
 use crate::report::Library;
 
+/// How a context is measured here.
+const CONTEXT_SOURCE: &str = "total less free of this machine's GPU beside a context, with no other process on it";
+/// What a context may take beyond twice what was calculated: published ones take up to 36 MiB more than that, and twice as much
+/// on the smallest GPU.
+const MORE_THAN_TWICE: Bytes = Bytes(64 << 20);
 /// The longest id of a profile.
 const LONGEST_ID: usize = 32;
 
@@ -49,6 +55,8 @@ struct Entry {
     compute_capability: Option<(u32, u32)>,
     sm_count: Option<u32>,
     shared_memory_per_block_optin: Option<Bytes>,
+    /// As it was measured here; absent where it was not, and where the card it is like has the same.
+    context: Option<Bytes>,
     /// What a person should know of it.
     remarks: Vec<String>,
 }
@@ -57,6 +65,7 @@ struct Entry {
 struct Described<'a> {
     device: &'a Device,
     profile: Profile,
+    context: &'a Result<Bytes, String>,
     entry: Option<Entry>,
 }
 
@@ -71,7 +80,12 @@ pub(super) fn run(profiles: &Profiles, archive_file: Option<&Utf8Path>, output: 
             return Ok(Exit::Incomplete);
         }
     };
-    let described = describe(profiles, &survey);
+    let contexts: Vec<_> = survey
+        .devices
+        .iter()
+        .map(|device| measured_context(&built.library.survey, device))
+        .collect();
+    let described = describe(profiles, &survey, &contexts);
     let text = match output.message_format {
         Format::Json => pipeline::json(&document(&survey, &described))?,
         Format::Human => yaml(&survey, &described),
@@ -80,14 +94,48 @@ pub(super) fn run(profiles: &Profiles, archive_file: Option<&Utf8Path>, output: 
     Ok(Exit::Success)
 }
 
-fn describe<'a>(profiles: &Profiles, survey: &'a Survey) -> Vec<Described<'a>> {
+/// What a context takes of a card: its total less what is free beside the context of a program that has nothing else. Or why
+/// nobody knows.
+fn measured_context(program: &Path, device: &Device) -> Result<Bytes, String> {
+    let libraries = Libraries::find();
+    let nvml = Nvml::open(libraries.libnvml.as_deref()).map_err(|error| error.to_string())?;
+    let processes = nvml.device(&device.uuid).ok().and_then(|card| card.processes());
+    match processes.as_deref() {
+        None => return Err("NVML does not list the processes that use the GPU".to_owned()),
+        Some([]) => {}
+        Some([one]) => return Err(format!("process {} uses the GPU", one.pid)),
+        Some(several) => return Err(format!("{} processes use the GPU", several.len())),
+    }
+    // Any seed will do: what the kernel computes is not looked at here.
+    let alone = gpu::survey(program, &libraries, Some(1), Some(&device.uuid)).map_err(|error| error.to_string())?;
+    let seen = alone.context.map(|seen| seen.total.saturating_sub(seen.free));
+    let calculated = Profiles::calculated_context(device);
+    match seen {
+        None | Some(Bytes(0)) => Err("the driver does not count it".to_owned()),
+        // In a container, NVML may leave out whoever else uses the GPU.
+        Some(seen) if seen.0 > 2 * calculated.0 + MORE_THAN_TWICE.0 => Err(format!(
+            "{seen} are in use beside one, where about {calculated} were expected: something else holds memory of the GPU"
+        )),
+        Some(seen) => Ok(seen),
+    }
+}
+
+/// `contexts`: what was measured of each card's context, or why it was not.
+fn describe<'a>(profiles: &Profiles, survey: &'a Survey, contexts: &'a [Result<Bytes, String>]) -> Vec<Described<'a>> {
     let mut described: Vec<Described<'a>> = Vec::new();
-    for device in &survey.devices {
-        let profile = profiles.of_device(device);
+    for (device, context) in survey.devices.iter().zip(contexts) {
+        let mut profile = profiles.of_device(device);
+        if let Ok(bytes) = context {
+            profile.context = Sourced::new(*bytes, Provenance::Measured(CONTEXT_SOURCE.to_owned()));
+        }
         let built_in = profiles
             .find(&profile.id)
             .is_some_and(|known| is_exactly(known, &profile));
-        let mut entry = if built_in { None } else { entry(profiles, &profile) };
+        let mut entry = if built_in {
+            None
+        } else {
+            entry(profiles, &profile, context)
+        };
         if let Some(entry) = &mut entry {
             let others = || described.iter().filter_map(|other| other.entry.as_ref());
             // Cards of a kind are one entry; of one name and two kinds, two.
@@ -97,7 +145,12 @@ fn describe<'a>(profiles: &Profiles, survey: &'a Survey) -> Vec<Described<'a>> {
                 entry.id.push_str(&number);
             }
         }
-        described.push(Described { device, profile, entry });
+        described.push(Described {
+            device,
+            profile,
+            context,
+            entry,
+        });
     }
     described
 }
@@ -109,9 +162,15 @@ fn is_exactly(known: &Profile, seen: &Profile) -> bool {
         && known.sm_count.value == seen.sm_count.value
         && known.l2_cache.value == seen.l2_cache.value
         && known.limits.shared_per_block_optin == seen.limits.shared_per_block_optin
+        && is_same_context(known, seen)
 }
 
-fn entry(profiles: &Profiles, profile: &Profile) -> Option<Entry> {
+/// Whether two contexts differ by less than published readings, which are to the MiB, can tell.
+fn is_same_context(known: &Profile, seen: &Profile) -> bool {
+    known.context.value.0.abs_diff(seen.context.value.0) < Bytes::MIB.0
+}
+
+fn entry(profiles: &Profiles, profile: &Profile, context: &Result<Bytes, String>) -> Option<Entry> {
     let like = profiles.most_like(profile)?;
     let (major, minor) = profile.compute_capability;
     let mut remarks = Vec::new();
@@ -133,14 +192,17 @@ fn entry(profiles: &Profiles, profile: &Profile) -> Option<Entry> {
             like.id
         ));
     }
-    if profile.context.value != like.context.value {
-        remarks.push(format!(
-            "the context is taken to be that of `{}`, {}; by calculation ({}) it would be {}",
-            like.id,
-            like.context.value,
-            profile.context.provenance.text(),
-            profile.context.value
-        ));
+    if let Err(why) = context {
+        remarks.push(format!("the context was not measured: {why}"));
+        if profile.context.value != like.context.value {
+            remarks.push(format!(
+                "the context is taken to be that of `{}`, {}; by calculation ({}) it would be {}",
+                like.id,
+                like.context.value,
+                profile.context.provenance.text(),
+                profile.context.value
+            ));
+        }
     }
     let is_known = profiles.find(&profile.id).is_some();
     Some(Entry {
@@ -155,6 +217,11 @@ fn entry(profiles: &Profiles, profile: &Profile) -> Option<Entry> {
         compute_capability: Some(profile.compute_capability).filter(|_| !same_capability && known),
         sm_count: Some(profile.sm_count.value).filter(|count| *count != like.sm_count.value),
         shared_memory_per_block_optin: Some(shared).filter(|_| shared_differs && fits),
+        context: context
+            .as_ref()
+            .ok()
+            .copied()
+            .filter(|_| !is_same_context(like, profile)),
         remarks,
     })
 }
@@ -165,15 +232,19 @@ fn document<'a>(survey: &'a Survey, described: &'a [Described<'a>]) -> Document<
         nvrtc: survey.libnvrtc.as_ref(),
         devices: described
             .iter()
-            .map(|Described { device, profile, entry }| Found {
-                ordinal: device.ordinal,
-                uuid: &device.uuid,
-                pci: device.pci.as_deref(),
-                built_in: entry.is_none().then_some(profile.id.as_str()),
-                entry: entry.as_ref(),
-                profile: card(profile),
-                limits: &device.limits,
-            })
+            .map(
+                |Described {
+                     device, profile, entry, ..
+                 }| Found {
+                    ordinal: device.ordinal,
+                    uuid: &device.uuid,
+                    pci: device.pci.as_deref(),
+                    built_in: entry.is_none().then_some(profile.id.as_str()),
+                    entry: entry.as_ref(),
+                    profile: card(profile),
+                    limits: &device.limits,
+                },
+            )
             .collect(),
     }
 }
@@ -187,7 +258,13 @@ fn yaml(survey: &Survey, described: &[Described<'_>]) -> String {
     head.push('\n');
     let mut entries = String::new();
     let mut written = BTreeSet::new();
-    for Described { device, profile, entry } in described {
+    for Described {
+        device,
+        profile,
+        context,
+        entry,
+    } in described
+    {
         let (major, minor) = device.compute_capability;
         let _ = writeln!(
             head,
@@ -200,6 +277,9 @@ fn yaml(survey: &Survey, described: &[Described<'_>]) -> String {
         match entry {
             None => {
                 let _ = writeln!(head, "#   is the built-in card: `gpu: {}` is enough", profile.id);
+                if let Err(why) = context {
+                    let _ = writeln!(head, "#   the context was not measured: {}", comment(why));
+                }
             }
             Some(entry) => {
                 let _ = writeln!(head, "#   `gpu: {}`, with the entry below", entry.id);
@@ -211,7 +291,11 @@ fn yaml(survey: &Survey, described: &[Described<'_>]) -> String {
         }
     }
     if !entries.is_empty() {
-        head.push_str("gpu_profiles:\n");
+        head.push_str(
+            "# Another machine's GPU of the same name may have up to 150 MiB more or less. On Burn 0.21\n\
+             # every page of the allocator differs in proportion: take the profile of the one that decides.\n\
+             gpu_profiles:\n",
+        );
     }
     head + &entries
 }
@@ -236,6 +320,7 @@ impl Entry {
                 "shared_memory_per_block_optin",
                 self.shared_memory_per_block_optin.map(size),
             ),
+            ("context", self.context.map(size)),
         ];
         for (key, value) in lines {
             if let Some(value) = value {

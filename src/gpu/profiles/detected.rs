@@ -31,6 +31,12 @@ impl Profiles {
         }
     }
 
+    /// What a context takes by calculation, as it is assumed of a card that nobody measured.
+    #[must_use]
+    pub fn calculated_context(device: &Device) -> Bytes {
+        calculated_context(device).value
+    }
+
     /// Whether the limits of a compute capability are in the data.
     #[must_use]
     pub fn knows(&self, compute_capability: (u32, u32)) -> bool {
@@ -70,18 +76,15 @@ impl Profiles {
 }
 
 fn reported<T>(value: T) -> Sourced<T> {
-    Sourced {
-        value,
-        provenance: Provenance::Measured(SOURCE.to_owned()),
-    }
+    Sourced::new(value, Provenance::Measured(SOURCE.to_owned()))
 }
 
 fn calculated_context(device: &Device) -> Sourced<Bytes> {
     let (sms, threads) = (device.sm_count, device.limits.max_threads_per_sm);
-    Sourced {
-        value: Bytes(u64::from(sms) * u64::from(threads) * CONTEXT_PER_THREAD),
-        provenance: Provenance::Assumed(format!("2 KiB for each of {sms} × {threads} resident threads")),
-    }
+    Sourced::new(
+        Bytes(u64::from(sms) * u64::from(threads) * CONTEXT_PER_THREAD),
+        Provenance::Assumed(format!("2 KiB for each of {sms} × {threads} resident threads")),
+    )
 }
 
 fn id_of(name: &str) -> String {

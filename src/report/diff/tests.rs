@@ -196,6 +196,7 @@ fn a_model_that_died_or_ran_out_of_memory_is_never_fine() {
             function: None,
             reserved: Bytes(0),
             available: Bytes(0),
+            tensor: None,
         });
     });
     for (after, status, word) in [

@@ -323,6 +323,7 @@ pub(super) fn out_of_memory() -> Explanation {
         function: None,
         reserved: Bytes(21 << 30),
         available: Bytes(2 << 30),
+        tensor: None,
     });
     explanation
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::state::{identity, is_of};
 use super::text::{GREEN, RED, YELLOW, clean, named, words};
-use crate::bytes::Bytes;
+use crate::report::refused;
 use crate::report::words::{failure, kernel_name, phase_name};
 use crate::report::{Oom, OtherProcess, Pass, Problem, Report, Rule, Run, RunError, Status, Verdict};
 
@@ -88,6 +88,7 @@ fn oom(run: &Run, oom: &Oom) -> String {
     for line in refusal(run, oom) {
         let _ = writeln!(text, "  {line}");
     }
+    help(&mut text, refused::advice(run, oom).as_deref());
     text
 }
 
@@ -102,12 +103,7 @@ pub(in crate::report) fn refusal(run: &Run, oom: &Oom) -> Vec<String> {
         "{asked}, held {}, left {} of {}",
         oom.reserved, oom.available, run.gpu.available_bytes
     )];
-    if oom.requested.is_some_and(|requested| requested <= oom.available) {
-        let page = Bytes(run.gpu.total_bytes.0 / 4);
-        lines.push(format!(
-            "Burn's allocator gives no tensor more than a quarter of the card, {page}"
-        ));
-    }
+    lines.extend(refused::facts(run, oom));
     if let Some(kernel) = &oom.kernel {
         lines.push(format!("at kernel {}", words(kernel_name(kernel))));
     }

@@ -242,6 +242,7 @@ fn an_out_of_memory_in_one_of_both_and_an_error() {
         function: None,
         reserved: Bytes(130 << 30),
         available: Bytes(3 << 30),
+        tensor: None,
     });
     runs[3].error = Some(RunError {
         code: "driver-error".to_owned(),

@@ -79,6 +79,7 @@ fn everything(names: &[String]) -> Report {
         function: Some(next()),
         reserved: Bytes(22 << 30),
         available: Bytes(1 << 20),
+        tensor: None,
     });
     let mut report = judged(vec![died, full, grown, same, measured, new]);
     for verdict in &mut report.verdicts {

@@ -75,6 +75,7 @@ fn what_ran_out_of_memory_fails_even_where_nobody_says_so() {
         function: None,
         reserved: Bytes(1),
         available: Bytes(0),
+        tensor: None,
     });
     assert_eq!(merge(reports).unwrap().unwrap().status, Status::Fail);
 }

@@ -48,6 +48,7 @@ fn oom(step: u32) -> Option<Oom> {
         function: None,
         reserved: Bytes(2),
         available: Bytes(0),
+        tensor: None,
     })
 }
 

@@ -42,9 +42,15 @@ fn survey_of(devices: Vec<Device>) -> Survey {
 }
 
 fn printed(devices: Vec<Device>) -> String {
+    printed_with(devices, &Err("process 4711 uses the GPU".to_owned()))
+}
+
+/// What is printed where the context of every card was measured, or not measured, like this.
+fn printed_with(devices: Vec<Device>, context: &Result<Bytes, String>) -> String {
     let profiles = Profiles::builtin().unwrap();
     let survey = survey_of(devices);
-    yaml(&survey, &describe(&profiles, &survey))
+    let contexts = vec![context.clone(); survey.devices.len()];
+    yaml(&survey, &describe(&profiles, &survey, &contexts))
 }
 
 /// All cards, with those that a text adds to `budgets.yaml`.
@@ -126,8 +132,12 @@ fn a_context_that_nobody_measured_is_not_stated() {
     let text = printed(vec![card]);
     assert!(
         text.contains(
-            "# the context is taken to be that of `l4`, 174 MiB; by calculation (2 KiB for each of 30 × 1536"
+            "# the context is taken to be that of `l4`, 194 MiB; by calculation (2 KiB for each of 30 × 1536"
         ),
+        "{text}"
+    );
+    assert!(
+        text.contains("# the context was not measured: process 4711 uses the GPU"),
         "{text}"
     );
     assert!(!text.contains(" context: "), "{text}");
@@ -136,6 +146,38 @@ fn a_context_that_nobody_measured_is_not_stated() {
         profiles.find("lab-card").unwrap().context.provenance.is_assumed(),
         "{text}"
     );
+}
+
+#[test]
+fn a_context_that_was_measured_here_is_stated_and_assumed_no_more() {
+    let card = device("Lab card", "l4", 20 << 30);
+    let text = printed_with(vec![card], &Ok(Bytes(201 << 20)));
+    assert!(text.contains("    context: 210763776 B\n"), "{text}");
+    assert!(
+        !text.contains("not measured") && !text.contains("by calculation"),
+        "{text}"
+    );
+    assert!(text.contains("may have up to 150 MiB more or less"), "{text}");
+    let context = read_back(&text).find("lab-card").unwrap().context.clone();
+    assert_eq!(context.value, Bytes(201 << 20));
+    assert!(!context.provenance.is_assumed(), "{text}");
+}
+
+#[test]
+fn a_built_in_card_whose_context_is_another_here_gets_an_entry() {
+    let h200 = Profiles::builtin().unwrap().find("h200").unwrap().clone();
+    let Bytes(published) = h200.context.value;
+    let here = |context: u64| {
+        let card = device(&h200.name, "h200", h200.total.value.0);
+        printed_with(vec![card], &Ok(Bytes(context)))
+    };
+    // Published readings are to the MiB: less than that is no difference.
+    let same = here(published + (1 << 20) - 1);
+    assert!(same.contains("`gpu: h200` is enough"), "{same}");
+    let other = here(published + (1 << 20));
+    assert!(other.contains("`gpu: h200-here`, with the entry below"), "{other}");
+    let context = read_back(&other).find("h200-here").unwrap().context.value;
+    assert_eq!(context, Bytes(published + (1 << 20)));
 }
 
 #[test]
