@@ -11,8 +11,8 @@ use super::card::{self, Measuring, Taken};
 use super::options::{Loudness, Packages, Running};
 use super::pipeline::{Models, Prepared};
 use super::source::Scratch;
-use super::what_if::WhatIfs;
-use super::{Stopped, cases, pipeline, savings};
+use super::what_if::{self, WhatIfs};
+use super::{Stopped, cases, pipeline, savings, timings};
 use crate::bytes::Bytes;
 use crate::explain::{self, Activations, Explanation, Ingredients};
 use crate::gpu::Profile;
@@ -157,6 +157,9 @@ fn set<'a>(
     // Before the models are built: without a card there is nothing to build them for.
     let card = on_card(&prepared, asked, loudness)?;
     let folder = prepared.source.scratch(asked.running.keep.as_deref())?;
+    if prepared.source.builds() {
+        what_if::announce_build(&[FEATURE], loudness);
+    }
     let models = pipeline::models(&prepared, packages, Some(asked.running), loudness, folder.path())?;
     if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
         return Err(ExplainError::Problem(problem.message.clone(), problem.help.clone()).into());
@@ -252,7 +255,9 @@ impl Stage<'_> {
         let run = self.run(case, Some(&scratch))?;
         let mut report = pipeline::report(None, &self.prepared, models, self.asked.running, Vec::new());
         report.runs.push(run);
-        let mut explanation = explained(report, &scratch, self.asked, self.prepared.source.root())?;
+        let mut explanation = timings::timed("reading the trace", || {
+            explained(report, &scratch, self.asked, self.prepared.source.root())
+        })?;
         if savings {
             let mut savings = savings::run(self, case, &explanation)?;
             savings.append(&mut explanation.savings);
@@ -295,7 +300,7 @@ impl Stage<'_> {
         };
         // What is run without a trace is one of several, which are told of together.
         let loudness = if trace.is_some() { self.loudness } else { self.silent() };
-        let runs = pipeline::run(std::slice::from_ref(case), self.asked.running, on, loudness).runs;
+        let runs = pipeline::run(std::slice::from_ref(case), self.asked.running, on, loudness)?.runs;
         let run = runs.into_iter().next();
         Ok(run.ok_or_else(|| ExplainError::Problem("no model was run".to_owned(), None))?)
     }
