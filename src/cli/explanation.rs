@@ -11,12 +11,14 @@ use super::card::{self, Measuring, Taken};
 use super::options::{Loudness, Packages, Running};
 use super::pipeline::{Models, Prepared};
 use super::source::Scratch;
+use super::terminal::Progress;
 use super::what_if::{self, WhatIfs};
 use super::{Stopped, cases, pipeline, savings, timings};
 use crate::bytes::Bytes;
 use crate::explain::{self, Activations, Explanation, Ingredients};
 use crate::gpu::Profile;
 use crate::recording::Recordings;
+use crate::report::human::text::named;
 use crate::report::{Report, Run, RunError};
 use crate::run::{Case, Hardware, TracedCase, code};
 
@@ -255,9 +257,11 @@ impl Stage<'_> {
         let run = self.run(case, Some(&scratch))?;
         let mut report = pipeline::report(None, &self.prepared, models, self.asked.running, Vec::new());
         report.runs.push(run);
+        let progress = Progress::spinner(self.loudness, &format!("explaining {}", named(&case.full_name())));
         let mut explanation = timings::timed("reading the trace", || {
             explained(report, &scratch, self.asked, self.prepared.source.root())
         })?;
+        drop(progress);
         if savings {
             let mut savings = savings::run(self, case, &explanation)?;
             savings.append(&mut explanation.savings);

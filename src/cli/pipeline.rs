@@ -289,7 +289,6 @@ pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudn
         None => Ok(ran),
         Some(signal) => Err(Interrupted {
             signal,
-            count: cases.len(),
             finished: cases.len() - unfinished.len(),
             count: cases.len(),
         }
@@ -350,11 +349,15 @@ pub(super) fn run_partly(cases: &[Case], running: &Running, on: On<'_>, loudness
         folder: on.folder,
         stop: catching.caught(),
     };
+    let names = Names::new(cases, on.doing.is_some());
+    // A search lists its values itself, in the end.
+    let has_rows = cases.len() > 1 && on.doing.is_none() && !loudness.quiet;
     let told = on.doing.unwrap_or_else(|| match cases {
-        [one] => format!("{doing} {}", named(one)),
+        [one] => format!("{doing} {}", names.of(one)),
         cases => format!("{doing} {} models", cases.len()),
     });
-    let progress = Progress::bar(loudness, cases.len(), "models", &told);
+    let unit = if cases.len() == 1 { "" } else { "done" };
+    let progress = Progress::bar(loudness, cases.len(), unit, &told);
     // The passes that run at the moment, and how far each is.
     let places: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let tell = |pass: String, place: Option<String>| {
@@ -373,18 +376,18 @@ pub(super) fn run_partly(cases: &[Case], running: &Running, on: On<'_>, loudness
                 place,
                 steps,
             } => tell(
-                format!("{}, {} pass", named(case), pass_name(pass)),
+                format!("{}, {} pass", names.of(case), pass_name(pass)),
                 Some(of_place(place, steps)),
             ),
             run::Progress::Passed { case, pass, took } => {
-                let pass = format!("{}, {} pass", named(case), pass_name(pass));
+                let pass = format!("{}, {} pass", names.of(case), pass_name(pass));
                 timings::within(&pass, took);
                 tell(pass, None);
             }
             run::Progress::Done { case, run } => {
                 progress.step();
-                if cases.len() > 1 && !loudness.quiet {
-                    progress.row(&format!("done: {}: {}", named(case), row(run)));
+                if has_rows {
+                    progress.row(&format!("done: {}: {}", names.of(case), row(run)));
                 }
             }
         })
@@ -409,7 +412,11 @@ pub(super) fn run_partly(cases: &[Case], running: &Running, on: On<'_>, loudness
             }
             None => {
                 let package = case.model.built.target.package.clone();
-                partly.unfinished.push((package, case.what_if.of(case.name())));
+                let card = match names.with_card {
+                    true => format!(" on {}", case.profile.id),
+                    false => String::new(),
+                };
+                partly.unfinished.push((package, case.what_if.of(case.name()) + &card));
             }
         }
     }
@@ -418,9 +425,35 @@ pub(super) fn run_partly(cases: &[Case], running: &Running, on: On<'_>, loudness
     partly
 }
 
-/// A case as people are told of it while it runs.
-fn named(case: &Case) -> String {
-    human::text::named(&case.what_if.of(&case.full_name()))
+/// What cases are called while they run, so that each has a name of its own.
+struct Names {
+    /// Whether they run on several cards.
+    with_card: bool,
+    /// Whether they differ in their inputs.
+    with_inputs: bool,
+}
+
+impl Names {
+    fn new(cases: &[Case], with_inputs: bool) -> Self {
+        let mut cards = cases.iter().map(|case| &case.profile.id);
+        let first = cards.next();
+        Self {
+            with_card: cards.any(|card| Some(card) != first),
+            with_inputs,
+        }
+    }
+
+    fn of(&self, case: &Case) -> String {
+        let mut name = case.what_if.of(&case.full_name());
+        if self.with_inputs {
+            let inputs = case.inputs.iter().map(|(input, value)| format!(" {input}={value}"));
+            name.extend(inputs);
+        }
+        if self.with_card {
+            name += &format!(" on {}", case.profile.id);
+        }
+        human::text::named(&name)
+    }
 }
 
 /// `step 2 of 3, forward`.
@@ -517,6 +550,7 @@ pub(super) fn estimate(
     let (runs, signal) = (partly.ran.runs, partly.signal);
     Ok(Estimated {
         signal,
+        count: cases.len(),
         report: report(Some(WrittenBy::Estimate), prepared, &models, running, runs),
         card: cases.into_iter().next().map(|case| case.profile),
         models,

@@ -64,6 +64,7 @@ pub(crate) fn unhindered(stderr: &[u8]) -> String {
         "building the models",
         "estimating ",
         "measuring ",
+        "explaining ",
         "trying ",
         "done: ",
     ];
