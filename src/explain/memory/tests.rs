@@ -147,7 +147,6 @@ fn a_trace_without_looks_is_read_as_the_slow_way_reads_it() {
 /// A benchmark: `cargo test --release --lib explain::memory -- --ignored --nocapture`.
 #[test]
 #[ignore = "a benchmark, which prints how long it takes"]
-#[expect(clippy::print_stderr, reason = "what a benchmark is for")]
 fn a_million_allocations() {
     let trace = without_looks(1_000_000);
     let began = std::time::Instant::now();
