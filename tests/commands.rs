@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -384,6 +385,94 @@ fn nothing_is_coloured_and_no_progress_is_drawn_where_the_output_is_no_terminal(
     assert_exit(&output, 0);
     assert!(!said(&output).contains('\u{1b}'), "{}", said(&output));
     assert!(common::unhindered(&output.stderr).is_empty(), "{}", said(&output));
+}
+
+#[test]
+fn what_is_being_done_is_told_in_lines_and_not_with_q() {
+    let arguments = ["estimate", "-p", "zoo", "-m", "sequential_inference", "--gpu", "l4"];
+    let output = common::output(&arguments);
+    assert_exit(&output, 0);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.starts_with("building models …\n"), "{told}");
+    assert!(told.contains("\nestimating zoo/sequential_inference …\n"), "{told}");
+    let quiet = common::output(&[&arguments[..], &["-q"]].concat());
+    assert!(quiet.stderr.is_empty(), "{}", said(&quiet));
+}
+
+#[test]
+fn timings_say_where_the_time_went() {
+    let arguments = [
+        "estimate",
+        "-p",
+        "zoo",
+        "-m",
+        "sequential_inference",
+        "--gpu",
+        "l4",
+        "--timings",
+    ];
+    let told = said(&common::output(&arguments));
+    for part in [
+        "reading the workspace",
+        "building the models",
+        "listing the models",
+        "zoo/sequential_inference, cold pass",
+        "zoo/sequential_inference, warm pass",
+        "writing the output",
+        "the whole command",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+#[test]
+fn an_interrupted_estimate_keeps_what_is_finished_and_never_passes_as_a_whole_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.json");
+    let report = report.to_str().unwrap();
+    let models = ["sequential_inference", "vgg16", "resnet18"]
+        .map(|model| ["-m", model])
+        .concat();
+    let arguments = [&["estimate", "-p", "zoo", "--gpu", "l4", "--jobs", "1"], &models[..]].concat();
+    let mut child = common::vram(&[&arguments[..], &["--message-format", "json", "-o", report]].concat())
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let first = lines.find(|line| line.starts_with("done: ")).unwrap();
+    let stopped = Command::new("kill")
+        .args(["-TERM", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(stopped.success());
+    let _rest: Vec<String> = lines.collect();
+    let output = child.wait_with_output().unwrap();
+    assert_exit(&output, 143);
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
+    assert_eq!(
+        (&json["status"], &json["problems"][0]["code"]),
+        (&"error".into(), &"interrupted".into())
+    );
+    let runs = json["runs"].as_array().unwrap();
+    assert!((1..3).contains(&runs.len()), "{json}");
+    assert!(
+        runs.iter().any(|run| first.contains(run["model"].as_str().unwrap())),
+        "{first}"
+    );
+    assert!(
+        said(&output).contains("SIGTERM stopped the command before it had finished"),
+        "{}",
+        said(&output)
+    );
+    assert_exit(&common::output(&["merge", report]), 101);
+    let (_budgets, budgets) = common::budgets("version: 1\n");
+    let lock = Path::new(&budgets).with_extension("lock");
+    assert_exit(
+        &common::output(&["bless", "--report", report, "--budgets", &budgets]),
+        101,
+    );
+    assert!(!lock.exists());
 }
 
 #[test]

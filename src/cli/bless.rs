@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
+use miette::Diagnostic;
+use thiserror::Error;
 
 use super::exit::{Exit, exit_codes};
+use super::interrupt::Interrupted;
 use super::options::{Loudness, Packages, Running};
 use super::what_if::WhatIfs;
 use super::{Stopped, cases, pipeline, terminal};
@@ -15,6 +18,7 @@ use crate::report::Report;
 use crate::report::change::{metric_name, signed_percent};
 use crate::report::human::text;
 use crate::report::words::mode_name;
+use crate::run::code;
 
 /// Accept figures as the baseline, in budgets.lock
 ///
@@ -47,6 +51,15 @@ pub(super) struct Bless {
     packages: Packages,
 }
 
+/// A report is of a command that was stopped.
+#[derive(Debug, Error, Diagnostic)]
+#[error("{0}: this report is incomplete, because a signal stopped the command that wrote it")]
+#[diagnostic(
+    code(bless::interrupted),
+    help("run that command again, and bless the report that it then writes")
+)]
+pub(super) struct Incomplete(Utf8PathBuf);
+
 impl Bless {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
         let prepared = pipeline::prepare(&self.packages, None, self.running.budgets.as_deref())?;
@@ -56,7 +69,14 @@ impl Bless {
             let (report, there) = self.estimate(&prepared, loudness)?;
             (vec![report], there)
         } else {
-            let read = |path: &Utf8PathBuf| Report::read(path);
+            let read = |path: &Utf8PathBuf| {
+                let report = Report::read(path)?;
+                let is_incomplete = report.problems.iter().any(|problem| problem.code == code::INTERRUPTED);
+                match is_incomplete {
+                    true => Err(Stopped::from(Incomplete(path.clone()))),
+                    false => Ok(report),
+                }
+            };
             let mut reports = self.reports.iter().map(read).collect::<Result<Vec<_>, _>>()?;
             for problem in reports.iter().flat_map(|report| &report.problems) {
                 terminal::remark(&crate::report::human::problem(problem));
@@ -112,6 +132,15 @@ impl Bless {
             true,
             loudness,
         )?;
+        if let Some(signal) = estimated.signal {
+            let (finished, count) = (estimated.report.runs.len(), estimated.count);
+            return Err(Interrupted {
+                signal,
+                finished,
+                count,
+            }
+            .into());
+        }
         let (models, report) = (estimated.models, estimated.report);
         for problem in &report.problems {
             terminal::remark(&crate::report::human::problem(problem));

@@ -293,10 +293,10 @@ impl Cards {
                 estimated.extend(of(&cases::estimated(card, &self.recordings))?);
             }
             let on = on(Hardware::Real(taken.real.clone()), "measure");
-            runs.extend(pipeline::run(&measured, running, on, loudness).runs);
+            runs.extend(pipeline::run(&measured, running, on, loudness)?.runs);
         }
         let on = on(Hardware::Virtual, "estimate");
-        runs.extend(pipeline::run(&estimated, running, on, loudness).runs);
+        runs.extend(pipeline::run(&estimated, running, on, loudness)?.runs);
         Ok(runs)
     }
 }

@@ -9,7 +9,8 @@ use super::{Stopped, pipeline};
 
 /// Estimate what models need, on a virtual GPU
 ///
-/// Nothing is judged: the exit code tells only whether it could be done.
+/// Nothing is judged: the exit code tells only whether it could be done. When SIGINT or SIGTERM stops it, it prints the models that
+/// are finished and exits with 130 or 143; its report then says that it is incomplete.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -37,6 +38,9 @@ impl Estimate {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
         let packages = self.what_ifs.packages(&self.packages);
         let prepared = pipeline::prepare(&packages, self.archive.file(), self.running.budgets.as_deref())?;
+        if prepared.source.builds() {
+            self.what_ifs.announce(loudness);
+        }
         let inputs = self.inputs.values();
         let estimated = pipeline::estimate(
             &prepared,
@@ -55,6 +59,6 @@ impl Estimate {
             )
         });
         pipeline::write(&mut report, &self.output, loudness, &headline, false, &prepared.source)?;
-        Ok(Exit::of_errors(&report))
+        Ok(Exit::of_errors(&report).or(Exit::of_signal(estimated.signal)))
     }
 }

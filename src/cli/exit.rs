@@ -16,6 +16,8 @@ pub(crate) enum Exit {
     Incomplete,
     /// Command line, configuration or versions unusable.
     Unusable,
+    /// A signal of this number stopped the command, as shells have it.
+    Interrupted(u8),
 }
 
 /// The exit codes, as `--help` shows them: a literal, to be put below a command's examples.
@@ -28,7 +30,8 @@ Exit codes:
        (never `estimate` and `measure`)
   101  could not complete: a build failed; a model died, timed out, did not do its steps or
        differed from run to run; a GPU is unusable; a result could not be written
-  2    command line, configuration or versions unusable"
+  2    command line, configuration or versions unusable
+  130  stopped by SIGINT (Ctrl-C); 143 by SIGTERM"
     };
 }
 pub(crate) use exit_codes;
@@ -40,6 +43,7 @@ impl Exit {
             Self::OverBudget => 1,
             Self::Incomplete => 2,
             Self::Unusable => 3,
+            Self::Interrupted(_) => 4,
         }
     }
 
@@ -55,6 +59,12 @@ impl Exit {
         } else {
             Self::Incomplete
         }
+    }
+
+    /// What a signal calls for that stopped the command, where one did.
+    pub(crate) fn of_signal(signal: Option<usize>) -> Self {
+        let number = signal.and_then(|signal| u8::try_from(signal).ok());
+        number.map_or(Self::Success, Self::Interrupted)
     }
 
     /// What a report's errors alone call for.
@@ -93,6 +103,7 @@ impl From<Exit> for ExitCode {
             Exit::OverBudget => 100,
             Exit::Incomplete => 101,
             Exit::Unusable => 2,
+            Exit::Interrupted(signal) => 128_u8.saturating_add(signal),
         })
     }
 }

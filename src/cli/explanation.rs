@@ -11,12 +11,14 @@ use super::card::{self, Measuring, Taken};
 use super::options::{Loudness, Packages, Running};
 use super::pipeline::{Models, Prepared};
 use super::source::Scratch;
-use super::what_if::WhatIfs;
-use super::{Stopped, cases, pipeline, savings, texts};
+use super::terminal::Progress;
+use super::what_if::{self, WhatIfs};
+use super::{Stopped, cases, pipeline, savings, texts, timings};
 use crate::bytes::Bytes;
 use crate::explain::{self, Activations, Explanation, Ingredients};
 use crate::gpu::Profile;
 use crate::recording::Recordings;
+use crate::report::human::text::named;
 use crate::report::{Report, Run, RunError};
 use crate::run::{Case, Hardware, TracedCase, code};
 
@@ -157,6 +159,9 @@ fn set<'a>(
     // Before the models are built: without a card there is nothing to build them for.
     let card = on_card(&prepared, asked, loudness)?;
     let folder = prepared.source.scratch(asked.running.keep.as_deref())?;
+    if prepared.source.builds() {
+        what_if::announce_build(&[FEATURE], loudness);
+    }
     let models = pipeline::models(&prepared, packages, Some(asked.running), loudness, folder.path())?;
     if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
         return Err(ExplainError::Problem(problem.message.clone(), problem.help.clone()).into());
@@ -254,7 +259,11 @@ impl Stage<'_> {
         report.runs.push(run);
         let source = &self.prepared.source;
         let dirty = report.dirty;
-        let mut explanation = explained(report, &scratch, self.asked, source.root())?;
+        let progress = Progress::spinner(self.loudness, &format!("explaining {}", named(&case.full_name())));
+        let mut explanation = timings::timed("reading the trace", || {
+            explained(report, &scratch, self.asked, source.root())
+        })?;
+        drop(progress);
         explanation.commit_date = source.commit_date();
         explanation.dirty = dirty;
         explanation.texts = texts::read(source.root(), &explanation.lines);
@@ -300,7 +309,7 @@ impl Stage<'_> {
         };
         // What is run without a trace is one of several, which are told of together.
         let loudness = if trace.is_some() { self.loudness } else { self.silent() };
-        let runs = pipeline::run(std::slice::from_ref(case), self.asked.running, on, loudness).runs;
+        let runs = pipeline::run(std::slice::from_ref(case), self.asked.running, on, loudness)?.runs;
         let run = runs.into_iter().next();
         Ok(run.ok_or_else(|| ExplainError::Problem("no model was run".to_owned(), None))?)
     }

@@ -3,7 +3,7 @@
 mod advise;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use camino::Utf8PathBuf;
@@ -23,7 +23,8 @@ use crate::fit::{CardFit, Ended, FIT_VERSION, Fit as Answer, Probe, Range, Tried
 use crate::gpu::Profile;
 use crate::recording::Recordings;
 use crate::report::fit::{human, svg};
-use crate::report::{self, Gpu, Run};
+use crate::report::human::text::named;
+use crate::report::{Gpu, Run};
 use crate::run::{Case, Hardware, Launches, code, plan};
 
 /// Find what fits: the largest batch on a card, or the cards for a batch
@@ -71,7 +72,8 @@ pub(super) struct Fit {
     /// Leave the first launch out, in which autotune tries kernels: what fits once its choices are cached
     #[arg(long)]
     warm: bool,
-    /// What would make it fit: changes alone and together, those first that cost the least speed
+    /// What would make it fit: changes alone and together, those first that cost the least speed. Builds the models with other
+    /// features of cargo-vram: the first time this takes 1–2 minutes each
     #[arg(long, conflicts_with_all = ["vary", "range", "multiple_of", "svg", "optimizer", "dtype", "accumulate", "infer", "checkpointing", "no_fusion"])]
     advise: bool,
     /// How much of the card is to be left free
@@ -155,6 +157,12 @@ impl Fit {
         } else {
             vec![cases::declared_card(&prepared, &running)?.clone()]
         };
+        if prepared.source.builds() {
+            match self.advise {
+                true => what_if::announce_build(&[what_if::FEATURE], loudness),
+                false => self.what_ifs.announce(loudness),
+            }
+        }
         let folder = prepared.source.scratch(running.keep.as_deref())?;
         let models = pipeline::models(&prepared, &packages, Some(&running), loudness, folder.path())?;
         if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
@@ -292,10 +300,11 @@ impl Search<'_> {
         case
     }
 
-    fn run(&self, cases: &[Case], loudness: Loudness) -> Result<Ran, Stopped> {
+    fn run(&self, cases: &[Case], doing: String, loudness: Loudness) -> Result<Ran, Stopped> {
         let round = self.rounds.replace(self.rounds.get() + 1);
         let on = pipeline::On {
             observed: false,
+            doing: Some(doing),
             ..pipeline::On::new(
                 &self.driver,
                 Hardware::Virtual,
@@ -303,7 +312,7 @@ impl Search<'_> {
                 self.folder.join(format!("round-{round}")),
             )
         };
-        let ran = pipeline::run(cases, self.running, on, loudness);
+        let ran = pipeline::run(cases, self.running, on, loudness)?;
         refused(&ran.runs)?;
         Ok(ran)
     }
@@ -311,7 +320,11 @@ impl Search<'_> {
     /// Every card, with the inputs as they are, and the run that tells.
     fn table(&self, profiles: &[Profile], loudness: Loudness) -> Result<Vec<(CardFit, Run)>, Stopped> {
         let cases: Vec<_> = profiles.iter().map(|card| self.case(card, None)).collect();
-        let runs = self.run(&cases, loudness)?.runs;
+        let doing = match profiles {
+            [card] => format!("trying {} on {}", self.case.what_if.of(self.case.name()), card.id),
+            cards => format!("trying {} on {} cards", self.case.name(), cards.len()),
+        };
+        let runs = self.run(&cases, doing.clone(), loudness)?.runs;
         let mut cards: Vec<_> = profiles
             .iter()
             .zip(&runs)
@@ -338,7 +351,12 @@ impl Search<'_> {
             ..cases[at].clone()
         };
         let again: Vec<_> = full.iter().map(endless).collect();
-        for (at, run) in full.into_iter().zip(self.run(&again, loudness)?.runs) {
+        let doing = format!("{doing} without an end of memory");
+        let runs_again = match again.is_empty() {
+            true => Vec::new(),
+            false => self.run(&again, doing, loudness)?.runs,
+        };
+        for (at, run) in full.into_iter().zip(runs_again) {
             let room = cards[at].room;
             cards[at].probes[0].tell(&run, room, self.warm);
         }
@@ -494,7 +512,7 @@ impl Searched<'_> {
             ..self.search.case(self.card, Some((self.input, *value)))
         };
         let cases: Vec<Case> = asked.iter().map(case).collect();
-        let ran = self.search.run(&cases, self.loudness)?;
+        let ran = self.search.run(&cases, self.doing(&asked), self.loudness)?;
         let mut again = Vec::new();
         let came = ran.runs.iter().zip(ran.choices).zip(ran.unplanned);
         for ((value, launches), ((run, choices), unplanned)) in asked.into_iter().zip(came) {
@@ -535,6 +553,19 @@ impl Searched<'_> {
         Ok(())
     }
 
+    /// What is tried: the values, and on which card.
+    fn doing(&self, asked: &[(u64, Launches)]) -> String {
+        let values: BTreeSet<u64> = asked.iter().map(|(value, _)| *value).collect();
+        let values: Vec<_> = values.iter().map(u64::to_string).collect();
+        format!(
+            "trying {} {} on {}, {} tried before",
+            named(self.input),
+            values.join(" and "),
+            named(&self.card.id),
+            self.probes.len(),
+        )
+    }
+
     /// Whether a value replayed the choices that its own first launch made.
     fn replays(&self, value: u64, own: &Path) -> bool {
         let replayed = self.replayed.get(&value);
@@ -543,9 +574,6 @@ impl Searched<'_> {
 
     fn add(&mut self, value: u64, run: &Run, probe: Probe) {
         self.gpu.get_or_insert_with(|| run.gpu.clone());
-        if !self.loudness.quiet {
-            terminal::remark(&report::fit::probe(&probe, self.input, &self.card.id));
-        }
         self.probes.insert(value, probe);
     }
 }

@@ -95,13 +95,16 @@ impl Measure {
                 folder.path().join("measure"),
             )
         };
-        let Ran { runs, choices, .. } = pipeline::run(&cases, &self.running, on, loudness);
+        let partly = pipeline::run_partly(&cases, &self.running, on, loudness);
+        let (problems, signal) = (partly.problems(), partly.signal);
+        let Ran { runs, choices, .. } = partly.ran;
         let mut report = pipeline::report(Some(WrittenBy::Measure), &prepared, &models, &self.running, runs);
+        report.problems.extend(problems);
         pipeline::write(&mut report, &self.output, loudness, &headline, false, &prepared.source)?;
         if let Some(folder) = &self.record {
             record(folder, &report, &choices, facts, loudness)?;
         }
-        Ok(Exit::of_errors(&report))
+        Ok(Exit::of_errors(&report).or(Exit::of_signal(signal)))
     }
 }
 

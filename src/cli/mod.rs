@@ -17,6 +17,7 @@ mod explanations;
 mod fit;
 mod gpus;
 mod init;
+mod interrupt;
 mod list;
 mod measure;
 mod merge;
@@ -29,6 +30,7 @@ mod source;
 mod survey;
 mod terminal;
 mod texts;
+mod timings;
 mod what_if;
 
 use std::io::Write;
@@ -102,6 +104,9 @@ fn exit_of(stopped: &Stopped) -> Exit {
     if let Some(explanation::ExplainError::Run { code, .. }) = stopped.downcast_ref() {
         return Exit::of_code(code);
     }
+    if let Some(interrupt::Interrupted { signal, .. }) = stopped.downcast_ref() {
+        return Exit::of_signal(Some(*signal));
+    }
     let by_the_machine = matches!(stopped.downcast_ref(), Some(pipeline::Asked::File { .. }))
         || matches!(
             stopped.downcast_ref(),
@@ -127,6 +132,7 @@ fn exit_of(stopped: &Stopped) -> Exit {
             Some(explanation::ExplainError::NoTrace { .. } | explanation::ExplainError::Problem(..))
         )
         || matches!(stopped.downcast_ref(), Some(fit::FitError::Problem(..)))
+        || stopped.downcast_ref::<bless::Incomplete>().is_some()
         || matches!(stopped.downcast_ref(), Some(init::Refused::Unwritable { .. }))
         || stopped.downcast_ref::<crate::gpu::SurveyError>().is_some()
         || stopped
@@ -154,6 +160,7 @@ fn exit_of(stopped: &Stopped) -> Exit {
 
 /// Runs the command line. Whatever goes wrong is said on standard error, with what to do about it.
 pub fn main() -> ExitCode {
+    let began = std::time::Instant::now();
     let arguments = std::env::args_os().enumerate();
     // Called by Cargo, the first argument is `vram`; called directly, it need not be.
     let own: Vec<_> = arguments
@@ -202,6 +209,7 @@ pub fn main() -> ExitCode {
         terminal::complain(&stopped);
         exit_of(&stopped)
     });
+    timings::print(began.elapsed());
     exit.or(unwritten()).into()
 }
 

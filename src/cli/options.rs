@@ -216,6 +216,9 @@ pub(crate) struct Running {
     /// allocation; for a bug report
     #[arg(long, value_name = "FOLDER")]
     pub(crate) keep: Option<Utf8PathBuf>,
+    /// Print where the time went, on standard error: build, each pass of each model, output
+    #[arg(long)]
+    pub(crate) timings: bool,
 }
 
 impl Running {

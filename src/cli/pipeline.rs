@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use miette::{Diagnostic, IntoDiagnostic};
 use thiserror::Error;
 
 use super::cases::Missing;
+use super::interrupt::{self, Catching, Interrupted};
 use super::options::{DEFAULT_STEPS, Loudness, Packages, ReportFormat, ReportOutput, Running};
 use super::source::Source;
 use super::terminal::{self, Progress};
+use super::timings;
 use super::what_if::WhatIfs;
 use super::{Stopped, cases};
 use crate::budget::Budgets;
@@ -18,8 +22,9 @@ use crate::driver::{self, DriverLibrary};
 use crate::gpu::{Overrides, Profiles};
 use crate::recording::Recordings;
 use crate::report::markdown::{self, Markdown};
+use crate::report::words::{pass_name, phase_name};
 use crate::report::{Problem, REPORT_VERSION, Report, Run, Status, Tool, WrittenBy, github, human, junit};
-use crate::run::{self, Case, Hardware, Listed, Settings};
+use crate::run::{self, Case, Hardware, Listed, Place, Settings, code};
 
 /// What is wrong with what was asked for.
 #[derive(Debug, Error, Diagnostic)]
@@ -92,7 +97,7 @@ pub(super) fn prepare(
     archive_file: Option<&Utf8Path>,
     budgets_file: Option<&Utf8Path>,
 ) -> Result<Prepared, Stopped> {
-    let source = Source::open(packages, archive_file)?;
+    let source = timings::timed("reading the workspace", || Source::open(packages, archive_file))?;
     let Written {
         profiles,
         budgets,
@@ -181,8 +186,11 @@ pub(super) fn models(
     loudness: Loudness,
     folder: &Path,
 ) -> Result<Models, Stopped> {
-    let (built, mut problems) = prepared.source.built(packages, loudness)?;
-    let (declared, unlisted) = prepared.source.list(&built, folder)?;
+    if running.is_some_and(|running| running.timings) {
+        timings::want();
+    }
+    let (built, mut problems) = timings::timed("building the models", || prepared.source.built(packages, loudness))?;
+    let (declared, unlisted) = timings::timed("listing the models", || prepared.source.list(&built, folder))?;
     problems.extend(unlisted);
     let mut selected = match running {
         Some(running) => {
@@ -237,6 +245,8 @@ pub(super) struct On<'a> {
     pub(super) verified: bool,
     /// For the processes' files; of this set of cases alone.
     pub(super) folder: PathBuf,
+    /// What people are told is being done, where it is something of its own: `trying batch_size 64`.
+    pub(super) doing: Option<String>,
 }
 
 impl<'a> On<'a> {
@@ -251,6 +261,7 @@ impl<'a> On<'a> {
             observed: true,
             verified: false,
             folder,
+            doing: None,
         }
     }
 }
@@ -264,12 +275,65 @@ pub(super) struct Ran {
     pub(super) unplanned: Vec<usize>,
 }
 
-/// Runs the cases.
-pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudness) -> Ran {
+/// Runs the cases, all of them.
+///
+/// # Errors
+/// A signal ended the command before they were done.
+pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudness) -> Result<Ran, Stopped> {
+    let Partly {
+        ran,
+        unfinished,
+        signal,
+    } = run_partly(cases, running, on, loudness);
+    match signal {
+        None => Ok(ran),
+        Some(signal) => Err(Interrupted {
+            signal,
+            finished: cases.len() - unfinished.len(),
+            count: cases.len(),
+        }
+        .into()),
+    }
+}
+
+/// What came of those of the cases that were finished.
+pub(super) struct Partly {
+    pub(super) ran: Ran,
+    /// Package and model of each of the others.
+    unfinished: Vec<(String, String)>,
+    /// The signal that ended the command, where one did before all cases were finished.
+    pub(super) signal: Option<usize>,
+}
+
+impl Partly {
+    /// What a report says of models that were not finished, so that nobody takes it for a whole one.
+    pub(super) fn problems(&self) -> Vec<Problem> {
+        let mut packages: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (package, model) in &self.unfinished {
+            packages.entry(package).or_default().push(model);
+        }
+        let problem = |(package, models): (&str, Vec<&str>)| Problem {
+            package: package.to_owned(),
+            target: None,
+            code: code::INTERRUPTED.into(),
+            message: format!(
+                "{} stopped the command before it had finished {} of {package}",
+                interrupt::name(self.signal.unwrap_or_default()),
+                models.join(", "),
+            ),
+            help: Some("this report is incomplete: run the command again".to_owned()),
+        };
+        packages.into_iter().map(problem).collect()
+    }
+}
+
+/// Runs the cases until a signal ends the command.
+pub(super) fn run_partly(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudness) -> Partly {
     let (jobs, doing) = match on.hardware {
         Hardware::Virtual => (running.jobs(), "estimating"),
         Hardware::Real(_) => (1, "measuring"),
     };
+    let catching = Catching::new();
     let settings = Settings {
         driver: on.driver.clone(),
         hardware: on.hardware,
@@ -283,17 +347,152 @@ pub(super) fn run(cases: &[Case], running: &Running, on: On<'_>, loudness: Loudn
         jobs,
         host_memory: running.host_memory,
         folder: on.folder,
+        stop: catching.caught(),
     };
-    let progress = Progress::bar(loudness, cases.len(), doing);
-    let done = run::run_all(cases, &settings, |run| {
-        progress.step(run.name());
+    let names = Names::new(cases, on.doing.is_some());
+    // A search lists its values itself, in the end.
+    let has_rows = cases.len() > 1 && on.doing.is_none() && !loudness.quiet;
+    let told = on.doing.unwrap_or_else(|| match cases {
+        [one] => format!("{doing} {}", names.of(one)),
+        cases => format!("{doing} {} models", cases.len()),
     });
-    let choices = (0..cases.len()).map(|number| settings.choices(number)).collect();
-    Ran {
-        unplanned: done.iter().map(|done| done.unplanned).collect(),
-        runs: done.into_iter().map(|done| done.run).collect(),
-        choices,
+    let unit = if cases.len() == 1 { "" } else { "done" };
+    let progress = Progress::bar(loudness, cases.len(), unit, &told);
+    // The passes that run at the moment, and how far each is.
+    let places: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+    let tell = |pass: String, place: Option<String>| {
+        let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
+        match place {
+            Some(place) => places.insert(pass, place),
+            None => places.remove(&pass),
+        };
+        progress.say(&of_several(&places));
+    };
+    let done = timings::timed(doing, || {
+        run::run_all(cases, &settings, |happens| match happens {
+            run::Progress::Reached {
+                case,
+                pass,
+                place,
+                steps,
+            } => tell(
+                format!("{}, {} pass", names.of(case), pass_name(pass)),
+                Some(of_place(place, steps)),
+            ),
+            run::Progress::Passed { case, pass, took } => {
+                let pass = format!("{}, {} pass", names.of(case), pass_name(pass));
+                timings::within(&pass, took);
+                tell(pass, None);
+            }
+            run::Progress::Done { case, run } => {
+                progress.step();
+                if has_rows {
+                    progress.row(&format!("done: {}: {}", names.of(case), row(run)));
+                }
+            }
+        })
+    });
+    drop(progress);
+    let signal = Some(settings.stop.load(Relaxed)).filter(|signal| *signal != 0);
+    let mut partly = Partly {
+        ran: Ran {
+            runs: Vec::new(),
+            choices: Vec::new(),
+            unplanned: Vec::new(),
+        },
+        unfinished: Vec::new(),
+        signal: None,
+    };
+    for (number, (case, done)) in cases.iter().zip(done).enumerate() {
+        match done {
+            Some(done) => {
+                partly.ran.unplanned.push(done.unplanned);
+                partly.ran.runs.push(done.run);
+                partly.ran.choices.push(settings.choices(number));
+            }
+            None => {
+                let package = case.model.built.target.package.clone();
+                let card = match names.with_card {
+                    true => format!(" on {}", case.profile.id),
+                    false => String::new(),
+                };
+                partly.unfinished.push((package, case.what_if.of(case.name()) + &card));
+            }
+        }
     }
+    // A signal that came too late changes nothing.
+    partly.signal = signal.filter(|_| !partly.unfinished.is_empty());
+    partly
+}
+
+/// What cases are called while they run, so that each has a name of its own.
+struct Names {
+    /// Whether they run on several cards.
+    with_card: bool,
+    /// Whether they differ in their inputs.
+    with_inputs: bool,
+}
+
+impl Names {
+    fn new(cases: &[Case], with_inputs: bool) -> Self {
+        let mut cards = cases.iter().map(|case| &case.profile.id);
+        let first = cards.next();
+        Self {
+            with_card: cards.any(|card| Some(card) != first),
+            with_inputs,
+        }
+    }
+
+    fn of(&self, case: &Case) -> String {
+        let mut name = case.what_if.of(&case.full_name());
+        if self.with_inputs {
+            let inputs = case.inputs.iter().map(|(input, value)| format!(" {input}={value}"));
+            name.extend(inputs);
+        }
+        if self.with_card {
+            name += &format!(" on {}", case.profile.id);
+        }
+        human::text::named(&name)
+    }
+}
+
+/// `step 2 of 3, forward`.
+fn of_place((step, phase): Place, steps: u32) -> String {
+    match step {
+        Some(step) => format!("step {} of {steps}, {}", step + 1, phase_name(phase)),
+        None => phase_name(phase).to_owned(),
+    }
+}
+
+/// What some of them do, and how many more there are.
+fn of_several(places: &BTreeMap<String, String>) -> String {
+    const TOLD: usize = 3;
+    let told: Vec<_> = places
+        .iter()
+        .take(TOLD)
+        .map(|(pass, place)| format!("{pass}: {place}"))
+        .collect();
+    let more = match places.len().saturating_sub(TOLD) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    told.join("; ") + &more
+}
+
+/// What came of a model, in a line: the table has the rest.
+fn row(run: &Run) -> String {
+    let seconds = format!("{:.1} s", run.seconds);
+    if let Some(error) = &run.error {
+        let message = human::text::named(error.message.lines().next().unwrap_or_default());
+        return format!("{message}, {seconds}");
+    }
+    if run.oom.is_some() {
+        return format!("out of memory, {seconds}");
+    }
+    let peak = run.peaks.warm;
+    let bytes = |name: &str, bytes: Option<crate::bytes::Bytes>| bytes.map(|bytes| format!("{name} {bytes}, "));
+    let shown = bytes("live", peak.live).unwrap_or_default() + &bytes("reserved", peak.reserved).unwrap_or_default();
+    shown + &seconds
 }
 
 /// The selected models, estimated on the card that was asked for.
@@ -302,6 +501,10 @@ pub(super) struct Estimated {
     pub(super) report: Report,
     /// The card; absent where no model is left.
     pub(super) card: Option<crate::gpu::Profile>,
+    /// The signal that ended the command before all models were estimated. The report says so, too.
+    pub(super) signal: Option<usize>,
+    /// How many runs there were to be.
+    pub(super) count: usize,
 }
 
 /// How often `check` runs a model whose budget says that it differs from run to run.
@@ -337,13 +540,17 @@ pub(super) fn estimate(
         .zip(otherwise)
         .flat_map(|(case, otherwise)| std::iter::once(case).chain(otherwise))
         .collect();
-    let driver = prepared.source.driver()?;
+    let driver = timings::timed("building the virtual driver", || prepared.source.driver())?;
     let on = On {
         verified: as_judged,
         ..On::new(&driver, Hardware::Virtual, recordings, folder.path().join("estimate"))
     };
-    let runs = run(&cases, running, on, loudness).runs;
+    let partly = run_partly(&cases, running, on, loudness);
+    models.problems.extend(partly.problems());
+    let (runs, signal) = (partly.ran.runs, partly.signal);
     Ok(Estimated {
+        signal,
+        count: cases.len(),
         report: report(Some(WrittenBy::Estimate), prepared, &models, running, runs),
         card: cases.into_iter().next().map(|case| case.profile),
         models,
@@ -421,7 +628,9 @@ pub(super) fn write(
         .max()
         .unwrap_or(Status::Pass);
     report.status = if errors > 0 { Status::Error } else { worst };
-    show(report, output, loudness, headline, judged, source.root())
+    timings::timed("writing the output", || {
+        show(report, output, loudness, headline, judged, source.root())
+    })
 }
 
 /// Writes a report as it was asked for; files that it names are relative to `root`.

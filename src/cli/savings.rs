@@ -2,7 +2,7 @@
 
 use super::explanation::Stage;
 use super::terminal::Turns;
-use super::what_if::CHECKPOINTING;
+use super::what_if::{CHECKPOINTING, announce_build};
 use super::{Stopped, cases};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Certainty, Explanation, Saving, Tensor};
@@ -35,7 +35,8 @@ pub(super) fn run(stage: &Stage<'_>, case: &Case, now: &Explanation) -> Result<V
         savings.push(saving(&change, &run, now));
     }
     if is_rebuilt {
-        turns.begin(&format!("{CHECKPOINTED}, which is another build"));
+        turns.begin(CHECKPOINTED);
+        announce_build(&[CHECKPOINTING], stage.loudness);
         savings.push(checkpointing(stage, case, now)?);
     }
     // The largest first, and what could not be told last; after those for training what is none.

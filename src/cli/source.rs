@@ -1,7 +1,6 @@
 //! Where models come from: a workspace, in which they are built, or an archive, in which they are.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use miette::IntoDiagnostic;
@@ -266,20 +265,26 @@ impl Here {
             None => "building models".to_owned(),
         };
         let progress = Progress::spinner(loudness, &doing);
-        let compiled = AtomicUsize::new(0);
         let (built, failed) = workspace::build(
             &self.workspace,
             &self.selection,
             &packages.build(loudness.quiet),
             &targets,
             |what| match what {
-                Building::Compiled(name) => {
-                    let compiled = compiled.fetch_add(1, Relaxed) + 1;
-                    progress.say(&format!("{doing}: {name} ({compiled} crates)"));
+                Building::Compiled {
+                    name,
+                    fresh,
+                    done,
+                    total,
+                } => {
+                    progress.reach(done, total, "crates");
+                    if !fresh {
+                        progress.say(name);
+                    }
                 }
                 // A log, where there is no progress to see, would end here for minutes.
-                Building::Waits(what) => progress.tell(&format!("{doing}: {what}")),
-                Building::Goes => progress.say(&doing),
+                Building::Waits(what) => progress.tell(what),
+                Building::Goes => progress.say(""),
             },
         )?;
         problems.extend(failed);

@@ -23,7 +23,8 @@ const NO_FUSION: &str = "cargo-vram/no-fusion";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "What if")]
 pub(super) struct WhatIfs {
-    /// Another optimizer, with Burn's defaults; several with commas
+    /// Another optimizer, with Burn's defaults; several with commas. Builds the models with another feature of cargo-vram: the
+    /// first time this takes 1–2 minutes more
     #[arg(
         long,
         value_enum,
@@ -41,10 +42,12 @@ pub(super) struct WhatIfs {
     /// The forward phase alone, without gradients
     #[arg(long)]
     infer: bool,
-    /// Burn's balanced checkpointing: keeps less for backward, and computes it again. Another build of the models
+    /// Burn's balanced checkpointing: keeps less for backward, and computes it again. Builds the models once more: the first time
+    /// this takes 1–2 minutes
     #[arg(long)]
     checkpointing: bool,
-    /// Operations one by one, though the models' Burn fuses them. Another build of the models
+    /// Operations one by one, though the models' Burn fuses them. Builds the models once more: the first time this takes 1–2
+    /// minutes
     #[arg(long)]
     pub(super) no_fusion: bool,
 }
@@ -95,15 +98,30 @@ impl WhatIfs {
         }
     }
 
+    /// Says that the models are built so that they can be run with another optimizer, where they are.
+    pub(super) fn announce(&self, loudness: Loudness) {
+        if !self.optimizer.is_empty() {
+            announce_build(&[FEATURE], loudness);
+        }
+    }
+
+    /// The features that only another build has.
+    fn rebuilding(&self) -> Vec<&'static str> {
+        let asked = [(self.checkpointing, CHECKPOINTING), (self.no_fusion, NO_FUSION)];
+        asked
+            .into_iter()
+            .filter_map(|(is_asked, feature)| is_asked.then_some(feature))
+            .collect()
+    }
+
     /// The features of another build, where one is needed.
     fn rebuilt(&self, packages: &Packages) -> Option<Packages> {
         let mut packages = self.packages(packages);
-        for (is_asked, feature) in [(self.checkpointing, CHECKPOINTING), (self.no_fusion, NO_FUSION)] {
-            if is_asked {
-                packages = packages.with_feature(feature);
-            }
+        let features = self.rebuilding();
+        for feature in &features {
+            packages = packages.with_feature(feature);
         }
-        (self.checkpointing || self.no_fusion).then_some(packages)
+        (!features.is_empty()).then_some(packages)
     }
 
     /// For each case, those that it was asked to be otherwise, one a combination; and why some cannot be built so.
@@ -118,7 +136,10 @@ impl WhatIfs {
     ) -> Result<(Vec<Vec<Case>>, Vec<Problem>), Stopped> {
         let rebuilt = self.rebuilt(packages).filter(|_| prepared.source.builds());
         let rebuilt = rebuilt
-            .map(|packages| build(&packages, running, loudness, folder))
+            .map(|packages| {
+                announce_build(&self.rebuilding(), loudness);
+                build(&packages, running, loudness, folder)
+            })
             .transpose()?;
         let otherwise = |case: &Case| -> Vec<Case> {
             let model = match &rebuilt {
@@ -137,6 +158,22 @@ impl WhatIfs {
         let all = cases.iter().map(otherwise).collect();
         Ok((all, rebuilt.map_or_else(Vec::new, |models| models.problems)))
     }
+}
+
+/// Says that the models are built with features of cargo-vram that their usual build does not have, and how long that takes.
+pub(super) fn announce_build(features: &[&str], loudness: Loudness) {
+    if !loudness.quiet {
+        terminal::remark(&announcement(features));
+    }
+}
+
+fn announcement(features: &[&str]) -> String {
+    let names: Vec<_> = features.iter().map(|feature| format!("`{feature}`")).collect();
+    let plural = if names.len() == 1 { "" } else { "s" };
+    format!(
+        "building the models with the feature{plural} {}: the first such build takes as long as the first build of cargo-vram itself, 1–2 minutes",
+        names.join(" and "),
+    )
 }
 
 fn build(
@@ -158,6 +195,21 @@ fn build(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_that_a_flag_causes_is_announced_with_its_features_and_its_time() {
+        let asked = WhatIfs {
+            checkpointing: true,
+            no_fusion: true,
+            ..WhatIfs::default()
+        };
+        assert_eq!(
+            announcement(&asked.rebuilding()),
+            "building the models with the features `cargo-vram/checkpointing` and `cargo-vram/no-fusion`: the first such build takes \
+             as long as the first build of cargo-vram itself, 1–2 minutes"
+        );
+        assert!(WhatIfs::default().rebuilding().is_empty());
+    }
 
     #[test]
     fn several_values_make_a_matrix_and_none_makes_nothing() {

@@ -231,13 +231,25 @@ pub(super) fn rows(trace: &Trace, modules: &Modules, calls: &mut Calls<'_>, step
             }),
         }
     }
-    rows.retain(|row| !is_of_ones(trace, row));
+    let makers = makers(trace);
+    rows.retain(|row| !is_of_ones(trace, row, &makers));
     name(&mut rows, trace, modules);
     rows
 }
 
+/// Which operations make each tensor, in their order.
+fn makers(trace: &Trace) -> HashMap<u64, Vec<usize>> {
+    let mut makers: HashMap<u64, Vec<usize>> = HashMap::new();
+    for (index, operation) in trace.operations.iter().enumerate() {
+        for made in &operation.outputs {
+            makers.entry(made.id).or_default().push(index);
+        }
+    }
+    makers
+}
+
 /// Whether it only adds or drops sides of one: the same map, seen otherwise.
-fn is_of_ones(trace: &Trace, row: &Row) -> bool {
+fn is_of_ones(trace: &Trace, row: &Row, makers: &HashMap<u64, Vec<usize>>) -> bool {
     let [index] = row.operations[..] else { return false };
     let operation = &trace.operations[index];
     let ([input], Some(made)) = (&operation.inputs[..], operation.outputs.first()) else {
@@ -246,11 +258,11 @@ fn is_of_ones(trace: &Trace, row: &Row) -> bool {
     if !operation.name.ends_with("_reshape") {
         return false;
     }
-    let given = trace.operations[..index]
-        .iter()
-        .rev()
-        .flat_map(|operation| &operation.outputs)
-        .find(|made| made.id == *input);
+    let given = makers.get(input).and_then(|makers| {
+        let before = makers.partition_point(|maker| *maker < index);
+        let newest = makers[..before].last()?;
+        trace.operations[*newest].outputs.iter().find(|made| made.id == *input)
+    });
     let sides = |made: &Made| made.shape.iter().copied().filter(|side| *side != 1).collect::<Vec<_>>();
     given.is_some_and(|given| sides(given) == sides(made))
 }
@@ -259,8 +271,15 @@ fn is_of_ones(trace: &Trace, row: &Row) -> bool {
 fn name(rows: &mut [Row], trace: &Trace, modules: &Modules) {
     // The parameters used last, which tell where we are.
     let mut here = String::new();
+    // The next row that has an owner, for each: itself, or one behind it.
+    let mut next_owned = vec![None; rows.len()];
+    let mut next = None;
+    for (number, row) in rows.iter().enumerate().rev() {
+        next = row.owner.as_ref().map(|_| number).or(next);
+        next_owned[number] = next;
+    }
     for number in 0..rows.len() {
-        let next = rows[number..].iter().find_map(|row| row.owner.clone());
+        let next = next_owned[number].and_then(|next: usize| rows[next].owner.clone());
         let row = &rows[number];
         let last = row.call.modules.last().map(|last| last.kind.clone());
         let (path, kind, inferred) = if let Some(owner) = &row.owner {

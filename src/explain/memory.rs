@@ -3,9 +3,16 @@
 //! Burn tells when it hands out a piece, which tensors have one by looks, and in which order fusion makes and frees
 //! tensors. When a piece is given back it does not tell. But it tells what all of them add up to, at every sample: so a
 //! piece that no tensor has any more is gone as soon as the sum says so.
+//!
+//! All of this takes time in proportion to the trace (times a logarithm), however many pieces are loose at once.
+
+mod loose;
+#[cfg(test)]
+mod oracle;
 
 use std::collections::{HashMap, HashSet};
 
+use self::loose::{FirstFit, Loose, Turn};
 use super::trace::{At, Happened, Trace};
 use crate::protocol::{Held, Phase};
 
@@ -16,7 +23,7 @@ fn near(live: u64) -> u64 {
 }
 
 /// One look at Burn's allocator.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, PartialEq, Clone, Copy)]
 pub(super) struct Sample {
     pub(super) time: u64,
     pub(super) live: u64,
@@ -27,7 +34,7 @@ pub(super) struct Sample {
 }
 
 /// A piece of memory.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Piece {
     /// Its size, rounding included.
     pub(super) bytes: u64,
@@ -42,7 +49,7 @@ pub(super) struct Piece {
 }
 
 /// A tensor that has memory.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Life {
     /// Burn's number of it.
     pub(super) id: u64,
@@ -61,7 +68,7 @@ pub(super) struct Life {
 }
 
 /// Memory over time.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Memory {
     pub(super) samples: Vec<Sample>,
     pub(super) pieces: Vec<Piece>,
@@ -80,8 +87,14 @@ struct State<'a> {
     pieces: HashMap<u64, usize>,
     /// Tensors that have memory.
     tensors: HashMap<u64, usize>,
-    /// Pieces that are there, or may be: no tensor has them, and no sum said that they are gone.
-    loose: Vec<usize>,
+    /// The tensors of each number that ever had memory.
+    lives: HashMap<u64, Vec<usize>>,
+    /// Which pieces are there, or may be: no tensor has them, and no sum said that they are gone.
+    is_loose: Vec<bool>,
+    /// Those of them that were there before this window, and in the course of it those that came since.
+    loose: Loose,
+    /// Pieces of which tensors came or went in this window.
+    changed: Vec<usize>,
     /// Bytes of pieces that tensors have.
     certain: u64,
     /// The first sample of this window, which is the time between two looks.
@@ -99,11 +112,15 @@ impl Memory {
         let mut memory = Self::default();
         let made = trace.operations.iter().flat_map(|operation| &operation.outputs);
         let logical = made.chain(&trace.inner).map(|made| (made.id, made.bytes)).collect();
+        let is_piece = |happened: &&Happened| matches!(happened, Happened::Allocated { .. });
         let mut state = State {
             logical: &logical,
             pieces: HashMap::new(),
             tensors: HashMap::new(),
-            loose: Vec::new(),
+            lives: HashMap::new(),
+            is_loose: Vec::new(),
+            loose: Loose::new(trace.happened.iter().filter(is_piece).count()),
+            changed: Vec::new(),
             certain: 0,
             window: 0,
             first: 0,
@@ -131,7 +148,7 @@ impl Memory {
                         held: 0,
                     });
                     state.pieces.insert(*number, piece);
-                    state.loose.push(piece);
+                    state.is_loose.push(true);
                 }
                 Happened::Ran { made, freed } => state.ran.push((made, freed)),
                 Happened::Look {
@@ -164,6 +181,7 @@ impl Memory {
             };
             let tensor = self.hold(piece, held.tensor);
             state.tensors.insert(held.tensor, tensor);
+            state.lives.entry(held.tensor).or_default().push(tensor);
             changed.push(piece);
         }
         for id in gone {
@@ -175,19 +193,22 @@ impl Memory {
         self.meanwhile(state, when, &came_now);
         changed.sort_unstable();
         changed.dedup();
-        for piece in changed {
-            let is_loose = state.loose.contains(&piece);
+        for piece in &changed {
+            let piece = *piece;
+            let is_loose = state.is_loose[piece];
             let (held, bytes) = (self.pieces[piece].held > 0, self.pieces[piece].bytes);
             let was_gone = self.pieces[piece].died.is_some();
             if held && (is_loose || was_gone) {
-                state.loose.retain(|other| *other != piece);
+                state.is_loose[piece] = false;
+                state.loose.remove(piece, bytes);
                 state.certain += bytes;
                 self.pieces[piece].died = None;
             } else if !held && !is_loose && !was_gone {
-                state.loose.push(piece);
+                state.is_loose[piece] = true;
                 state.certain -= bytes;
             }
         }
+        state.changed.extend(changed);
     }
 
     /// A tensor has a piece from now on.
@@ -235,9 +256,8 @@ impl Memory {
     /// Tensors that were made and freed between two looks: each has the first piece of the window that no other tensor has and
     /// that its elements fill.
     fn meanwhile(&mut self, state: &mut State<'_>, when: (u64, u32), came: &HashSet<u64>) {
-        let mut free: Vec<usize> = (state.first..self.pieces.len())
-            .filter(|piece| self.pieces[*piece].holders.is_empty())
-            .collect();
+        let free = (state.first..self.pieces.len()).filter(|piece| self.pieces[*piece].holders.is_empty());
+        let mut free = FirstFit::new(free.map(|piece| (self.pieces[piece].bytes, piece)).collect());
         let made: Vec<u64> = state.ran.iter().flat_map(|(made, _)| made.iter().copied()).collect();
         for id in made {
             if came.contains(&id) || state.tensors.contains_key(&id) {
@@ -246,17 +266,13 @@ impl Memory {
             let Some(&logical) = state.logical.get(&id) else {
                 continue;
             };
-            let fills = |piece: &usize| {
-                let bytes = self.pieces[*piece].bytes;
-                // Rows are rounded up to a power of two of bytes at most: never to twice as much.
-                bytes >= logical && bytes < (logical * 2).max(1024)
-            };
-            // Both come in order: the first that fits.
-            let Some(place) = free.iter().position(fills) else {
+            // Rows are rounded up to a power of two of bytes at most: never to twice as much. Both come in order: the first
+            // that fits.
+            let Some(piece) = free.take(logical, (logical * 2).max(1024)) else {
                 continue;
             };
-            let piece = free.remove(place);
             let tensor = self.hold(piece, id);
+            state.lives.entry(id).or_default().push(tensor);
             self.release(tensor, when);
         }
     }
@@ -264,140 +280,88 @@ impl Memory {
     /// Finds out which loose pieces were gone at which sample of the window.
     fn settle(&mut self, state: &mut State<'_>) {
         let now = self.samples.len();
-        self.order(state);
+        // Pieces of this window are there from a sample on; in the order in which they were born.
+        let mut coming = self.order(state).into_iter().peekable();
+        let (window, pieces) = (state.window, &mut self.pieces);
         // Pieces that tensors have, and that were born within the window, are not there before.
-        let young: Vec<(usize, u64)> = (state.first..self.pieces.len())
-            .filter(|piece| self.pieces[*piece].held > 0)
-            .map(|piece| (self.pieces[piece].born, self.pieces[piece].bytes))
-            .collect();
-        for sample in state.window..now {
+        let young = (state.first..pieces.len()).filter(|piece| pieces[*piece].held > 0);
+        let young: Vec<(usize, u64)> = young.map(|piece| (pieces[piece].born, pieces[piece].bytes)).collect();
+        let mut unborn: u64 = young.iter().map(|(_, bytes)| bytes).sum();
+        let mut young = young.into_iter().peekable();
+        for sample in window..now {
             let live = self.samples[sample].live;
-            let unborn: u64 = young
-                .iter()
-                .filter(|(born, _)| *born > sample)
-                .map(|(_, bytes)| bytes)
-                .sum();
+            while let Some((_, bytes)) = young.next_if(|(born, _)| *born <= sample) {
+                unborn -= bytes;
+            }
+            while let Some((piece, turn)) = coming.next_if(|(piece, _)| pieces[*piece].born <= sample) {
+                state.loose.insert(piece, pieces[piece].bytes, turn);
+            }
             let certain = state.certain - unborn;
-            let loose: Vec<usize> = state
-                .loose
-                .iter()
-                .copied()
-                .filter(|piece| self.pieces[*piece].born <= sample)
-                .collect();
-            let sum: u64 = loose.iter().map(|piece| self.pieces[*piece].bytes).sum();
-            let excess = (certain + sum).saturating_sub(live);
-            let mut left = sum;
+            let mut left = state.loose.bytes();
+            let excess = (certain + left).saturating_sub(live);
             if excess > 0 {
-                let gone: HashSet<usize> = self.gone(&loose, excess, near(live)).into_iter().collect();
-                for piece in &gone {
-                    left -= self.pieces[*piece].bytes;
-                    self.pieces[*piece].died = Some(sample);
+                let unknown = self.unknown.last().copied().unwrap_or(0);
+                let bytes = |piece: usize| pieces[piece].bytes;
+                for piece in state.loose.gone(excess, unknown, near(live), bytes) {
+                    let bytes = pieces[piece].bytes;
+                    left -= bytes;
+                    pieces[piece].died = Some(sample);
+                    state.is_loose[piece] = false;
+                    state.loose.remove(piece, bytes);
                 }
-                state.loose.retain(|piece| !gone.contains(piece));
             }
             self.unknown.push(live.saturating_sub(certain + left));
             self.over.push((certain + left).saturating_sub(live));
         }
+        // No sample of this window saw them.
+        for (piece, turn) in coming {
+            state.loose.insert(piece, pieces[piece].bytes, turn);
+        }
+        state.loose.end(|piece| pieces[piece].bytes);
         state.window = now;
-        state.first = self.pieces.len();
+        state.first = pieces.len();
         state.ran.clear();
     }
 
-    /// Sorts the loose pieces: first those that tensors had, in the order in which these are freed, then all others.
-    fn order(&self, state: &mut State<'_>) {
+    /// Tells the loose pieces in which order they go: first those that tensors had, in the order in which these are freed, then
+    /// all others. Gives those of this window, with their turns.
+    fn order(&self, state: &mut State<'_>) -> Vec<(usize, Turn)> {
         let freed = state.ran.iter().flat_map(|(_, freed)| freed.iter());
         let places: HashMap<u64, usize> = freed.enumerate().map(|(place, id)| (*id, place)).collect();
-        state.loose.sort_by_key(|piece| {
-            let last = self.pieces[*piece].holders.last();
-            let place = last.and_then(|(_, holders)| {
-                let places = holders.iter().map(|holder| places.get(&self.tensors[*holder].id));
-                places.map(|place| place.copied()).max().flatten()
-            });
-            // What was freed before this window goes first.
-            match (last, place) {
-                (Some(_), None) => (0, 0, *piece),
-                (Some(_), Some(place)) => (1, place, *piece),
-                (None, _) => (2, 0, *piece),
-            }
-        });
-    }
-
-    /// Which of these are gone, where so many bytes are. What no piece accounted for so far is there still, most likely, so
-    /// that as much more is gone.
-    fn gone(&self, loose: &[usize], excess: u64, near: u64) -> Vec<usize> {
-        let unknown = self.unknown.last().copied().unwrap_or(0);
-        for near in [1, near] {
-            for wanted in [excess + unknown, excess] {
-                if let Some(gone) = self.in_order(loose, wanted, near) {
-                    return gone;
-                }
-            }
+        // The others are where they were.
+        let mut moved = std::mem::take(&mut state.changed);
+        let lives = places.keys().filter_map(|id| state.lives.get(id)).flatten();
+        moved.extend(lives.map(|tensor| self.tensors[*tensor].piece));
+        moved.retain(|piece| *piece < state.first);
+        moved.sort_unstable();
+        moved.dedup();
+        moved.extend(state.first..self.pieces.len());
+        moved.retain(|piece| state.is_loose[*piece]);
+        let place = |piece: usize| {
+            let (_, holders) = self.pieces[piece].holders.last()?;
+            let places = holders.iter().map(|holder| places.get(&self.tensors[*holder].id));
+            places.map(|place| place.copied()).max().flatten()
+        };
+        let mut freed: Vec<(usize, usize)> = moved
+            .iter()
+            .filter_map(|piece| Some((place(*piece)?, *piece)))
+            .collect();
+        freed.sort_unstable();
+        let freed: Vec<usize> = freed.into_iter().map(|(_, piece)| piece).collect();
+        let turns: HashMap<usize, usize> = freed.iter().enumerate().map(|(turn, piece)| (*piece, turn)).collect();
+        state.loose.begin(freed);
+        let turn = |piece: usize| match turns.get(&piece) {
+            Some(turn) => Turn::Freed(*turn),
+            None if self.pieces[piece].holders.is_empty() => Turn::Never,
+            None => Turn::Before,
+        };
+        let young = moved.partition_point(|piece| *piece < state.first);
+        for piece in &moved[..young] {
+            state.loose.insert(*piece, self.pieces[*piece].bytes, turn(*piece));
         }
-        let bytes = |piece: usize| self.pieces[piece].bytes;
-        let mut gone = Vec::new();
-        let mut sum = 0;
-        for piece in loose {
-            if sum >= excess {
-                break;
-            }
-            sum += bytes(*piece);
-            gone.push(*piece);
-        }
-        gone.retain(|piece| {
-            let needed = sum - bytes(*piece) < excess;
-            if !needed {
-                sum -= bytes(*piece);
-            }
-            needed
-        });
-        gone
-    }
-
-    /// The first few pieces that tensors had, and some of the others, that are so many bytes together; or whichever are.
-    fn in_order(&self, loose: &[usize], wanted: u64, near: u64) -> Option<Vec<usize>> {
-        let bytes = |piece: usize| self.pieces[piece].bytes;
-        let tensors = loose.partition_point(|piece| !self.pieces[*piece].holders.is_empty());
-        let (had, others) = loose.split_at(tensors);
-        let mut sum = 0;
-        for first in 0..=had.len() {
-            if first > 0 {
-                sum += bytes(had[first - 1]);
-            }
-            let Some(rest) = wanted.checked_sub(sum) else {
-                if sum < wanted + near {
-                    return Some(had[..first].to_vec());
-                }
-                break;
-            };
-            if let Some(more) = self.nearly(others, rest, near) {
-                return Some(had[..first].iter().copied().chain(more).collect());
-            }
-        }
-        self.nearly(loose, wanted, near)
-    }
-
-    /// Pieces that are so many bytes together, or nearly: the largest first that fit.
-    fn nearly(&self, pieces: &[usize], wanted: u64, near: u64) -> Option<Vec<usize>> {
-        let bytes = |piece: usize| self.pieces[piece].bytes;
-        if let Some(one) = pieces.iter().find(|piece| bytes(**piece) == wanted) {
-            return Some(vec![*one]);
-        }
-        if wanted < near {
-            return Some(Vec::new());
-        }
-        let mut sorted = pieces.to_vec();
-        sorted.sort_by_key(|piece| std::cmp::Reverse(bytes(*piece)));
-        let mut left = wanted;
-        let mut taken = Vec::new();
-        for piece in sorted {
-            if bytes(piece) <= left {
-                left -= bytes(piece);
-                taken.push(piece);
-            } else if bytes(piece) - left < near {
-                taken.push(piece);
-                left = 0;
-            }
-        }
-        (left < near).then_some(taken)
+        moved[young..].iter().map(|piece| (*piece, turn(*piece))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,16 +38,6 @@ pub fn human(fit: &Fit, quiet: bool) -> String {
     text
 }
 
-/// One probe of a search, while it goes on.
-#[must_use]
-pub fn probe(probe: &Probe, input: &str, gpu: &str) -> String {
-    let value = probe
-        .value
-        .map_or_else(String::new, |value| format!(" {input} {value}"));
-    let needed = probe.needed.map_or_else(String::new, |needed| format!(" {needed},"));
-    format!("{gpu}{value}:{needed} {}", outcome(probe))
-}
-
 fn headline(fit: &Fit) -> String {
     let name = named(&format!("{}/{}", fit.package, fit.model));
     let inputs: Vec<_> = fit

@@ -7,7 +7,8 @@ use thiserror::Error;
 
 use super::human::text::named;
 use super::words::mode_name;
-use super::{ExpectedVerdict, Mode, Partition, Report, Rule, Run, Status, Verdict, WrittenBy};
+use super::{ExpectedVerdict, Mode, Partition, Problem, Report, Rule, Run, Status, Verdict, WrittenBy};
+use crate::run::code;
 
 /// Names that an error tells one by one.
 const TOLD: usize = 10;
@@ -52,6 +53,13 @@ pub enum MergeError {
     Unjudged {
         /// Which budgets, each with its GPU.
         budgets: Vec<String>,
+    },
+    /// One is of a command that was stopped.
+    #[error("{file} is incomplete: a signal stopped the command that wrote it")]
+    #[diagnostic(code(merge::interrupted), help("run its job again, and merge all of them"))]
+    Interrupted {
+        /// The file.
+        file: String,
     },
     /// A run is in two of them.
     #[error("{run} is in {first} and in {second}")]
@@ -105,7 +113,10 @@ impl MergeError {
     /// Whether a job is at fault, rather than what was given.
     #[must_use]
     pub const fn is_by_a_job(&self) -> bool {
-        matches!(self, Self::Gap { .. } | Self::Unjudged { .. })
+        matches!(
+            self,
+            Self::Gap { .. } | Self::Unjudged { .. } | Self::Interrupted { .. }
+        )
     }
 }
 
@@ -114,6 +125,7 @@ impl MergeError {
 /// # Errors
 /// They overlap, leave something out, or are not of one commit, one tool and one list of models.
 pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeError> {
+    uninterrupted(&reports)?;
     named_by_command(&reports)?;
     alike(&reports)?;
     once(&reports)?;
@@ -220,6 +232,17 @@ fn alike(reports: &[(String, Report)]) -> Result<(), MergeError> {
 }
 
 /// Whether each says which command wrote it.
+fn uninterrupted(reports: &[(String, Report)]) -> Result<(), MergeError> {
+    let is_interrupted = |problem: &Problem| problem.code == code::INTERRUPTED;
+    match reports
+        .iter()
+        .find(|(_, report)| report.problems.iter().any(is_interrupted))
+    {
+        Some((file, _)) => Err(MergeError::Interrupted { file: named(file) }),
+        None => Ok(()),
+    }
+}
+
 fn named_by_command(reports: &[(String, Report)]) -> Result<(), MergeError> {
     match reports.iter().find(|(_, report)| report.command.is_none()) {
         Some((file, _)) => Err(MergeError::Unnamed { file: named(file) }),

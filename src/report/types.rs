@@ -284,7 +284,8 @@ pub struct Run {
     pub range: Option<Spread>,
     /// Why the run is incomplete, if it is.
     pub error: Option<RunError>,
-    /// Wall-clock seconds, all passes together: the one figure that differs between two runs.
+    /// Wall-clock seconds of all its own passes together, without waiting for others: the one figure that differs between
+    /// two runs.
     pub seconds: f64,
 }
 

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::agree;
 use super::card::{Card, Hardware, Reads};
 use super::child::Limits;
 use super::collect::{Collected, Disagreement, Found, Passes};
+use super::follow::Place;
 use super::kernels::Kernels;
 use super::list::Listed;
 use super::plan::Known;
-use super::process::{self, Left};
+use super::process::{self, Left, Meanwhile};
 use super::record::Record;
 use super::slots::{Slot, Slots};
 use super::{collect, ending, measured, plan};
@@ -112,6 +114,8 @@ pub struct Settings {
     pub host_memory: Bytes,
     /// Where the processes' files go.
     pub folder: PathBuf,
+    /// Anything but 0 ends what runs, and nothing more is begun.
+    pub stop: Arc<AtomicUsize>,
 }
 
 /// A fault for the driver to answer, to see what becomes of it.
@@ -199,8 +203,41 @@ pub struct Done {
     pub unplanned: usize,
 }
 
-/// Runs every case; `progress` is told of each that is done. The order is that of the cases.
-pub fn run_all(cases: &[Case], settings: &Settings, progress: impl Fn(&Run) + Sync) -> Vec<Done> {
+/// What happens while cases run.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// A pass came to another phase.
+    Reached {
+        /// Of this case.
+        case: &'a Case,
+        /// Which pass.
+        pass: Pass,
+        /// How far it is.
+        place: Place,
+        /// How many steps it has.
+        steps: u32,
+    },
+    /// A pass ended.
+    Passed {
+        /// Of this case.
+        case: &'a Case,
+        /// Which pass.
+        pass: Pass,
+        /// How long its process took.
+        took: Duration,
+    },
+    /// All passes of a case ended.
+    Done {
+        /// Which case.
+        case: &'a Case,
+        /// What came of it.
+        run: &'a Run,
+    },
+}
+
+/// Runs every case; `progress` is told of what happens. The order is that of the cases. There is nothing of a case that was
+/// stopped before it was done.
+pub fn run_all(cases: &[Case], settings: &Settings, progress: impl Fn(Progress<'_>) + Sync) -> Vec<Option<Done>> {
     let slots = Slots::new(settings.jobs.max(1));
     std::thread::scope(|scope| {
         let threads: Vec<_> = cases
@@ -209,9 +246,10 @@ pub fn run_all(cases: &[Case], settings: &Settings, progress: impl Fn(&Run) + Sy
             .map(|(number, case)| {
                 let (slots, progress) = (&slots, &progress);
                 scope.spawn(move || {
-                    let done = run(case, settings, slots, &case_folder(&settings.folder, number));
-                    progress(&done.run);
-                    done
+                    let folder = case_folder(&settings.folder, number);
+                    let done = run(case, settings, slots, &folder, progress)?;
+                    progress(Progress::Done { case, run: &done.run });
+                    Some(done)
                 })
             })
             .collect();
@@ -222,7 +260,13 @@ pub fn run_all(cases: &[Case], settings: &Settings, progress: impl Fn(&Run) + Sy
     })
 }
 
-fn run(case: &Case, settings: &Settings, slots: &Slots, folder: &Path) -> Done {
+fn run(
+    case: &Case,
+    settings: &Settings,
+    slots: &Slots,
+    folder: &Path,
+    progress: &(dyn Fn(Progress<'_>) + Sync),
+) -> Option<Done> {
     let one = |number| {
         let folder = repetition(folder, number);
         // Of an earlier run, where files are kept.
@@ -236,28 +280,31 @@ fn run(case: &Case, settings: &Settings, slots: &Slots, folder: &Path) -> Done {
             foresees: AtomicBool::new(true),
             cards: AtomicU32::new(1),
             undecided: AtomicBool::new(false),
+            progress,
+            took: AtomicU64::new(0),
         };
-        let first = slots.take();
-        let started = Instant::now();
-        let collected = passes.all(first);
-        Done {
-            run: collect::run(case, &settings.hardware, &collected, started.elapsed()),
+        let collected = passes.all(slots.take());
+        // What was stopped says nothing of the model.
+        let is_done = settings.stop.load(Relaxed) == 0;
+        is_done.then(|| Done {
+            run: collect::run(case, &settings.hardware, &collected, passes.took()),
             unplanned: collected.unplanned,
-        }
+        })
     };
-    let first = one(0);
+    let first = one(0)?;
     let repeat = settings.repeat.max(case.repeat);
-    let further: Vec<Run> = (1..repeat).map(|number| one(number).run).collect();
+    let further = (1..repeat).map(|number| Some(one(number)?.run));
+    let further: Vec<Run> = further.collect::<Option<_>>()?;
     if further.is_empty() {
-        return first;
+        return Some(first);
     }
-    Done {
+    Some(Done {
         run: match case.allowed.nondeterministic {
             true => measured::largest(first.run, further),
             false => measured::repeated(first.run, further),
         },
         unplanned: first.unplanned,
-    }
+    })
 }
 
 struct Runner<'a> {
@@ -273,9 +320,18 @@ struct Runner<'a> {
     cards: AtomicU32,
     /// Whether the cold pass ended early, so that it made not all choices.
     undecided: AtomicBool,
+    /// Is told of what happens.
+    progress: &'a (dyn Fn(Progress<'_>) + Sync),
+    /// Microseconds that its processes took.
+    took: AtomicU64,
 }
 
 impl Runner<'_> {
+    /// How long its own processes took, one after the other.
+    fn took(&self) -> Duration {
+        Duration::from_micros(self.took.load(Relaxed))
+    }
+
     fn all(&self, first: Slot<'_>) -> Collected {
         if let Launches::Later(plan) = &self.case.launches {
             drop(first);
@@ -551,6 +607,23 @@ impl Runner<'_> {
             timeout: self.case.timeout,
             host_memory: self.settings.host_memory,
         };
+        let is_stopped = || self.settings.stop.load(Relaxed) != 0;
+        if is_stopped() {
+            return Err(std::io::ErrorKind::Interrupted.into());
+        }
+        let reached = |place| {
+            let (case, steps) = (self.case, self.steps());
+            (self.progress)(Progress::Reached {
+                case,
+                pass,
+                place,
+                steps,
+            });
+        };
+        let meanwhile = Meanwhile {
+            reached: &reached,
+            is_stopped: &is_stopped,
+        };
         let run = |kernels| {
             process::run(
                 &target.executable,
@@ -559,18 +632,26 @@ impl Runner<'_> {
                 Action::Run(job(kernels)),
                 Some(card),
                 limits,
+                meanwhile,
             )
         };
+        let began = Instant::now();
         // A fault is that of a certain call, and a kernel that is found takes none of the compiler's.
         let fails = self.settings.fault.as_ref();
         let compiles_all = fails.is_some_and(|fault| fault.call.starts_with("nvrtc"));
-        match self.settings.hardware {
+        let left = match self.settings.hardware {
             Hardware::Virtual if !compiles_all => {
                 Kernels::of(&self.settings.driver, &target.executable, &self.case.profile)?
                     .around(&folder.with_extension("kernels"), run)
             }
             _ => run(None),
-        }
+        };
+        let took = began.elapsed();
+        self.took
+            .fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        let case = self.case;
+        (self.progress)(Progress::Passed { case, pass, took });
+        left
     }
 }
 

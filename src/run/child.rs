@@ -1,6 +1,7 @@
 //! One process of a model: started, watched, and ended when it does not end by itself.
 
 use std::io::Read;
+use std::ops::ControlFlow;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
@@ -12,7 +13,7 @@ use crate::bytes::Bytes;
 const INTERVAL: Duration = Duration::from_millis(2);
 /// How long a process is waited for that was told to end, and for what it still had to say.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often its memory is.
+/// How often its memory is, and how far it is.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
 /// How much of what a process says is kept: the end of it, where the reason is.
 const KEPT: usize = 16 * 1024;
@@ -37,6 +38,8 @@ pub enum End {
     TimedOut,
     /// It was ended for using this much of the host's memory.
     HostMemory(Bytes),
+    /// It was ended because the whole command is.
+    Stopped,
 }
 
 /// What is left of a process.
@@ -52,11 +55,17 @@ pub struct Ended {
     pub took: Duration,
 }
 
-/// Runs a command to its end, in a process group of its own, which is ended with it. `started` is told its id.
+/// Runs a command to its end, in a process group of its own, which is ended with it. `started` is told its id;
+/// `meanwhile` is called again and again while it runs, and may end it.
 ///
 /// # Errors
 /// Where it cannot be started or watched.
-pub fn run(command: &mut Command, limits: Limits, started: impl FnOnce(u32)) -> std::io::Result<Ended> {
+pub fn run(
+    command: &mut Command,
+    limits: Limits,
+    started: impl FnOnce(u32),
+    mut meanwhile: impl FnMut() -> ControlFlow<()>,
+) -> std::io::Result<Ended> {
     let start = Instant::now();
     let mut child = command
         .stdin(Stdio::null())
@@ -81,6 +90,10 @@ pub fn run(command: &mut Command, limits: Limits, started: impl FnOnce(u32)) -> 
         }
         if now - memory_looked >= MEMORY_INTERVAL {
             memory_looked = now;
+            if meanwhile().is_break() {
+                kill(&mut child);
+                break End::Stopped;
+            }
             host_memory = host_memory.max(resident(child.id()).unwrap_or_default());
             if host_memory > limits.host_memory {
                 kill(&mut child);

@@ -56,6 +56,8 @@ pub const RECORD_DAMAGED: &str = "record-damaged";
 pub const DRIVER_ERROR: &str = "driver-error";
 /// The model is over more cards than there are.
 pub const TOO_FEW_CARDS: &str = "too-few-cards";
+/// A signal ended the command before every model was run: the report is incomplete.
+pub const INTERRUPTED: &str = "interrupted";
 /// The model's process could not be started.
 pub const NOT_STARTED: &str = "not-started";
 

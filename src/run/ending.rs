@@ -327,6 +327,7 @@ fn died(left: &Left, error: impl Fn(&str, String, &str) -> Option<RunError>) -> 
             format!("the model's process exited with code {exit} before its steps were done{said}"),
             COMPLETE,
         ),
-        End::TimedOut | End::HostMemory(_) => None,
+        // Nothing is reported of a pass that was stopped.
+        End::TimedOut | End::HostMemory(_) | End::Stopped => None,
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::child::{End, Limits};
+use super::process::Meanwhile;
 use super::{code, process};
 use crate::bytes::Bytes;
 use crate::protocol::{Action, Event, PROTOCOL, Task};
@@ -76,6 +77,7 @@ fn ask(built: &Built, folder: &Path) -> Result<Vec<Listed>, Box<Problem>> {
         Action::List,
         None,
         LIMITS,
+        Meanwhile::NOTHING,
     )
     .map_err(|error| problem(code::NOT_STARTED, error.to_string(), "build the target again"))?;
     let hello = left.events.iter().find_map(|event| match event {

@@ -7,6 +7,7 @@ pub mod child;
 pub mod code;
 mod collect;
 mod ending;
+mod follow;
 mod kernels;
 mod list;
 mod measured;
@@ -18,5 +19,6 @@ mod slots;
 mod work;
 
 pub use card::{Hardware, INTERVAL, Real};
-pub use case::{Allowed, Case, Done, Fault, Launches, Settings, TracedCase, run_all};
+pub use case::{Allowed, Case, Done, Fault, Launches, Progress, Settings, TracedCase, run_all};
+pub use follow::Place;
 pub use list::{Listed, list};

@@ -1,6 +1,7 @@
 //! The process of one job: its folder, its environment, its files.
 
 use std::io::Error;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
 
@@ -8,6 +9,7 @@ use camino::Utf8Path;
 
 use super::card::{Before, Card, Hardware, Watch};
 use super::child::{self, Ended, Limits};
+use super::follow::{Follow, Place};
 use super::record::Record;
 use crate::folders;
 use crate::gpu::Looks;
@@ -16,6 +18,23 @@ use crate::protocol::{Action, Event, JOB_VARIABLE, Job, PROTOCOL};
 /// The file of the driver's record. Each process writes one with its id behind this name; that of the model's own process
 /// loses the id.
 const RECORD: &str = "driver.log";
+
+/// What is done while a process runs.
+#[derive(Clone, Copy)]
+pub(super) struct Meanwhile<'a> {
+    /// Is told how far the process is.
+    pub(super) reached: &'a dyn Fn(Place),
+    /// Whether the process is to end at once.
+    pub(super) is_stopped: &'a dyn Fn() -> bool,
+}
+
+impl Meanwhile<'_> {
+    /// Nothing.
+    pub(super) const NOTHING: Self = Meanwhile {
+        reached: &|_| {},
+        is_stopped: &|| false,
+    };
+}
 
 /// What a process left behind.
 #[derive(Debug)]
@@ -49,6 +68,7 @@ pub(super) fn run(
     action: Action,
     card: Option<Card<'_>>,
     limits: Limits,
+    meanwhile: Meanwhile<'_>,
 ) -> std::io::Result<Left> {
     folders::remove(folder).map_err(naming(folder))?;
     std::fs::create_dir_all(folder).map_err(naming(folder))?;
@@ -75,10 +95,20 @@ pub(super) fn run(
         Hardware::Real(real) => Some(Watch::new(real)),
     });
     let mut own = 0;
-    let ended = child::run(&mut command, limits, |pid| {
+    let started = |pid| {
         own = pid;
         if let Some(watch) = &mut watch {
             watch.follow(pid);
+        }
+    };
+    let mut follow = Follow::new(events.clone());
+    let ended = child::run(&mut command, limits, started, || {
+        if let Some(place) = follow.look() {
+            (meanwhile.reached)(place);
+        }
+        match (meanwhile.is_stopped)() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
         }
     });
     let (before, looks) = watch.map(Watch::stop).unwrap_or_default();
@@ -169,7 +199,8 @@ mod tests {
             host_memory: Bytes::GIB,
         };
         let program = Utf8Path::new("/nonexistent/vram");
-        let ran = run(program, Utf8Path::new("/"), folder.path(), Action::List, None, limits);
+        let (folder, nothing) = (folder.path(), Meanwhile::NOTHING);
+        let ran = run(program, Utf8Path::new("/"), folder, Action::List, None, limits, nothing);
         let error = ran.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
         assert!(error.to_string().starts_with("/nonexistent/vram: "), "{error}");

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use camino::Utf8PathBuf;
 use cargo_metadata::diagnostic::DiagnosticLevel;
@@ -35,8 +38,17 @@ pub struct Built {
 /// What happens in a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Building<'a> {
-    /// A crate was compiled.
-    Compiled(&'a str),
+    /// A crate is there.
+    Compiled {
+        /// Its name.
+        name: &'a str,
+        /// Whether it was compiled in this build, rather than before.
+        fresh: bool,
+        /// So many packages are there now.
+        done: usize,
+        /// How many this build consists of, where it takes long enough for Cargo to have been asked.
+        total: Option<usize>,
+    },
     /// Cargo waits, and says for what.
     Waits(&'a str),
     /// It waits no longer.
@@ -226,20 +238,28 @@ fn cargo_build(
         program: program.clone(),
         source,
     };
+    let counted = Counted::default();
     let mut child = command.spawn().map_err(failed)?;
     let mut executables = BTreeMap::new();
     let mut failures = Failures::default();
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     // Both pipes are read at once: a full one would stop the build.
     std::thread::scope(|scope| {
+        let (end, ended) = mpsc::channel::<()>();
+        scope.spawn(|| counted.ask(&program, workspace, selection, wanted, ended));
+        let mut packages = BTreeSet::new();
         let words = scope.spawn(|| stderr.map(|stderr| words(stderr, progress)).unwrap_or_default());
         let messages = stdout.map(|stdout| Message::parse_stream(BufReader::new(stdout)));
         for message in messages.into_iter().flatten().map_while(Result::ok) {
             match message {
                 Message::CompilerArtifact(artifact) => {
-                    if !artifact.fresh {
-                        progress(Building::Compiled(&artifact.target.name));
-                    }
+                    packages.insert(artifact.package_id.repr.clone());
+                    progress(Building::Compiled {
+                        name: &artifact.target.name,
+                        fresh: artifact.fresh,
+                        done: packages.len(),
+                        total: counted.total(packages.len()),
+                    });
                     // With a benchmark, Cargo builds the package's binaries too.
                     let kind = artifact.target.kind.first().and_then(option);
                     let is_wanted = artifact.target.name == wanted[0].name && kind == Some(wanted[0].option);
@@ -252,9 +272,95 @@ fn cargo_build(
             }
         }
         failures.words = words.join().unwrap_or_default();
+        drop(end);
+        counted.stop();
     });
     failures.status = child.wait().map_err(failed)?;
     Ok((executables, failures))
+}
+
+/// After so long a build is worth being counted.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How many packages a build consists of: Cargo is asked while it builds.
+#[derive(Default)]
+struct Counted {
+    /// 0 until it is known.
+    packages: AtomicUsize,
+    asked: Mutex<Option<Child>>,
+}
+
+impl Counted {
+    /// The number, once it is known. Cargo's tree may leave out what a build needs; never is it less than what is there.
+    fn total(&self, done: usize) -> Option<usize> {
+        match self.packages.load(Relaxed) {
+            0 => None,
+            packages => Some(packages.max(done)),
+        }
+    }
+
+    /// Asks Cargo, unless the build ends before: a build that takes no time has none for that.
+    fn ask(
+        &self,
+        program: &str,
+        workspace: &Workspace,
+        selection: &Selection,
+        wanted: &[&DeclaredTarget],
+        ended: mpsc::Receiver<()>,
+    ) {
+        if ended.recv_timeout(PATIENCE) != Err(mpsc::RecvTimeoutError::Timeout) {
+            return;
+        }
+        let mut command = Command::new(program);
+        command.args([
+            "tree",
+            "--edges",
+            "normal,build,dev",
+            "--prefix",
+            "none",
+            "--format",
+            "{p}",
+        ]);
+        command.args(["--manifest-path", workspace.root().join("Cargo.toml").as_str()]);
+        for target in wanted {
+            command.args(["-p", &target.package_id]);
+        }
+        // The profile is no matter of which packages there are.
+        command.args(asked(selection, &BuildOptions::default()));
+        command
+            .env("CARGO_TERM_COLOR", "never")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let Ok(mut child) = command.spawn() else { return };
+        let stdout = child.stdout.take();
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
+        // The build may have ended meanwhile.
+        if ended.try_recv() == Err(mpsc::TryRecvError::Disconnected) {
+            self.stop();
+        }
+        let mut tree = String::new();
+        let read = stdout.map(|mut stdout| stdout.read_to_string(&mut tree));
+        let child = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let is_whole = child.is_some_and(|mut child| child.wait().is_ok_and(|status| status.success()));
+        if is_whole && matches!(read, Some(Ok(_))) {
+            self.packages.store(packages(&tree), Relaxed);
+        }
+    }
+
+    /// Nobody waits for the answer any more.
+    fn stop(&self) {
+        if let Some(mut child) = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// How many packages there are in what `cargo tree` prints: a line for each place that a package has in the tree.
+fn packages(tree: &str) -> usize {
+    let lines = tree.lines().map(|line| line.trim_end_matches(" (*)"));
+    lines.filter(|line| !line.is_empty()).collect::<BTreeSet<_>>().len()
 }
 
 /// Everything that Cargo says; what it waits for is told at once.
@@ -279,6 +385,13 @@ fn words(stderr: impl Read, progress: impl Fn(Building<'_>)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_package_counts_once_however_often_it_is_in_the_tree() {
+        let tree = "zoo v0.1.0 (/zoo)\nburn v0.21.0\nserde v1.0.0\nserde_derive v1.0.0 (proc-macro)\nburn v0.21.0 (*)\n\nserde v1.0.0 (*)\n";
+        assert_eq!(packages(tree), 4);
+        assert_eq!(packages(""), 0);
+    }
 
     #[test]
     fn the_command_that_shows_the_same_errors_builds_the_same() {

@@ -57,11 +57,20 @@ pub(crate) fn write_program(path: &Path, content: impl AsRef<[u8]>) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// What was said besides that a build waits for that of a test beside it.
+/// What was said besides what is being done meanwhile, such as that a build waits for that of a test beside it.
 pub(crate) fn unhindered(stderr: &[u8]) -> String {
-    let waits = |line: &&str| line.contains(": waiting for file lock on ");
+    let doing = [
+        "building models",
+        "building the models",
+        "estimating ",
+        "measuring ",
+        "explaining ",
+        "trying ",
+        "done: ",
+    ];
+    let is_progress = |line: &&str| doing.iter().any(|doing| line.starts_with(doing));
     let stderr = String::from_utf8_lossy(stderr);
-    stderr.split_inclusive('\n').filter(|line| !waits(line)).collect()
+    stderr.split_inclusive('\n').filter(|line| !is_progress(line)).collect()
 }
 
 /// Runs a command that writes a report, and reads the report. Also gives the exit code and what people were shown.

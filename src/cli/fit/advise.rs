@@ -3,14 +3,13 @@
 use std::path::Path;
 
 use super::{CardFit, FitError, Search};
+use crate::cli::Stopped;
 use crate::cli::options::{Loudness, Packages, Running};
 use crate::cli::pipeline::Prepared;
 use crate::cli::what_if::{FEATURE, WhatIfs};
-use crate::cli::{Stopped, terminal};
 use crate::fit::{Attempt, Possible, next};
 use crate::gpu::Profile;
 use crate::protocol::Task;
-use crate::report::fit::probe;
 use crate::run::{Case, Listed};
 
 /// The model, built with checkpointing.
@@ -68,9 +67,6 @@ pub(super) fn advise<'a>(
         };
         possible.batch_size = possible.batch_size.or(run.inputs.get("batch_size").copied());
         attempts.extend(Attempt::of(&fit));
-        if let Some(told) = fit.probes.first().filter(|_| !loudness.quiet) {
-            terminal::remark(&probe(told, "", &run.full_name()));
-        }
         cards.push(fit);
     }
     Ok(cards)

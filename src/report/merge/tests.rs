@@ -45,6 +45,22 @@ fn every_model_of_all_parts_is_there_once_in_the_order_of_the_list() {
 }
 
 #[test]
+fn a_report_of_a_command_that_was_stopped_is_refused_even_where_every_model_is_there() {
+    let mut reports = parts();
+    reports[2].1.problems.push(Problem {
+        package: "p".to_owned(),
+        target: None,
+        code: code::INTERRUPTED.into(),
+        message: "SIGTERM stopped the command before it had finished m001 of p".to_owned(),
+        help: None,
+    });
+    assert_eq!(
+        refused(reports),
+        "part-3.json is incomplete: a signal stopped the command that wrote it"
+    );
+}
+
+#[test]
 fn the_worst_status_is_that_of_all() {
     let mut reports = parts();
     let failed = Verdict::of(&sample::run("m000", "l4"), Rule::Growth, Status::Fail, String::new());
