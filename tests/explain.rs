@@ -23,6 +23,7 @@ fn explain_of(package: &str, arguments: &[&str]) -> Explanation {
     let output = common::output(&all);
     let json = std::fs::read_to_string(&file)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    common::is_valid("explanation", &json);
     serde_json::from_str(&json).unwrap()
 }
 
@@ -600,6 +601,7 @@ fn a_model_that_panics_is_told_as_far_as_it_came() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(101), "{said}");
     let json = std::fs::read_to_string(&file).unwrap_or_else(|_| panic!("{said}"));
+    common::is_valid("explanation", &json);
     let explanation: Explanation = serde_json::from_str(&json).unwrap();
     assert!(
         explanation.partial.as_ref().unwrap().contains("panicked"),

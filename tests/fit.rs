@@ -28,7 +28,10 @@ fn fit(arguments: &[&str]) -> (Option<Fit>, i32, String) {
         .unwrap();
     let said = common::said(&output);
     let fit = std::fs::read(&file).ok();
-    let fit = fit.map(|json| serde_json::from_slice(&json).unwrap());
+    let fit = fit.map(|json| {
+        common::is_valid("fit", std::str::from_utf8(&json).unwrap());
+        serde_json::from_slice(&json).unwrap()
+    });
     (fit, output.status.code().unwrap(), said)
 }
 

@@ -459,6 +459,11 @@ fn reports_that_have_nothing_in_common_are_not_alike() {
     assert_eq!(exit, 101, "{said}");
     assert!(said.contains("nothing was compared"), "{said}");
     assert_eq!(package.exit(&["diff", &l4, &t4]).0, 0);
+    let compared = file("diff.json");
+    let (exit, said) = package.exit(&["diff", &l4, &t4, "--message-format", "json", "-o", &compared]);
+    assert_eq!(exit, 0, "{said}");
+    common::is_valid("diff", &std::fs::read_to_string(&compared).unwrap());
+    std::fs::remove_file(compared).unwrap();
     for left in [l4, t4] {
         std::fs::remove_file(left).unwrap();
     }

@@ -61,6 +61,7 @@ pub fn denied(edits: &[EditedLimit], unreadable: &[Skipped], report: &Report, gp
             limit: None,
             actual: None,
             baseline: None,
+            allowed: None,
             status: Status::Fail,
             message,
             file: file.map(str::to_owned),

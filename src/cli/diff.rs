@@ -2,6 +2,8 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueEnum};
+use miette::Diagnostic;
+use thiserror::Error;
 
 use super::exit::{Exit, exit_codes};
 use super::options::Loudness;
@@ -13,8 +15,9 @@ use crate::report::{REPORT_VERSION, Report, Status};
 
 /// Tell what changed between two reports, or two explanations
 ///
-/// Compares every figure of two reports, and tells what else changed that may be why: phases, parameters, inputs,
-/// choices of autotune, Burn's version. Of two explanations it tells categories and layers, too.
+/// Compares every figure of two reports, and lists what else changed that may be why: inputs, Burn's version, parameters,
+/// phases, choices of autotune. Of two explanations it lists layers and categories, too. With --quiet it prints only what
+/// is wrong, and the likeliest reason of each.
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
 Examples:
@@ -23,7 +26,7 @@ Examples:
                                                  that head.json was judged by
   cargo vram diff base.json head.json --message-format markdown
   cargo vram explain resnet18 --message-format json -o after.json
-  cargo vram diff before.json after.json         which categories and layers changed
+  cargo vram diff before.json after.json         which layers and categories changed
 
 ", exit_codes!()))]
 pub(super) struct Diff {
@@ -59,13 +62,18 @@ enum Format {
 impl Diff {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
         let (base, head) = (Side::read(&self.base)?, Side::read(&self.head)?);
+        match (base.explanations.is_empty(), head.explanations.is_empty()) {
+            (true, false) => return Err(Mixed::new(&self.base, &self.head).into()),
+            (false, true) => return Err(Mixed::new(&self.head, &self.base).into()),
+            (true, true) | (false, false) => {}
+        }
         let mut diff = diff(&base.report, &head.report);
         explain(&mut diff, &base.explanations, &head.explanations);
         let table = human(&diff, loudness.quiet);
         let text = match self.message_format {
             Format::Human => table.clone(),
             Format::Json => pipeline::json(&diff)?,
-            Format::Markdown => markdown(&diff, COMMENT),
+            Format::Markdown => markdown(&diff, COMMENT, loudness.quiet),
         };
         if self.output.is_some() {
             terminal::show(&table);
@@ -80,6 +88,29 @@ impl Diff {
             Status::Fail if self.fail => Exit::OverBudget,
             _ => Exit::Success,
         })
+    }
+}
+
+/// A report is to be compared with an explanation, which has other runs behind it.
+#[derive(Debug, Error, Diagnostic)]
+#[error("{report} is a report, and {explanation} is an explanation")]
+#[diagnostic(
+    code(diff::mixed),
+    help(
+        "compare two reports, which `check`, `estimate` and `measure` write, or two explanations, which `explain` writes: each with `--message-format json -o FILE`"
+    )
+)]
+struct Mixed {
+    report: Utf8PathBuf,
+    explanation: Utf8PathBuf,
+}
+
+impl Mixed {
+    fn new(report: &Utf8Path, explanation: &Utf8Path) -> Self {
+        Self {
+            report: report.to_owned(),
+            explanation: explanation.to_owned(),
+        }
     }
 }
 
@@ -114,5 +145,52 @@ impl Side {
             problems: Vec::new(),
         };
         Ok(Self { report, explanations })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::options::Color;
+    use crate::explain::sample;
+
+    /// Compares a report with an explanation, the one or the other first.
+    fn mixed(report_first: bool) -> (Exit, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| Utf8PathBuf::from_path_buf(folder.path().join(name)).unwrap();
+        let explanation = sample::resnet_of(2, 2);
+        let report = crate::report::sample::report(vec![explanation.run.clone()]);
+        std::fs::write(path("report.json"), serde_json::to_string(&report).unwrap()).unwrap();
+        std::fs::write(path("explained.json"), serde_json::to_string(&explanation).unwrap()).unwrap();
+        let (base, head) = match report_first {
+            true => (path("report.json"), path("explained.json")),
+            false => (path("explained.json"), path("report.json")),
+        };
+        let diff = Diff {
+            base,
+            head,
+            fail: false,
+            message_format: Format::Human,
+            output: None,
+        };
+        let stopped = diff
+            .run(Loudness {
+                quiet: false,
+                verbose: false,
+                color: Color::Never,
+            })
+            .unwrap_err();
+        (super::super::exit_of(&stopped), stopped.to_string())
+    }
+
+    #[test]
+    fn a_report_is_not_compared_with_an_explanation_and_the_message_says_which_is_which() {
+        for report_first in [true, false] {
+            let (exit, message) = mixed(report_first);
+            assert_eq!(exit, Exit::Unusable);
+            let (report, explanation) = message.split_once(" is a report, and ").unwrap();
+            assert!(report.ends_with("report.json"), "{message}");
+            assert!(explanation.ends_with("explained.json is an explanation"), "{message}");
+        }
     }
 }

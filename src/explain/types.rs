@@ -14,7 +14,8 @@ pub const EXPLANATION_VERSION: u32 = 2;
 /// Where the memory of one model goes, layer by layer and moment by moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
-    /// Always [`EXPLANATION_VERSION`].
+    /// The version of this format.
+    #[schemars(extend("const" = EXPLANATION_VERSION))]
     pub version: u32,
     /// Which program made it.
     pub tool: Tool,

@@ -16,7 +16,8 @@ pub const FIT_VERSION: u32 = 1;
 /// Whether a model fits on cards, and the largest input with which it does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fit {
-    /// Always [`FIT_VERSION`].
+    /// The version of this format.
+    #[schemars(extend("const" = FIT_VERSION))]
     pub version: u32,
     /// Which program made it.
     pub tool: Tool,

@@ -18,6 +18,10 @@ pub(crate) struct Change<'a> {
     pub(crate) after: Option<Bytes>,
     /// The worst of what is said of it.
     pub(crate) verdict: Option<&'a Verdict>,
+    /// What is said of its distance from the baseline.
+    pub(crate) growth: Option<&'a Verdict>,
+    /// What is said of it by a limit that a person wrote.
+    pub(crate) budget: Option<&'a Verdict>,
 }
 
 impl Change<'_> {
@@ -34,6 +38,19 @@ impl Change<'_> {
         // A verdict by the branch's own baseline says nothing of the distance from the base's.
         let own = |verdict: &Verdict| verdict.is_improvement() && verdict.baseline == self.before;
         self.verdict.is_some_and(own)
+    }
+
+    /// Whether it grew further than it may.
+    pub(crate) fn is_regression(&self) -> bool {
+        self.growth.is_some_and(|verdict| verdict.status >= Status::Warn)
+    }
+
+    /// By how many bytes it grew; 0 where it shrank.
+    pub(crate) fn growth_bytes(&self) -> u64 {
+        match (self.before, self.after) {
+            (Some(before), Some(after)) => after.saturating_sub(before).0,
+            _ => 0,
+        }
     }
 
     /// By how many bytes, whichever way.
@@ -85,8 +102,12 @@ impl<'a> Judged<'a> {
                 verdict.metric == Some(metric) && verdict.pass == Some(pass) && verdict.rule != Rule::Drift
             });
             let (of_cards, said): (Vec<_>, Vec<_>) = said.partition(|verdict| verdict.card.is_some());
-            let said = said.into_iter();
-            let verdict = said.max_by_key(|verdict| (verdict.status, verdict.is_improvement()));
+            let worst = |rule: Option<Rule>| {
+                let said = said.iter().copied();
+                said.filter(|verdict| rule.is_none_or(|rule| verdict.rule == rule))
+                    .max_by_key(|verdict| (verdict.status, verdict.is_improvement()))
+            };
+            let verdict = worst(None);
             // A report may have the verdict alone.
             let judged = verdict.filter(|verdict| verdict.rule == Rule::Growth);
             let change = Change {
@@ -97,6 +118,8 @@ impl<'a> Judged<'a> {
                 before: before.or_else(|| judged.and_then(|verdict| verdict.baseline)),
                 after,
                 verdict,
+                growth: worst(Some(Rule::Growth)),
+                budget: worst(Some(Rule::Budget)),
             };
             let wrong = verdict.is_some_and(|verdict| verdict.status >= Status::Warn);
             if change.distance() > 0 || wrong {
@@ -112,6 +135,8 @@ impl<'a> Judged<'a> {
                 before: None,
                 after: verdict.actual,
                 verdict: Some(verdict),
+                growth: None,
+                budget: Some(verdict).filter(|verdict| verdict.rule == Rule::Budget),
             }));
         }
         changes

@@ -3,6 +3,7 @@
 #[cfg(unix)]
 mod explained;
 mod human;
+mod lists;
 mod markdown;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::change::{LET_BE, change, figure};
+use super::change::{LET_BE, figure};
 use super::words::phase_name;
 use super::{Metric, Mode, Pass, Phase, Problem, Report, Rule, Run, Status};
 use crate::bytes::Bytes;
@@ -19,16 +20,14 @@ pub use explained::explain;
 pub use human::human;
 pub use markdown::markdown;
 
-/// How much of what else changed people are told of a model.
-const TOLD: usize = 16;
-
 /// The version of this document.
 pub const DIFF_VERSION: u32 = 1;
 
 /// The difference between two reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Diff {
-    /// Always [`DIFF_VERSION`].
+    /// The version of this format.
+    #[schemars(extend("const" = DIFF_VERSION))]
     pub version: u32,
     /// The worst of all figures; an error where the newer report has problems.
     pub status: Status,
@@ -69,7 +68,7 @@ pub struct ModelDiff {
     pub ended: Option<String>,
     /// Its figures, those that did not change among them.
     pub figures: Vec<FigureDiff>,
-    /// What else changed, the largest first.
+    /// What else changed, kind by kind: what is likelier to be the reason first, and of each kind the largest first.
     pub causes: Vec<Cause>,
 }
 
@@ -121,7 +120,7 @@ pub struct Cause {
     pub bytes: Option<i64>,
 }
 
-/// What may change besides figures.
+/// What may change besides figures, the likeliest reason first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CauseKind {
@@ -131,16 +130,16 @@ pub enum CauseKind {
     Burn,
     /// The card's driver.
     Driver,
-    /// The bytes or the number of parameters.
-    Parameters,
-    /// The kernels that autotune chose for an operation, or what its choices rest on.
-    Autotune,
-    /// The highest live value within a phase.
-    Phase,
-    /// What is held for a category at the peak of live; only explanations tell.
-    Category,
     /// A layer's parameters and feature map; only explanations tell.
     Layer,
+    /// The bytes or the number of parameters.
+    Parameters,
+    /// What is held for a category at the peak of live; only explanations tell.
+    Category,
+    /// The highest live value within a phase.
+    Phase,
+    /// The kernels that autotune chose for an operation, or what its choices rest on.
+    Autotune,
 }
 
 type Key<'a> = (&'a str, &'a str, &'a str, Mode);
@@ -363,12 +362,9 @@ fn memory(kind: CauseKind, name: &str, before: Option<Bytes>, after: Option<Byte
     }
 }
 
-/// What is no memory is the likelier reason, and comes first; then what changed most.
+/// Kind by kind, and of each kind what changed most.
 fn order(causes: &mut [Cause]) {
-    causes.sort_by_key(|cause| {
-        let change = cause.bytes.map(i64::unsigned_abs);
-        (change.is_some(), std::cmp::Reverse(change), cause.kind)
-    });
+    causes.sort_by_key(|cause| (cause.kind, std::cmp::Reverse(cause.bytes.map(i64::unsigned_abs))));
 }
 
 /// The highest live value within each phase, over all steps of the pass that observes phases.
@@ -381,27 +377,6 @@ fn phases(run: &Run) -> BTreeMap<&'static str, Bytes> {
         *most = (*most).max(seen.live_peak);
     }
     phases
-}
-
-/// A cause in words, each part of it as it is to be shown: `batch_size 32 → 64`, `forward 2 GiB → 3 GiB (+1 GiB)`.
-fn told(cause: &Cause, shown: impl Fn(&str) -> String) -> String {
-    let value = |value: &Option<String>| value.as_ref().map_or_else(|| "none".to_owned(), |value| shown(value));
-    let prefix = match cause.kind {
-        CauseKind::Autotune => "autotune, ",
-        CauseKind::Phase => "phase ",
-        CauseKind::Category => "at the peak, ",
-        CauseKind::Layer => "layer ",
-        _ => "",
-    };
-    let by = cause
-        .bytes
-        .map_or_else(String::new, |bytes| format!(" ({})", change(bytes)));
-    format!(
-        "{prefix}{} {} → {}{by}",
-        shown(&cause.name),
-        value(&cause.before),
-        value(&cause.after)
-    )
 }
 
 /// How a figure stands, in a word; of a run that is not whole, why.
@@ -433,6 +408,19 @@ fn shown(model: &ModelDiff) -> impl Iterator<Item = &FigureDiff> {
             // Live is hardly ever another when cold.
             false => figure.before != figure.after && (figure.pass, figure.metric) != (Pass::Cold, Metric::Live),
         })
+}
+
+/// Whether somebody should look at it.
+fn is_wrong(model: &ModelDiff) -> bool {
+    model.status() >= Status::Warn
+}
+
+/// The figures that are shown; where only problems are, those that a rule objects to.
+fn rows(model: &ModelDiff, quiet: bool) -> impl Iterator<Item = &FigureDiff> {
+    let is_meant = move |figure: &&FigureDiff| {
+        !quiet || model.ended.is_some() || figure.status.is_some_and(|status| status >= Status::Warn)
+    };
+    shown(model).filter(is_meant)
 }
 
 #[cfg(test)]

@@ -52,11 +52,12 @@ pub fn render(report: &Report, markdown: &Markdown<'_>) -> String {
         Section::text(format!("### {}\n\n", headline::headline(&told))),
         edited(report),
         wrong(report),
-        tables::changed(&told),
+        tables::judged(&told),
         improved(report),
         tables::new(&told),
         dependencies(report),
         accept::accept(&told),
+        tables::unjudged(&told),
         tables::unchanged(&told),
         skipped(report),
         obtained(report, markdown),
@@ -223,10 +224,20 @@ fn skipped(report: &Report) -> Section {
         .skipped
         .iter()
         .map(|skipped| format!("- {}: {}\n", words(&skipped.what), words(&skipped.why)));
-    list("Not judged", "line", 7, items.collect())
+    let items: Vec<_> = items.collect();
+    if items.is_empty() {
+        return Section::default();
+    }
+    Section {
+        head: format!("<details><summary>Not judged ({})</summary>\n\n", items.len()),
+        items,
+        tail: "\n</details>\n\n".to_owned(),
+        noun: "line",
+        rank: 7,
+    }
 }
 
-/// Where the figures are from: a line a card and mode, the versions, the commit.
+/// Where the figures are from, folded away: a line a card and mode, the versions, the commit.
 fn obtained(report: &Report, markdown: &Markdown<'_>) -> Section {
     let mut lines = BTreeSet::new();
     for run in &report.runs {
@@ -261,15 +272,15 @@ fn obtained(report: &Report, markdown: &Markdown<'_>) -> Section {
     if let Some(partition) = &report.partition {
         let _ = write!(tail, ", partition {}", code(partition));
     }
-    tail.push_str("</sub>\n");
+    tail.push_str("</sub>\n\n</details>\n");
     if let Some(url) = markdown.artifact.filter(|url| is_plain_url(url)) {
-        let _ = writeln!(tail, "- <sub>[The whole report]({url})</sub>");
+        let _ = writeln!(tail, "\n[The whole report]({url})");
     }
     if lines.is_empty() {
         lines.insert("- <sub>No model was run</sub>\n".to_owned());
     }
     Section {
-        head: String::new(),
+        head: "<details><summary>How these figures were obtained</summary>\n\n".to_owned(),
         items: lines.into_iter().collect(),
         tail,
         noun: "card",

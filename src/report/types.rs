@@ -16,7 +16,8 @@ pub const REPORT_VERSION: u32 = 1;
 /// The outcome of one invocation over all models.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
-    /// Always [`REPORT_VERSION`].
+    /// The version of this format.
+    #[schemars(extend("const" = REPORT_VERSION))]
     pub version: u32,
     /// Which program made the report.
     pub tool: Tool,
@@ -788,6 +789,9 @@ pub struct Verdict {
     pub actual: Option<Bytes>,
     /// The figure it is compared with, in bytes: the baseline's or, of drift, the estimated one.
     pub baseline: Option<Bytes>,
+    /// What the limit of growth is made of; absent for other rules, and in what an older version wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<AllowedGrowth>,
     /// Pass, warn or fail.
     pub status: Status,
     /// A sentence for people.
@@ -816,6 +820,7 @@ impl Verdict {
             limit: None,
             actual: None,
             baseline: None,
+            allowed: None,
             status,
             message,
             file: None,
@@ -831,6 +836,31 @@ impl Verdict {
             return false;
         };
         self.rule == Rule::Growth && before.saturating_sub(after) > limit.saturating_sub(before)
+    }
+}
+
+/// How far a figure may grow from its baseline: by the larger of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AllowedGrowth {
+    /// A part of the baseline, in millionths: 5 % is 50,000.
+    pub parts_per_million: u64,
+    /// In bytes, whatever part of the baseline that is.
+    pub at_least: Bytes,
+}
+
+impl fmt::Display for AllowedGrowth {
+    /// `5 %, at least 16 MiB`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, part) = (self.parts_per_million / 10_000, self.parts_per_million % 10_000);
+        write!(f, "{whole}")?;
+        if part > 0 {
+            write!(f, ".{}", format!("{part:04}").trim_end_matches('0'))?;
+        }
+        f.write_str(" %")?;
+        match self.at_least {
+            Bytes(0) => Ok(()),
+            bytes => write!(f, ", at least {bytes}"),
+        }
     }
 }
 

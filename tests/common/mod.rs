@@ -49,6 +49,19 @@ pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
+/// Holds a document against the schema that the program prints for such documents.
+pub(crate) fn is_valid(kind: &str, document: &str) {
+    let schema = output(&["schema", kind]);
+    let schema = serde_json::from_slice(&schema.stdout).unwrap();
+    let document = serde_json::from_str(document).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<_> = validator
+        .iter_errors(&document)
+        .map(|error| error.to_string())
+        .collect();
+    assert!(errors.is_empty(), "{kind}: {errors:?}");
+}
+
 /// Writes a file that can be run.
 #[cfg(unix)]
 pub(crate) fn write_program(path: &Path, content: impl AsRef<[u8]>) {

@@ -7,7 +7,7 @@ use crate::budget::source::{Span, Spanned};
 use crate::bytes::Bytes;
 use crate::report::LET_BE;
 use crate::report::words::percent;
-use crate::report::{Baseline, Metric, Pass, Rule, Status, Verdict};
+use crate::report::{AllowedGrowth, Baseline, Metric, Pass, Rule, Status, Verdict};
 
 /// How far a figure may be from its baseline: both the percentage and the bytes must be passed.
 struct Allowed {
@@ -132,6 +132,10 @@ impl Judge<'_> {
             limit: limit.map(|percent| Bytes(before.0.saturating_add(allowed.bytes(percent, before).0))),
             actual: Some(after),
             baseline: Some(before),
+            allowed: limit.map(|percent| AllowedGrowth {
+                parts_per_million: percent.parts_per_million(),
+                at_least: allowed.ignore,
+            }),
             ..self.verdict(Rule::Growth, status, message + &likely)
         };
         match allowed.span {

@@ -4,16 +4,17 @@ use std::fmt::Write;
 
 use comfy_table::{Cell, CellAlignment, Color, Table};
 
-use super::{Diff, FigureDiff, ModelDiff, State, TOLD, shown, told, word};
+use super::lists::{About, List, MOST, lists};
+use super::{Cause, Diff, FigureDiff, ModelDiff, State, is_wrong, rows, word};
 use crate::bytes::Bytes;
 use crate::report::Status;
-use crate::report::change::{metric_name, signed, signed_percent};
+use crate::report::change::{change, metric_name, signed, signed_percent};
 use crate::report::human::problem;
 use crate::report::human::table::lines;
 use crate::report::human::text::named;
 use crate::report::words::mode_name;
 
-/// Draws a difference, with colours as escape sequences.
+/// Draws a difference, with colours as escape sequences. `quiet` leaves only what is wrong, and its likeliest reason.
 #[must_use]
 pub fn human(diff: &Diff, quiet: bool) -> String {
     let mut table = Table::new();
@@ -26,7 +27,7 @@ pub fn human(diff: &Diff, quiet: bool) -> String {
         }
     }
     for model in &diff.models {
-        for figure in shown(model) {
+        for figure in rows(model, quiet) {
             table.add_row(row(model, figure));
         }
     }
@@ -42,28 +43,90 @@ pub fn human(diff: &Diff, quiet: bool) -> String {
         text.push('\n');
     }
     for model in &diff.models {
-        if model.state != State::Changed || model.causes.is_empty() {
-            continue;
-        }
-        let _ = writeln!(
-            text,
-            "{}/{}, {}, {}:",
-            named(&model.package),
-            named(&model.model),
-            named(&model.gpu),
-            mode_name(model.mode)
-        );
-        for cause in model.causes.iter().take(TOLD) {
-            let _ = writeln!(text, "  {}", told(cause, named));
-        }
-        if let Some(more) = model.causes.len().checked_sub(TOLD).filter(|more| *more > 0) {
-            let _ = writeln!(text, "  … and {more} more (all of them with --message-format json)");
+        let lists = lists(model);
+        match (quiet, lists.first()) {
+            (_, None) => {}
+            (true, Some(first)) if is_wrong(model) => {
+                if let Some(cause) = first.causes.first() {
+                    let _ = writeln!(text, "{}: {}: {}", place(model), first.about.title(), in_a_line(cause));
+                }
+            }
+            (true, Some(_)) => {}
+            (false, Some(_)) => {
+                let _ = writeln!(text, "{}", place(model));
+                text.extend(lists.iter().map(list));
+                text.push('\n');
+            }
         }
     }
     if !quiet {
         let _ = writeln!(text, "{}", summary(diff));
     }
     text
+}
+
+/// `p/resnet18, l4, estimated`
+fn place(model: &ModelDiff) -> String {
+    format!(
+        "{}/{}, {}, {}",
+        named(&model.package),
+        named(&model.model),
+        named(&model.gpu),
+        mode_name(model.mode)
+    )
+}
+
+/// A list with its heading. Names of kernels are too long for columns.
+fn list(list: &List<'_>) -> String {
+    let mut text = format!("  {}\n", list.about.title());
+    let shown = &list.causes[..list.causes.len().min(MOST)];
+    if list.about == About::Autotune {
+        for cause in shown {
+            let _ = writeln!(text, "    {}", in_a_line(cause));
+        }
+    } else {
+        let mut table = Table::new();
+        table.load_preset(comfy_table::presets::NOTHING);
+        for cause in shown {
+            let mut cells = vec![named(&cause.name), value(cause.before.as_deref()), "→".to_owned()];
+            cells.push(value(cause.after.as_deref()));
+            cells.extend(cause.bytes.map(change));
+            table.add_row(cells);
+        }
+        for at in [1, 3, 4] {
+            if let Some(column) = table.column_mut(at) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        for line in lines(&table) {
+            let _ = writeln!(text, "   {line}");
+        }
+    }
+    if list.left_out() > 0 {
+        let _ = writeln!(
+            text,
+            "    … and {} more (`--message-format json` lists all)",
+            list.left_out()
+        );
+    }
+    text
+}
+
+/// `batch_size 32 → 64`, `forward 2 GiB → 3 GiB (+1 GiB)`
+fn in_a_line(cause: &Cause) -> String {
+    let by = cause
+        .bytes
+        .map_or_else(String::new, |bytes| format!(" ({})", change(bytes)));
+    format!(
+        "{} {} → {}{by}",
+        named(&cause.name),
+        value(cause.before.as_deref()),
+        value(cause.after.as_deref())
+    )
+}
+
+fn value(value: Option<&str>) -> String {
+    value.map_or_else(|| "none".to_owned(), named)
 }
 
 fn row(model: &ModelDiff, figure: &FigureDiff) -> Vec<Cell> {

@@ -1,17 +1,21 @@
 //! A difference as Markdown.
 
 use super::human::summary;
-use super::{Diff, FigureDiff, ModelDiff, State, TOLD, shown, told, word};
+use super::lists::{About, List, MOST, lists};
+use super::{Cause, Diff, FigureDiff, ModelDiff, rows, word};
 use crate::bytes::Bytes;
-use crate::report::change::{metric_name, signed, signed_percent};
+use crate::report::change::{change, metric_name, signed, signed_percent};
 use crate::report::markdown::escape::{code, name, words};
 use crate::report::markdown::page::{Section, fit};
 use crate::report::words::mode_name;
 use crate::report::{Problem, Status};
 
-/// Draws a difference as GitHub's Markdown, in at most so many bytes.
+/// Models of which more than figures is told: their headings are never left out for length.
+const EXPLAINED: usize = 10;
+
+/// Draws a difference as GitHub's Markdown, in at most so many bytes. `quiet` leaves only what is wrong.
 #[must_use]
-pub fn markdown(diff: &Diff, most: usize) -> String {
+pub fn markdown(diff: &Diff, most: usize, quiet: bool) -> String {
     let mark = match diff.status {
         Status::Pass => "✅",
         Status::Warn => "⚠️",
@@ -28,35 +32,31 @@ pub fn markdown(diff: &Diff, most: usize) -> String {
             ..Section::default()
         });
     }
-    let rows: Vec<_> = diff
+    let figures: Vec<_> = diff
         .models
         .iter()
-        .flat_map(|model| shown(model).map(move |figure| row(model, figure)))
+        .flat_map(|model| rows(model, quiet).map(move |figure| row(model, figure)))
         .collect();
-    if !rows.is_empty() {
+    if !figures.is_empty() {
         sections.push(Section {
             head: "| model | card | mode | metric | before → after | change | |\n\
                    | --- | --- | --- | --- | --- | ---: | --- |\n"
                 .to_owned(),
-            items: rows,
+            items: figures,
             tail: "\n".to_owned(),
             noun: "figure",
             rank: 1,
         });
     }
-    let changed = diff
-        .models
-        .iter()
-        .filter(|model| model.state == State::Changed && !model.causes.is_empty());
-    let causes: Vec<_> = changed.map(causes).collect();
-    if !causes.is_empty() {
-        sections.push(Section {
-            head: "**What else changed**\n\n".to_owned(),
-            items: causes,
-            tail: "\n".to_owned(),
-            noun: "model",
-            rank: 2,
-        });
+    if !quiet {
+        let explained = diff.models.iter().filter(|model| !lists(model).is_empty());
+        sections.extend(explained.clone().take(EXPLAINED).flat_map(explanation));
+        let more = explained.count().saturating_sub(EXPLAINED);
+        if more > 0 {
+            sections.push(Section::text(format!(
+                "… and {more} more: `--message-format json` tells what else changed\n"
+            )));
+        }
     }
     fit(sections, most)
 }
@@ -82,17 +82,70 @@ fn row(model: &ModelDiff, figure: &FigureDiff) -> String {
     )
 }
 
-fn causes(model: &ModelDiff) -> String {
-    let mut told: Vec<_> = model.causes.iter().take(TOLD).map(|cause| told(cause, name)).collect();
-    let more = model.causes.len().saturating_sub(TOLD);
-    if more > 0 {
-        told.push(format!("… and {more} more"));
-    }
-    format!(
-        "- {} ({}, {}): {}\n",
+/// What else changed about a model: a table for each list.
+fn explanation(model: &ModelDiff) -> Vec<Section> {
+    let heading = format!(
+        "#### {} ({}, {})\n\n",
         code(&format!("{}/{}", model.package, model.model)),
         name(&model.gpu),
-        mode_name(model.mode),
-        told.join(", ")
+        mode_name(model.mode)
+    );
+    let lists = lists(model);
+    let tables = lists.iter().map(|list| {
+        let shown = list.causes.iter().take(MOST);
+        let more = list.left_out();
+        Section {
+            items: shown.map(|cause| cause_row(list, cause)).collect(),
+            noun: "change",
+            rank: 3,
+            ..around(list, more)
+        }
+    });
+    std::iter::once(Section::text(heading)).chain(tables).collect()
+}
+
+/// What stands above the rows of a list and below them. Which kernels won is hardly ever the reason, and folded away.
+fn around(list: &List<'_>, more: usize) -> Section {
+    let column = list.about.column();
+    let is_memory = list.causes.iter().any(|cause| cause.bytes.is_some());
+    let table = match is_memory {
+        true => format!("| {column} | before | after | change |\n| --- | ---: | ---: | ---: |\n"),
+        false => format!("| {column} | before | after |\n| --- | --- | --- |\n"),
+    };
+    let more = match more {
+        0 => String::new(),
+        more => format!("\n… and {more} more\n"),
+    };
+    let (head, tail) = match list.about {
+        About::Autotune => {
+            let count = list.causes.len();
+            let plural = if count == 1 { "" } else { "s" };
+            (
+                format!("<details><summary>{count} change{plural} in autotune</summary>\n\n{table}"),
+                format!("{more}\n</details>\n\n"),
+            )
+        }
+        _ => (table, format!("{more}\n")),
+    };
+    Section {
+        head,
+        tail,
+        ..Section::default()
+    }
+}
+
+fn cause_row(list: &List<'_>, cause: &Cause) -> String {
+    let value = |value: &Option<String>| value.as_ref().map_or_else(|| "–".to_owned(), |value| words(value));
+    let is_memory = list.causes.iter().any(|cause| cause.bytes.is_some());
+    let by = match (is_memory, cause.bytes) {
+        (false, _) => String::new(),
+        (true, None) => " – |".to_owned(),
+        (true, Some(bytes)) => format!(" {} |", change(bytes)),
+    };
+    format!(
+        "| {} | {} | {} |{by}\n",
+        name(&cause.name),
+        value(&cause.before),
+        value(&cause.after)
     )
 }

@@ -79,7 +79,7 @@ fn what_grew_is_above_what_is_new_gone_or_less() {
 
 #[test]
 fn the_same_as_markdown() {
-    insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(markdown(&both(), 10_000)) });
+    insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(markdown(&both(), 10_000, false)) });
 }
 
 #[test]
@@ -132,15 +132,26 @@ fn two_equal_reports_differ_in_nothing() {
     assert_eq!(human(&diff(&report, &report), false), "1 compared · 1 the same\n");
 }
 
+/// Two explanations of a model whose batch was doubled, compared; kernels were chosen differently, too.
+#[cfg(unix)]
+fn explained() -> Diff {
+    use crate::explain::{Explanation, sample::resnet_of};
+
+    let (mut before, mut after) = (resnet_of(16, 2), resnet_of(32, 2));
+    for (explanation, kernel) in [(&mut before, "naive"), (&mut after, "cmma")] {
+        explanation.run.inputs = [("batch_size".to_owned(), explanation.totals.batch_size.unwrap())].into();
+        explanation.run.autotune.chosen = [("matmul".to_owned(), [(kernel.to_owned(), 3)].into())].into();
+    }
+    let of = |explanation: &Explanation| sample::report(vec![explanation.run.clone()]);
+    let mut changed = diff(&of(&before), &of(&after));
+    explain(&mut changed, &[before], &[after]);
+    changed
+}
+
 #[cfg(unix)]
 #[test]
 fn explanations_tell_which_categories_and_layers_changed() {
-    use crate::explain::sample::resnet_of;
-
-    let (before, after) = (resnet_of(16, 2), resnet_of(32, 2));
-    let of = |explanation: &crate::explain::Explanation| sample::report(vec![explanation.run.clone()]);
-    let mut changed = diff(&of(&before), &of(&after));
-    explain(&mut changed, &[before], &[after]);
+    let changed = explained();
     let causes = &changed.models[0].causes;
     let largest = |kind| {
         let cause = causes.iter().find(|cause| cause.kind == kind).unwrap();
@@ -148,23 +159,70 @@ fn explanations_tell_which_categories_and_layers_changed() {
     };
     assert_eq!(largest(CauseKind::Category), ("activations", true));
     assert!(largest(CauseKind::Layer).1);
-    // The largest first, of whatever kind; nothing is told that did not change.
-    let bytes: Vec<_> = causes
-        .iter()
-        .filter_map(|cause| cause.bytes)
-        .map(i64::unsigned_abs)
-        .collect();
-    assert!(bytes.is_sorted_by(|more, less| more >= less), "{bytes:?}");
+    // What is likelier to be the reason first; of each kind the largest first; nothing is told that did not change.
+    let kinds: Vec<_> = causes.iter().map(|cause| cause.kind).collect();
+    assert!(kinds.is_sorted(), "{kinds:?}");
+    assert_eq!(
+        (kinds.first(), kinds.last()),
+        (Some(&CauseKind::Input), Some(&CauseKind::Autotune))
+    );
+    for kind in causes.chunk_by(|one, other| one.kind == other.kind) {
+        let bytes: Vec<_> = kind
+            .iter()
+            .filter_map(|cause| cause.bytes)
+            .map(i64::unsigned_abs)
+            .collect();
+        assert!(bytes.is_sorted_by(|more, less| more >= less), "{bytes:?}");
+    }
     assert!(
         causes
             .iter()
             .all(|cause| cause.bytes != Some(0) && cause.name != "parameters")
     );
-    let text = anstream::adapter::strip_str(&human(&changed, false)).to_string();
+}
+
+#[cfg(unix)]
+#[test]
+fn what_changed_is_in_lists_with_layers_before_kernels() {
+    let text = anstream::adapter::strip_str(&human(&explained(), false)).to_string();
+    insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(text) });
+}
+
+#[cfg(unix)]
+#[test]
+fn what_changed_is_in_tables_with_layers_before_kernels() {
+    let text = markdown(&explained(), 60_000, false);
+    insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(text) });
+}
+
+#[test]
+fn quiet_leaves_what_regressed_and_its_likeliest_reason() {
+    let text = anstream::adapter::strip_str(&human(&both(), true)).to_string();
+    insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(text) });
+    let page = markdown(&both(), 10_000, true);
     assert!(
-        text.contains("at the peak, activations ") && text.contains("  layer "),
-        "{text}"
+        page.contains("p/grown") && !page.contains("p/less") && !page.contains("p/new"),
+        "{page}"
     );
+    assert!(!page.contains("####") && !page.contains("cmma"), "{page}");
+    let same = sample::report(vec![larger(16)]);
+    assert_eq!(human(&diff(&same, &same), true), "");
+}
+
+#[test]
+fn a_page_of_many_models_that_changed_is_no_longer_than_it_may_be() {
+    let runs = |live| {
+        let name = |at: u64| format!("{at}{}", "_".repeat(100));
+        let run = |at: u64| Run {
+            model: name(at),
+            inputs: [("<batch_size>".repeat(20), live)].into(),
+            ..with_live("", live + at)
+        };
+        sample::report((0..500).map(run).collect())
+    };
+    let page = markdown(&diff(&runs(500), &runs(900)), 60_000, false);
+    assert!(page.len() <= 60_000, "{}", page.len());
+    assert!(page.contains("… and 490 more: "), "{page}");
 }
 
 #[test]
@@ -205,7 +263,7 @@ fn a_model_that_died_or_ran_out_of_memory_is_never_fine() {
     ] {
         let diff = diff(&before, after);
         assert_eq!((diff.status, diff.models[0].state), (status, State::Changed));
-        assert!(human(&diff, false).contains(word) && markdown(&diff, 10_000).contains(word));
+        assert!(human(&diff, false).contains(word) && markdown(&diff, 10_000, false).contains(word));
     }
     assert_eq!(diff(&died, &before).status, Status::Pass);
 }
@@ -225,11 +283,11 @@ fn a_report_whose_models_could_not_be_built_is_never_fine() {
     };
     let diff = diff(&sample::report(vec![with_live("gone", 800)]), &head);
     assert_eq!(diff.status, Status::Error);
-    for text in [human(&diff, false), markdown(&diff, 60_000)] {
+    for text in [human(&diff, false), markdown(&diff, 60_000, false)] {
         assert!(
             text.contains("does not compile") && text.contains("1 could not be run"),
             "{text}"
         );
     }
-    assert!(markdown(&diff, 60_000).starts_with("### ❌"));
+    assert!(markdown(&diff, 60_000, false).starts_with("### ❌"));
 }

@@ -2,8 +2,10 @@
 
 use super::escape::name;
 use super::{Change, Told};
-use crate::report::change::{signed, signed_percent};
-use crate::report::{Metric, Report, Rule, Run, Status};
+use crate::bytes::Bytes;
+use crate::report::change::metric_name;
+use crate::report::words::{of_card, percent};
+use crate::report::{Metric, Report, Rule, Run, Status, Verdict};
 
 pub(super) fn headline(told: &Told<'_>) -> String {
     let report = told.report;
@@ -19,12 +21,18 @@ pub(super) fn headline(told: &Told<'_>) -> String {
         let others = report.runs.iter().filter(|run| run.oom.is_some()).count() - 1;
         return format!("❌ {} runs out of memory{}", on(run), more(others));
     }
-    // A percentage says more than bytes: the worst is what grew most of what it was.
+    // Bytes are what a card runs out of: a small model may grow by many percent and matter to nobody.
     let grown = told
         .changed
         .iter()
-        .filter(|change| change.status() == worst && worst >= Status::Warn)
-        .max_by_key(|change| (is_growth(change), share(change)));
+        .filter(|change| change.status() == worst && worst >= Status::Warn);
+    let grown = first_max(grown, |change| {
+        (
+            change.is_regression(),
+            change.growth_bytes(),
+            change.metric == Metric::Live,
+        )
+    });
     let mark = match worst {
         Status::Pass => "✅",
         Status::Warn => "⚠️",
@@ -59,13 +67,9 @@ pub(super) fn headline(told: &Told<'_>) -> String {
         let place = format!("{} {what} on {}", name(&verdict.model), card(&verdict.gpu));
         return format!("{mark} {place}{}", more(others.count()));
     }
-    let improvement = told
-        .changed
-        .iter()
-        .filter(|change| change.is_improvement())
-        .max_by_key(|change| share(change));
-    if let Some(change) = improvement {
-        return format!("✅ {}", sentence(change));
+    let improvements = told.changed.iter().filter(|change| change.is_improvement());
+    if let Some(change) = first_max(improvements, |change| change.distance()) {
+        return format!("✅ {}", moved(change));
     }
     // Nobody said what would be right.
     let is_judged = !report.verdicts.is_empty() || worst != Status::Pass;
@@ -86,7 +90,10 @@ fn quiet(report: &Report, told: &Told<'_>) -> String {
     match (runs, told.changed.is_empty()) {
         (0, _) => "No model was run".to_owned(),
         (_, false) => {
-            let largest = told.changed.iter().max_by_key(|change| share(change));
+            // What no rule judges is folded away: it is named only where nothing else moved.
+            let largest = first_max(told.changed.iter(), |change| {
+                (change.verdict.is_some(), change.growth_bytes(), change.distance())
+            });
             let largest = largest.map_or_else(String::new, |change| format!("; {}", moved(change)));
             format!("{runs} run{plural} {judged}{largest}")
         }
@@ -95,13 +102,15 @@ fn quiet(report: &Report, told: &Told<'_>) -> String {
     }
 }
 
-/// `resnet18 grew 12.40 % (+223 MiB live) on L4`
+/// `resnet18: live memory grew 223 MiB (12.40 %) on L4`; of what is over its budget, that.
 fn sentence(change: &Change<'_>) -> String {
-    let figure = change.figure();
-    let rule = change.verdict.map(|verdict| verdict.rule);
-    if rule != Some(Rule::Growth)
-        && let (Some(verdict), Some(after)) = (change.verdict, change.after)
-    {
+    let over = |verdict: &&Verdict| verdict.status >= Status::Warn && verdict.limit.is_some();
+    if change.is_regression() {
+        let limit = change.budget.filter(over).and_then(|verdict| verdict.limit);
+        let limit = limit.map_or_else(String::new, |limit| format!(", over its budget of {limit}"));
+        return moved(change) + &limit;
+    }
+    if let (Some(verdict), Some(after)) = (change.verdict, change.after) {
         let limit = verdict
             .limit
             .map_or_else(String::new, |limit| format!(", {after} of {limit}"));
@@ -111,8 +120,9 @@ fn sentence(change: &Change<'_>) -> String {
         };
         let what = if verdict.limit.is_some() { what } else { "has no limit" };
         return format!(
-            "{} {what}: {figure}{limit}, on {}",
+            "{} {what}: {}{limit}, on {}",
             name(change.run.name()),
+            change.figure(),
             card(&change.run.gpu.id)
         );
     }
@@ -121,32 +131,30 @@ fn sentence(change: &Change<'_>) -> String {
 
 /// What became of a figure, whatever is said of it.
 fn moved(change: &Change<'_>) -> String {
-    let figure = change.figure();
-    let (Some(before), Some(after)) = (change.before, change.after) else {
-        let place = card(&change.run.gpu.id);
-        return format!("{} needs another look at {figure} on {place}", name(change.run.name()));
+    let (model, place) = (name(change.run.name()), card(&change.run.gpu.id));
+    let both = change
+        .before
+        .zip(change.after)
+        .filter(|(before, after)| before != after);
+    let Some((before, after)) = both else {
+        return format!("{model} needs another look at {} on {place}", change.figure());
     };
     let moved = if after > before { "grew" } else { "shrank" };
-    let by = signed_percent(before, after).map_or_else(String::new, |percent| {
-        format!(" {}", percent.trim_start_matches(['+', '−']))
-    });
+    let percent = percent(Bytes(change.distance()), before).map_or_else(String::new, |percent| format!(" ({percent})"));
     format!(
-        "{} {moved}{by} ({} {figure}) on {}",
-        name(change.run.name()),
-        signed(before, after),
-        card(&change.run.gpu.id)
+        "{model}: {} memory{} {moved} {}{percent} on {place}",
+        metric_name(change.pass, change.metric),
+        of_card(change.card),
+        Bytes(change.distance())
     )
 }
 
-fn is_growth(change: &Change<'_>) -> (bool, bool) {
-    let rule = change.verdict.map(|verdict| verdict.rule);
-    (rule == Some(Rule::Growth), change.metric == Metric::Live)
-}
-
-/// How far it moved, in millionths of what it was.
-fn share(change: &Change<'_>) -> u128 {
-    let before = change.before.map_or(1, |before| before.0.max(1));
-    u128::from(change.distance()) * 1_000_000 / u128::from(before)
+/// The largest, and of equals the first, as [`Told`] has them in order.
+fn first_max<'a, 'b: 'a, K: Ord>(
+    changes: impl DoubleEndedIterator<Item = &'a Change<'b>>,
+    key: impl Fn(&Change<'b>) -> K,
+) -> Option<&'a Change<'b>> {
+    changes.rev().max_by_key(|change| key(change))
 }
 
 fn on(run: &Run) -> String {

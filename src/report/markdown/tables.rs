@@ -8,20 +8,44 @@ use crate::report::change::{signed, signed_percent};
 use crate::report::words::{failure, mode_name};
 use crate::report::{Run, Status};
 
-pub(super) fn changed(told: &Told<'_>) -> Section {
-    if told.changed.is_empty() {
+/// What a rule says something of.
+pub(super) fn judged(told: &Told<'_>) -> Section {
+    let judged = told.changed.iter().filter(|change| change.verdict.is_some());
+    let rows: Vec<_> = judged.map(row).collect();
+    if rows.is_empty() {
         return Section::default();
     }
     Section {
-        head: "| model | card | mode | metric | before → after | change | limit | |\n\
-               | --- | --- | --- | --- | --- | ---: | ---: | --- |\n"
-            .to_owned(),
-        items: told.changed.iter().map(row).collect(),
+        head: CHANGES.to_owned(),
+        items: rows,
         tail: "\n".to_owned(),
         noun: "change",
         rank: 3,
     }
 }
+
+/// What moved and no rule judges, folded away.
+pub(super) fn unjudged(told: &Told<'_>) -> Section {
+    let unjudged = told.changed.iter().filter(|change| change.verdict.is_none());
+    let rows: Vec<_> = unjudged.map(row).collect();
+    if rows.is_empty() {
+        return Section::default();
+    }
+    let count = rows.len();
+    let plural = if count == 1 { "" } else { "s" };
+    Section {
+        head: format!("<details><summary>{count} change{plural} without a limit</summary>\n\n{CHANGES}"),
+        items: rows,
+        tail: "\n</details>\n\n".to_owned(),
+        noun: "change",
+        rank: 8,
+    }
+}
+
+const CHANGES: &str = "\
+| model | card | mode | metric | before → after | change | limit | |
+| --- | --- | --- | --- | --- | ---: | --- | --- |
+";
 
 fn row(change: &Change<'_>) -> String {
     let by = match (change.before, change.after) {
@@ -42,7 +66,7 @@ fn row(change: &Change<'_>) -> String {
         name(&change.run.gpu.id),
         mode_name(change.run.mode),
         change.figure(),
-        shown(change.verdict.and_then(|verdict| verdict.limit)),
+        limits(change),
         word(change)
     )
 }
@@ -56,7 +80,35 @@ fn word(change: &Change<'_>) -> String {
         Status::Pass => "✅ ok".to_owned(),
         Status::Warn => "⚠️ warning".to_owned(),
         Status::Error => "❌ not judged".to_owned(),
-        Status::Fail => format!("❌ {}", failure(verdict.rule)),
+        Status::Fail => {
+            let both = [change.budget, change.growth].into_iter().flatten();
+            let failed = both.filter(|verdict| verdict.status == Status::Fail);
+            let mut failed: Vec<_> = failed.map(|verdict| failure(verdict.rule)).collect();
+            if failed.is_empty() {
+                failed.push(failure(verdict.rule));
+            }
+            format!("❌ {}", failed.join(", "))
+        }
+    }
+}
+
+/// Every limit of a figure, with what it is made of, a line each.
+fn limits(change: &Change<'_>) -> String {
+    let growth = change.growth.and_then(|verdict| {
+        let limit = verdict.limit?;
+        let of = match (verdict.allowed, verdict.baseline) {
+            (Some(allowed), _) => format!(": baseline + {allowed}"),
+            (None, Some(baseline)) => format!(": baseline + {}", limit.saturating_sub(baseline)),
+            (None, None) => String::new(),
+        };
+        Some(format!("{limit}{of}"))
+    });
+    let budget = change.budget.and_then(|verdict| verdict.limit);
+    let budget = budget.map(|limit| format!("{limit}: budget"));
+    let limits: Vec<_> = growth.into_iter().chain(budget).collect();
+    match limits.is_empty() {
+        true => "–".to_owned(),
+        false => limits.join("<br>"),
     }
 }
 

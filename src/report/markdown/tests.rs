@@ -358,7 +358,7 @@ proptest! {
         for (base, head) in [(&older, &report), (&report, &older)] {
             let diff = crate::report::diff::diff(base, head);
             prop_assert!(crate::report::diff::human(&diff, false).contains("compared"));
-            prop_assert!(crate::report::diff::markdown(&diff, COMMENT).len() <= COMMENT);
+            prop_assert!(crate::report::diff::markdown(&diff, COMMENT, false).len() <= COMMENT);
         }
     }
 
@@ -421,7 +421,11 @@ fn a_comment_that_would_be_too_long_keeps_what_matters() {
     let report = judged(runs.collect());
     let text = seen(&report);
     assert!(text.len() <= COMMENT);
-    assert!(text.starts_with("### ❌ m7 grew 100 %"), "{}", &text[..200]);
+    assert!(
+        text.starts_with("### ❌ m7: live memory grew 400 MiB (100 %) on L4"),
+        "{}",
+        &text[..200]
+    );
     assert!(text.contains("more runs, left out for length"));
     let summary = render(
         &report,
@@ -476,7 +480,10 @@ fn growth_that_a_branch_accepts_is_in_the_first_line_and_needs_no_command() {
     });
     let text = seen(&report);
     let first = text.lines().next().unwrap();
-    assert!(first.starts_with("### ✅ ") && first.contains("grown grew "), "{text}");
+    assert!(
+        first.starts_with("### ✅ ") && first.contains("grown: live memory grew "),
+        "{text}"
+    );
     assert!(
         !text.contains("cargo vram bless") && !text.contains("improved"),
         "{text}"
@@ -487,6 +494,111 @@ fn growth_that_a_branch_accepts_is_in_the_first_line_and_needs_no_command() {
 fn what_nobody_judged_has_no_tick() {
     let text = render(&sample::report(vec![sample::run("a", "l4")]), &Markdown::default());
     assert!(text.starts_with("### ℹ️ 1 run not judged\n"), "{text}");
+}
+
+#[test]
+fn the_first_line_names_what_grew_by_most_bytes_and_not_by_most_percent() {
+    let of = |name: &str, before, after| {
+        let mut run = compared(sample::run(name, "l4"), before);
+        run.peaks.warm.live = Some(Bytes(after * MIB));
+        run
+    };
+    // 300 % of little, and 10 % of much.
+    let text = seen(&judged(vec![of("small", 20, 80), of("large", 8000, 8800)]));
+    assert!(
+        text.starts_with("### ❌ large: live memory grew 800 MiB (10 %) on L4, and 1 more\n"),
+        "{text}"
+    );
+    // Nothing to judge: what grew, rather than what shrank by more.
+    let text = seen(&judged(vec![of("grew", 8000, 8001), of("shrank", 8100, 8000)]));
+    assert!(
+        text.starts_with("### ✅ 2 runs within budget; grew: live memory grew 1 MiB (0.01 %) on L4\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_limit_says_what_it_is_made_of_and_the_budget_stands_beside_it() {
+    let budgets = "version: 1\ngpu: l4\ndefaults:\n  growth: { live: { warn: 1.5%, fail: 5%, ignore: 16 MiB } }\n\
+                   models:\n  a: { live: 700 MiB }\n";
+    let budgets = Budgets::parse(budgets.as_bytes(), "budgets.yaml", &["l4"]).unwrap();
+    let cell = |before| {
+        let runs = vec![compared(sample::run("a", "l4"), before)];
+        let verdicts = judge(&runs, &budgets, "budgets.yaml");
+        let report = Report {
+            status: Status::Fail,
+            verdicts,
+            ..sample::report(runs)
+        };
+        let text = seen(&report);
+        let row = text.lines().find(|line| line.starts_with("| <code>p/a")).unwrap();
+        let cells: Vec<_> = row.split(" | ").map(str::to_owned).collect();
+        (
+            cells[6].clone(),
+            cells[7].clone(),
+            text.lines().next().unwrap().to_owned(),
+        )
+    };
+    let (limit, word, first) = cell(600);
+    assert_eq!(limit, "630 MiB: baseline + 5 %, at least 16 MiB<br>700 MiB: budget");
+    assert_eq!(word, "❌ over budget, regressed |");
+    assert_eq!(
+        first,
+        "### ❌ a: live memory grew 200 MiB (33.33 %) on L4, over its budget of 700 MiB"
+    );
+    // It grew by more than the percentage that warns, and that is the limit that decided.
+    let (limit, word, first) = cell(782);
+    assert_eq!(limit, "798 MiB: baseline + 1.5 %, at least 16 MiB<br>700 MiB: budget");
+    assert_eq!(word, "❌ over budget |");
+    assert!(first.starts_with("### ❌ a: live memory grew 18 MiB"), "{first}");
+}
+
+#[test]
+fn a_limit_of_an_older_report_is_told_in_bytes() {
+    let mut report = judged(vec![compared(sample::run("grown", "l4"), 600)]);
+    for verdict in &mut report.verdicts {
+        verdict.allowed = None;
+    }
+    assert!(
+        seen(&report).contains("| 630 MiB: baseline + 30 MiB |"),
+        "{}",
+        seen(&report)
+    );
+}
+
+#[test]
+fn what_no_rule_judges_is_folded_away_with_how_it_was_obtained() {
+    let mut run = compared(sample::run("a", "l4"), 800);
+    run.baseline.as_mut().unwrap().peaks.cold.process = Some(Bytes(MIB));
+    run.baseline.as_mut().unwrap().peaks.warm.reserved = Some(Bytes(MIB));
+    let report = Report {
+        skipped: vec![Skipped {
+            what: "leaks".to_owned(),
+            why: "needs 5 steps".to_owned(),
+        }],
+        ..judged(vec![run])
+    };
+    let text = seen(&report);
+    let open: String = text
+        .split("<details>")
+        .enumerate()
+        .map(|(at, part)| match at {
+            0 => part,
+            _ => part.split_once("</details>").unwrap().1,
+        })
+        .collect();
+    for told in ["cold process", "leaks", "Burn 0.21.0", "commit"] {
+        assert!(text.contains(told) && !open.contains(told), "{told}: {text}");
+    }
+    for told in [
+        "1 change without a limit",
+        "Not judged (1)",
+        "How these figures were obtained",
+    ] {
+        assert!(text.contains(&format!("<summary>{told}</summary>")), "{told}: {text}");
+    }
+    // The budget judges it.
+    assert!(open.contains("| reserved | 1 MiB → 1 GiB |"), "{open}");
 }
 
 #[test]
