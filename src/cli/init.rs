@@ -510,10 +510,33 @@ fn require_burn(workspace: &Workspace, package: &Package, lock: &Utf8Path) -> Re
     match update_of_prereleases(&text).filter(|_| !version.pre.is_empty()) {
         Some(command) if is_supported => Err(Refused::LockedPrerelease {
             burn: version.to_string(),
-            command: format!("nothing was written; run this command, then `cargo vram init` again\n{command}"),
+            command: format!(
+                "nothing was written; run this command, then `cargo vram init` again\n{}",
+                in_lines(&command)
+            ),
         }),
         _ => Err(unsupported(version.to_string())),
     }
+}
+
+/// A long command as a shell takes it over several lines: where a message is wrapped, it could not be copied.
+fn in_lines(command: &str) -> String {
+    const WIDTH: usize = 80;
+    let mut lines = vec![String::new()];
+    for option in command.split(" -p ").enumerate() {
+        let word = match option {
+            (0, command) => command.to_owned(),
+            (_, name) => format!(" -p {name}"),
+        };
+        if let Some(line) = lines.last_mut()
+            && line.len() + word.len() <= WIDTH
+        {
+            line.push_str(&word);
+        } else {
+            lines.push(word);
+        }
+    }
+    lines.join(" \\\n")
 }
 
 /// Resolves the edited workspace: without the network if that is enough, so that no other version is chosen than those
@@ -588,7 +611,7 @@ fn burn_features(
     }
     if wanted.is_empty() {
         let note = format!(
-            "Burn's {} is off in the benchmark, and no binary of the workspace switches it on: if yours does, add it to burn in [dev-dependencies]",
+            "the benchmark runs without Burn's {}, as no binary of this workspace switches that on: if a program that you deploy does, add it to the features of burn in [dev-dependencies]",
             missing.join(" and ")
         );
         return Ok((vec![note], None));
