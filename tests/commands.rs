@@ -17,6 +17,57 @@ struct Project {
 }
 
 const LIBRARY: &str = "#[test]\nfn it_works() {}\n";
+/// A model as Burn's book has them: a configuration makes it, and Burn's learner trains it.
+const TRAINED: &str = r#"
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Int, Tensor};
+use burn::train::{ClassificationOutput, TrainOutput, TrainStep};
+
+#[derive(Module, Debug)]
+pub struct Classifier<B: Backend> {
+    hidden: Linear<B>,
+    output: Linear<B>,
+}
+
+#[derive(Config, Debug)]
+pub struct ClassifierConfig {
+    classes: usize,
+    #[config(default = 256)]
+    hidden: usize,
+}
+
+impl ClassifierConfig {
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Classifier<B> {
+        Classifier {
+            hidden: LinearConfig::new(28 * 28, self.hidden).init(device),
+            output: LinearConfig::new(self.hidden, self.classes).init(device),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Digits<B: Backend> {
+    pub images: Tensor<B, 3>,
+    pub targets: Tensor<B, 1, Int>,
+}
+
+impl<B: AutodiffBackend> TrainStep for Classifier<B> {
+    type Input = Digits<B>;
+    type Output = ClassificationOutput<B>;
+
+    fn step(&self, batch: Digits<B>) -> TrainOutput<ClassificationOutput<B>> {
+        let hidden = burn::tensor::activation::relu(self.hidden.forward(batch.images.flatten::<2>(1, 2)));
+        let logits = self.output.forward(hidden);
+        let loss = CrossEntropyLossConfig::new().init(&logits.device());
+        let loss = loss.forward(logits.clone(), batch.targets.clone());
+        TrainOutput::new(self, loss.backward(), ClassificationOutput::new(loss, logits, batch.targets))
+    }
+}
+"#;
 const DEPENDENCY: &str = r#"burn = { version = "0.21", default-features = false, features = ["std", "cuda", "fusion", "autotune", "autodiff", "train"] }"#;
 
 impl Project {
@@ -30,6 +81,45 @@ impl Project {
         // With the profile and the versions of the zoo: another Burn takes minutes to build.
         std::fs::copy(common::root().join("Cargo.lock"), folder.path("Cargo.lock")).unwrap();
         Self { folder }
+    }
+
+    /// A package of other sources and another manifest, of which nothing is built.
+    fn of(files: &[(&str, &str)]) -> Self {
+        let project = Self::new("src/lib.rs", "");
+        for (name, text) in files {
+            project.folder.write(name, text);
+        }
+        project
+    }
+
+    /// Every file but Cargo's and the target folder, with what is in it.
+    fn files(&self) -> std::collections::BTreeMap<std::path::PathBuf, String> {
+        let mut files = std::collections::BTreeMap::new();
+        let mut folders = vec![self.folder.root().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if entry.is_dir() {
+                    folders.push(entry);
+                } else {
+                    let text = std::fs::read_to_string(&entry).unwrap();
+                    files.insert(entry, text);
+                }
+            }
+        }
+        files
+    }
+
+    /// Asserts that `init` refuses, says this, and leaves every file as it is.
+    #[track_caller]
+    fn assert_init_refuses(&self, arguments: &[&str], sentences: &[&str]) {
+        let before = self.files();
+        let output = self.vram(&[&["init"], arguments].concat());
+        assert_exit(&output, 2);
+        let said = unwrapped(&output);
+        for sentence in sentences {
+            assert!(said.contains(sentence), "{sentence}: {said}");
+        }
+        assert_eq!(self.files(), before);
     }
 
     fn vram(&self, arguments: &[&str]) -> Output {
@@ -49,10 +139,34 @@ fn assert_exit(output: &Output, code: i32) {
     assert_eq!(output.status.code(), Some(code), "{}", said(output));
 }
 
+/// What was said, on one line: messages are wrapped at the width of a terminal.
+fn unwrapped(output: &Output) -> String {
+    let said = said(output).replace(['│', '╰', '─', '▶'], " ");
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn a_newcomers_first_check_passes_and_their_tests_still_do() {
-    let project = Project::new("src/lib.rs", LIBRARY);
-    assert_exit(&project.init(), 0);
+    let project = Project::new("src/lib.rs", &format!("pub mod model;\n\n{LIBRARY}"));
+    project.folder.write("src/model.rs", TRAINED);
+    let written = project.init();
+    assert_exit(&written, 0);
+    let told = unwrapped(&written);
+    for sentence in [
+        "new-comer uses Burn 0.21.0, with `train`",
+        "`Classifier` (src/model.rs): Module, TrainStep",
+        "replace the sizes and the optimizer of `new_comer::model::Classifier`",
+        "3. run `cargo vram check`",
+        "compiles Burn",
+    ] {
+        assert!(told.contains(sentence), "{sentence}: {told}");
+    }
+    assert!(!told.contains("--write-profile"), "the profile is there: {told}");
+    let bench = project.folder.read("benches/vram.rs");
+    assert!(
+        bench.contains("ClassifierConfig::new(/* classes */ 10).init::<B>(device)"),
+        "{bench}"
+    );
     let manifest = project.folder.read("Cargo.toml");
     assert!(
         manifest.contains("# A comment that stays.") && manifest.contains("# and so does this one"),
@@ -126,16 +240,289 @@ fn nextest_is_here() -> bool {
 }
 
 #[test]
-fn a_package_with_only_a_binary_is_told_what_to_move() {
+fn a_package_with_only_a_binary_is_told_both_ways_and_can_take_the_smaller() {
     let project = Project::new("src/main.rs", "fn main() {}\n");
-    let refused = project.init();
-    assert_exit(&refused, 2);
-    let said = said(&refused);
-    assert!(
-        said.contains("move the model from src/main.rs into src/lib.rs"),
-        "{said}"
+    project.assert_init_refuses(
+        &[],
+        &[
+            "move the model from src/main.rs into src/lib.rs",
+            "1. smaller: move the model from src/main.rs into a file of its own",
+        ],
     );
-    assert!(!project.folder.path("benches").exists());
+    project
+        .folder
+        .write("src/main.rs", "mod model;\nmod deep;\nfn main() {}\n");
+    project.folder.write("src/model.rs", TRAINED);
+    project.folder.write("src/deep/mod.rs", "use crate::model as _;\n");
+    project.assert_init_refuses(
+        &[],
+        &["1. smaller: run `cargo vram init --from-binary`", "src/model.rs, src/"],
+    );
+    assert_exit(&project.vram(&["init", "--from-binary"]), 0);
+    let bench = project.folder.read("benches/vram.rs");
+    assert!(bench.contains("#[path = \"../src/model.rs\"]\nmod model;"), "{bench}");
+    assert!(bench.contains("model::ClassifierConfig::new("), "{bench}");
+}
+
+#[test]
+fn a_library_that_cargo_can_link_is_one() {
+    let with = |types: &str| {
+        let project = Project::new("src/lib.rs", LIBRARY);
+        let manifest = project.folder.read("Cargo.toml");
+        let manifest = manifest.replace(
+            "[dependencies]",
+            &format!("[lib]\ncrate-type = [{types}]\n\n[dependencies]"),
+        );
+        project.folder.write("Cargo.toml", &manifest);
+        project
+    };
+    assert_exit(&with("\"cdylib\", \"rlib\"").vram(&["init"]), 0);
+    with("\"cdylib\"").assert_init_refuses(&[], &["the library of new-comer is a cdylib", "add `\"rlib\"`"]);
+}
+
+/// A workspace of a library that lets others choose how Burn runs, and of an application that does.
+fn library_and_application(more: &str) -> Project {
+    let package = |name: &str, rest: &str| {
+        format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n{rest}")
+    };
+    let burn = |features: &str| {
+        format!("burn = {{ version = \"0.21\", default-features = false, features = [{features}] }}\n")
+    };
+    let library = package("nets", &burn("\"std\", \"autodiff\""));
+    let application = burn("\"std\", \"cuda\", \"fusion\", \"autotune\"") + "nets = { path = \"../nets\" }\n";
+    let project = Project::of(&[
+        (
+            "Cargo.toml",
+            &format!("[workspace]\nresolver = \"3\"\nmembers = [\"app\", \"nets\"]\n{more}"),
+        ),
+        ("nets/Cargo.toml", &library),
+        ("nets/src/lib.rs", LIBRARY),
+        ("app/Cargo.toml", &package("app", &application)),
+        ("app/src/main.rs", "fn main() {}\n"),
+    ]);
+    std::fs::remove_dir_all(project.folder.path("src")).unwrap();
+    project
+}
+
+#[test]
+fn a_benchmark_takes_over_the_burn_features_of_the_workspaces_binaries() {
+    let project = library_and_application("");
+    let written = project.vram(&["init", "-p", "nets"]);
+    assert_exit(&written, 0);
+    let told = unwrapped(&written);
+    assert!(told.contains("`app` switches on Burn's fusion and autotune"), "{told}");
+    assert!(told.contains("[profile.dev.package.\"*\"] opt-level = 1"), "{told}");
+    let manifest = project.folder.read("nets/Cargo.toml");
+    assert!(
+        manifest
+            .contains("burn = { version = \"0.21\", default-features = false, features = [\"fusion\", \"autotune\"] }"),
+        "{manifest}"
+    );
+    // The lines of the profile are written where that was asked for, and not before.
+    let root = project.folder.read("Cargo.toml");
+    assert!(!root.contains("[profile"), "{root}");
+    assert_exit(&project.vram(&["init", "-p", "nets", "--write-profile"]), 0);
+    let root = project.folder.read("Cargo.toml");
+    assert!(
+        root.contains("[profile.dev]\ndebug = \"line-tables-only\"\n") && root.contains("[profile.dev.package.\"*\"]"),
+        "{root}"
+    );
+}
+
+#[test]
+fn default_members_decide_which_package_is_meant() {
+    let both = library_and_application("");
+    both.assert_init_refuses(&[], &["which package? app, nets are selected"]);
+    assert_exit(
+        &library_and_application("default-members = [\"nets\"]\n").vram(&["init"]),
+        0,
+    );
+}
+
+#[test]
+fn a_burn_that_is_not_supported_is_refused_before_anything_is_written() {
+    let with = |burn: &str| {
+        let project = Project::new("src/lib.rs", LIBRARY);
+        let manifest = project.folder.read("Cargo.toml").replace(DEPENDENCY, burn);
+        project.folder.write("Cargo.toml", &manifest);
+        std::fs::remove_file(project.folder.path("Cargo.lock")).unwrap();
+        project
+    };
+    let optional = "burn = { version = \"0.22\", default-features = false, optional = true }";
+    for (burn, version) in [
+        ("burn = { version = \"=0.20.1\", default-features = false }", "0.20.1"),
+        ("burn = { version = \"=0.22.1\", default-features = false }", "0.22.1"),
+        (optional, "^0.22"),
+    ] {
+        let sentence = format!("new-comer uses Burn {version}, which this version of cargo-vram does not support");
+        with(burn).assert_init_refuses(&[], &[&sentence, "supports Burn 0.21"]);
+    }
+}
+
+#[test]
+fn a_locked_prerelease_of_burn_comes_with_the_command_that_moves_it() {
+    let pinned =
+        |version: &str| format!("burn = {{ version = \"{version}\", default-features = false, features = [\"std\"] }}");
+    let project = Project::new("src/lib.rs", LIBRARY);
+    let manifest = project.folder.read("Cargo.toml");
+    let cargo = |arguments: &str| {
+        let output = Command::new("cargo")
+            .args(arguments.split(' ').skip(1))
+            .current_dir(project.folder.root())
+            .output()
+            .unwrap();
+        assert_exit(&output, 0);
+    };
+    // As it was once, when there was no release yet.
+    project
+        .folder
+        .write("Cargo.toml", &manifest.replace(DEPENDENCY, &pinned("=0.21.0-pre.3")));
+    std::fs::remove_file(project.folder.path("Cargo.lock")).unwrap();
+    cargo("cargo generate-lockfile");
+    project
+        .folder
+        .write("Cargo.toml", &manifest.replace(DEPENDENCY, &pinned("0.21.0-pre.3")));
+    project.assert_init_refuses(
+        &[],
+        &["Cargo.lock pins Burn 0.21.0-pre.3", "cargo update -p burn -p burn-"],
+    );
+
+    let told = unwrapped(&project.vram(&["init"]));
+    // A shell joins lines that end with a backslash.
+    let command = told.split("again ").nth(1).unwrap().replace("\\ ", "");
+    assert!(command.starts_with("cargo update -p burn -p burn-"), "{command}");
+    cargo(&command);
+    assert_exit(&project.vram(&["init"]), 0);
+}
+
+#[test]
+fn a_project_that_cargo_cannot_resolve_with_cargo_vram_is_left_as_it_was() {
+    let project = Project::new("src/lib.rs", LIBRARY);
+    let nowhere = project.folder.path("nowhere");
+    project.assert_init_refuses(
+        &["--path", nowhere.to_str().unwrap()],
+        &["every file is as it was before", "failed to read", "check it out there"],
+    );
+    // The lock file, too, if there was none; and where it must not change.
+    std::fs::remove_file(project.folder.path("Cargo.lock")).unwrap();
+    project.assert_init_refuses(
+        &["--path", nowhere.to_str().unwrap()],
+        &["every file is as it was before"],
+    );
+    let fetched = Command::new("cargo")
+        .args(["generate-lockfile", "--offline"])
+        .current_dir(project.folder.root())
+        .output()
+        .unwrap();
+    assert_exit(&fetched, 0);
+    project.assert_init_refuses(
+        &["--locked"],
+        &["because --locked was passed", "run the command once without --locked"],
+    );
+}
+
+#[test]
+fn what_cargo_refuses_is_quoted_with_a_help_that_fits() {
+    let package = "[package]\nname = \"refused\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
+    let refused = |more: &str, arguments: &[&str]| {
+        let folder = Folder::new();
+        folder.write("Cargo.toml", &format!("{package}{more}"));
+        folder.write("src/lib.rs", "");
+        let arguments = [&["list"], arguments].concat();
+        let output = common::vram(&arguments).current_dir(folder.root()).output().unwrap();
+        assert_exit(&output, 2);
+        unwrapped(&output)
+    };
+    let missing = "[dependencies]\nnowhere = { path = \"nowhere\" }\n";
+    for (more, arguments, quote, help) in [
+        (
+            "oops\n",
+            &[][..],
+            "key with no value",
+            "correct the manifest where Cargo points",
+        ),
+        (missing, &[], "failed to read", "correct its path"),
+        (
+            "",
+            &["--locked"],
+            "because --locked was passed",
+            "once without --locked",
+        ),
+        (
+            "",
+            &["--features", "nope"],
+            "does not contain this feature",
+            "`[features]`",
+        ),
+        (
+            "",
+            &["--config", "nope"],
+            "--config argument `nope`",
+            "correct --config",
+        ),
+        (
+            "",
+            &["--manifest-path", "no/Cargo.toml"],
+            "`no/Cargo.toml` does not exist",
+            "--manifest-path",
+        ),
+        (
+            "[dependencies]\nno-such-crate-of-cargo-vram = \"1\"\n",
+            &["--offline"],
+            "no matching package named",
+            "leave out --offline",
+        ),
+    ] {
+        let said = refused(more, arguments);
+        assert!(said.contains(quote) && said.contains(help), "{said}");
+        assert_eq!(
+            said.contains("run the command in a Cargo workspace"),
+            help == "--manifest-path",
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn one_command_fills_in_where_the_project_is_published() {
+    const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+    let folder = Folder::new();
+    let workflow = ".github/workflows/vram.yml";
+    for name in ["Cargo.toml", "README.md", workflow] {
+        let text = std::fs::read_to_string(common::root().join(name)).unwrap();
+        folder.write(name, &text);
+    }
+    let script = std::fs::read(common::root().join(".github/publish")).unwrap();
+    common::write_program(&folder.path(".github/publish"), script);
+    let publish = |arguments: &[&str]| {
+        let mut command = Command::new(folder.path(".github/publish"));
+        command.args(arguments).output().unwrap()
+    };
+    for (arguments, owner) in [
+        (
+            &["--commit", COMMIT, "https://github.com/somebody/cargo-vram.git"][..],
+            "somebody",
+        ),
+        // It moved; and once more, with the address that is in Cargo.toml.
+        (&["--commit", COMMIT, "https://github.com/others/cargo-vram"], "others"),
+        (&["--commit", COMMIT], "others"),
+    ] {
+        assert_exit(&publish(arguments), 0);
+        let address = format!("https://github.com/{owner}/cargo-vram");
+        let manifest: toml_edit::DocumentMut = folder.read("Cargo.toml").parse().unwrap();
+        assert_eq!(manifest["package"]["repository"].as_str(), Some(address.as_str()));
+        let action = format!("{owner}/cargo-vram/.github/actions/vram@{COMMIT}");
+        assert!(folder.read(workflow).contains(&action));
+        let readme = folder.read("README.md");
+        assert!(readme.contains(&format!("uses: {action}")) && readme.contains(&format!("VRAM: {address}.git")));
+        assert!(readme.contains(&format!("VRAM_COMMIT: {COMMIT}")));
+        assert!(!readme.contains("OWNER/cargo-vram") && !readme.contains("@COMMIT"));
+    }
+    // What the user puts in place of OWNER is theirs.
+    assert!(folder.read("README.md").contains("@OWNER/gpu-budgets"));
+    for wrong in [&["--commit", "main"][..], &["--commit", COMMIT, "somewhere"]] {
+        assert_exit(&publish(wrong), 2);
+    }
 }
 
 #[test]

@@ -1,32 +1,56 @@
 //! `cargo vram init`: a first benchmark, its Cargo.toml entries, and a first budgets.yaml.
 
+mod bench;
+mod manifest;
+mod scan;
+mod source;
+mod undo;
+
+use std::fmt::Write as _;
+
 use camino::{Utf8Path, Utf8PathBuf};
-use cargo_metadata::Package;
+use cargo_metadata::{Package, Target, TargetKind};
 use clap::Args;
 use miette::{Diagnostic, IntoDiagnostic, WrapErr};
 use thiserror::Error;
-use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
 
+use self::bench::Bench;
+use self::manifest::Manifest;
+use self::scan::Scan;
+use self::source::Source;
+use self::undo::Undo;
 use super::exit::Exit;
 use super::options::{Loudness, Packages};
+use super::terminal::Progress;
 use super::{Stopped, terminal};
-use crate::workspace::Workspace;
+use crate::names::quoted;
+use crate::workspace::{
+    self, BuiltFeatures, Selection, Workspace, WorkspaceError, built_features, supported_burn, supports_burn,
+    supports_requirement, update_of_prereleases,
+};
 
 /// Write a benchmark with a first model, its Cargo.toml entries, and a first budgets.yaml
 ///
-/// Nothing that is there is overwritten.
+/// Nothing that is there is overwritten. If Cargo cannot resolve the result, every file is as it was.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cargo vram init
-  cargo vram init -p my-models --gpu a100-80gb")]
+  cargo vram init -p my-models --gpu a100-80gb
+  cargo vram init --write-profile")]
 pub(super) struct Init {
     /// The card that the budgets are for
     #[arg(long, value_name = "ID", default_value = "l4")]
     gpu: String,
-    /// Take the cargo-vram crate from this folder instead of from the registry
+    /// Take the cargo-vram crate from this folder [default: the folder that this tool was built from, or its repository]
     #[arg(long, value_name = "FOLDER")]
     path: Option<Utf8PathBuf>,
+    /// Let the benchmark of a package without a library include the modules of its binary by their paths
+    #[arg(long)]
+    from_binary: bool,
+    /// Also write the build profile with which checks are fast into the workspace's Cargo.toml
+    #[arg(long)]
+    write_profile: bool,
     #[command(flatten)]
     packages: Packages,
 }
@@ -45,19 +69,21 @@ pub(super) enum Refused {
     #[error("{0} already has {1}")]
     #[diagnostic(code(init::exists), help("nothing was written; edit it by hand"))]
     Declared(Utf8PathBuf, &'static str),
-    #[error("{package} has only a binary, and a benchmark cannot use what is in a binary")]
-    #[diagnostic(
-        code(init::binary_only),
-        help(
-            "move the model from {main} into {lib} (`pub mod model;`), use it from main.rs as `{name}::model`, then run `cargo vram init` again"
-        )
-    )]
+    #[error("{package} has only a binary, and a benchmark cannot link a binary")]
+    #[diagnostic(code(init::binary_only))]
     BinaryOnly {
         package: String,
-        name: String,
-        main: Utf8PathBuf,
-        lib: Utf8PathBuf,
+        #[help]
+        ways: String,
     },
+    #[error("the library of {package} is a {kind}, which a benchmark cannot link")]
+    #[diagnostic(
+        code(init::unlinkable),
+        help(
+            "let Cargo build it as a Rust library, too: add `\"rlib\"` to `crate-type` in [lib]; for a proc-macro, put the models into a package of their own"
+        )
+    )]
+    Unlinkable { package: String, kind: String },
     #[error("{path} cannot be written")]
     #[diagnostic(
         code(init::unwritable),
@@ -72,29 +98,96 @@ pub(super) enum Refused {
         help("`cargo add burn@0.21 --features cuda,fusion,autotune,autodiff`")
     )]
     NoBurn(String),
+    #[error("{package} uses Burn {burn}, which this version of cargo-vram does not support")]
+    #[diagnostic(code(init::unsupported_burn))]
+    UnsupportedBurn {
+        package: String,
+        burn: String,
+        #[help]
+        supported: String,
+    },
+    #[error("Cargo.lock pins Burn {burn}, a pre-release, which this version of cargo-vram does not support")]
+    #[diagnostic(code(init::locked_prerelease))]
+    LockedPrerelease {
+        burn: String,
+        #[help]
+        command: String,
+    },
+    #[error("no source of the crate cargo-vram is known")]
+    #[diagnostic(
+        code(init::no_source),
+        help(
+            "nothing was written; this tool's own source folder is gone, and it names no repository: check out the source of cargo-vram {version} and pass its folder with --path",
+            version = env!("CARGO_PKG_VERSION")
+        )
+    )]
+    NoSource,
+    #[error("Cargo cannot resolve {package} with cargo-vram; every file is as it was before\n{said}")]
+    #[diagnostic(code(init::unresolved))]
+    Unresolved {
+        package: String,
+        said: String,
+        #[help]
+        help: String,
+    },
+    #[error("cargo-vram cannot be used in {package}; every file is as it was before\n{said}")]
+    #[diagnostic(code(init::unusable))]
+    Unusable {
+        package: String,
+        said: String,
+        #[help]
+        help: Option<String>,
+    },
 }
 
 /// The name and the path of the benchmark.
 const BENCH: &str = "vram";
+/// The features of Burn that change what is held on the GPU, and not only what can be used.
+const JUDGED_FEATURES: [&str; 2] = ["fusion", "autotune"];
+/// The crates that have these: Burn itself, and its backends by their own defaults.
+const BACKENDS: [&str; 5] = ["burn", "burn-cuda", "burn-wgpu", "burn-rocm", "burn-cpu"];
+/// So many models are named at the end.
+const MOST_NAMED: usize = 8;
+
+/// What is written for a package, and what is said of it.
+struct Plan<'a> {
+    package: &'a Package,
+    folder: &'a Utf8Path,
+    scan: Scan,
+    bench: Bench,
+    source: Source,
+    burn: String,
+    trains: bool,
+}
 
 impl Init {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
         let selection = self.packages.selection().into_diagnostic()?;
+        let root = workspace::workspace_root(&selection)?;
+        let lock = root.join("Cargo.lock");
+        // Reading the workspace may write Cargo.lock, too.
+        let mut undo = Undo::default();
+        undo.remember(&lock).map_err(|source| unwritable(&lock, source))?;
         let workspace = Workspace::load(&selection)?;
         let package = self.package(&workspace)?;
         crate::gpu::Profiles::builtin()?.get(&self.gpu)?;
-        let folder = package.manifest_path.parent().unwrap_or(workspace.root());
-        let bench = folder.join("benches").join(format!("{BENCH}.rs"));
-        let budgets = workspace.root().join("budgets.yaml");
-        let text = std::fs::read_to_string(&package.manifest_path)
-            .into_diagnostic()
-            .wrap_err_with(|| package.manifest_path.to_string())?;
-        let mut manifest: DocumentMut = text.parse().into_diagnostic()?;
-        // Everything is looked at before anything is written.
-        require_library(package, folder)?;
-        if !package.dependencies.iter().any(|dependency| dependency.name == "burn") {
-            return Err(Refused::NoBurn(package.name.to_string()).into());
+        let folder = package.manifest_path.parent().unwrap_or(&root);
+        let mut manifest = read_manifest(&package.manifest_path)?;
+        if self.write_profile && manifest.has_bench() {
+            let added = write_profile(&root, &workspace, &mut undo)?;
+            if !loudness.quiet {
+                terminal::remark(&match added.as_str() {
+                    "" => format!("{} has the profile already", root.join("Cargo.toml")),
+                    added => format!("wrote {}\n{}", root.join("Cargo.toml"), indented(added)),
+                });
+            }
+            undo.keep();
+            return Ok(Exit::Success);
         }
+        // Everything is looked at before anything is written.
+        let plan = self.plan(&workspace, &selection, package, folder, &lock)?;
+        let bench = folder.join("benches").join(format!("{BENCH}.rs"));
+        let budgets = root.join("budgets.yaml");
         let is_there = |path: &Utf8Path| path.symlink_metadata().is_ok();
         if is_there(&bench) {
             return Err(Refused::Exists(bench).into());
@@ -103,160 +196,437 @@ impl Init {
         if is_there(&budgets) && !budgets.is_file() {
             return Err(Refused::Exists(budgets).into());
         }
-        self.declare(&mut manifest, &package.manifest_path)?;
-        let mut files = vec![
-            (package.manifest_path.clone(), manifest.to_string()),
-            (bench, template(package)),
-        ];
+        let path = &package.manifest_path;
+        manifest.add_cargo_vram(path, &plan.source, plan.trains)?;
+        manifest.add_bench(path)?;
+        let mut put = |path: &Utf8Path, text: &str| undo.put(path, text).map_err(|source| unwritable(path, source));
+        put(path, manifest.text())?;
+        put(&bench, &plan.bench.text)?;
         if !budgets.exists() {
-            files.push((budgets.clone(), first_budgets(&self.gpu)));
+            put(&budgets, &first_budgets(&self.gpu, &plan.bench.model))?;
         }
-        put_all(&files).map_err(|(path, source)| Refused::Unwritable { path, source })?;
-        for (path, _) in files.iter().filter(|_| !loudness.quiet) {
-            terminal::remark(&format!("wrote {path}"));
+        let progress = Progress::spinner(loudness, "resolving dependencies");
+        let mut resolved = resolve(&selection, package)?;
+        let (mut notes, features) = burn_features(&resolved, &selection, package)?;
+        if let Some((features, binaries)) = features {
+            if manifest.add_burn_features(path, &features, &binaries)? {
+                put(path, manifest.text())?;
+                resolved = resolve(&selection, package)?;
+                notes.push(format!(
+                    "{binaries} switches on Burn's {}: so does the benchmark, by a development dependency",
+                    features.join(" and ")
+                ));
+            } else {
+                notes.push(format!(
+                    "{binaries} switches on Burn's {}, and the benchmark does not: add these features to burn in [dev-dependencies]",
+                    features.join(" and ")
+                ));
+            }
         }
+        drop(progress);
+        let mut offer = None;
+        if self.write_profile {
+            write_profile(&root, &resolved, &mut undo)?;
+        } else {
+            let missing = read_manifest(&root.join("Cargo.toml"))?.add_profile(has_flex(&resolved));
+            offer = Some(missing).filter(|missing| !missing.is_empty());
+        }
+        let mut changed = undo.keep();
+        changed.sort_by_key(|path| *path == lock);
         if !loudness.quiet {
-            terminal::remark(
-                "next: put your own model into benches/vram.rs, name it in budgets.yaml in place of `first`, then run `cargo vram check`",
-            );
+            for path in changed {
+                terminal::remark(&format!("wrote {path}"));
+            }
+            terminal::remark(&plan.closing(&notes, offer.as_deref(), &root));
         }
         Ok(Exit::Success)
     }
 
+    /// The selected package, or the one of several that uses Burn.
     fn package<'a>(&self, workspace: &'a Workspace) -> Result<&'a Package, Refused> {
-        let packages: Vec<_> = workspace.packages().collect();
-        match packages.as_slice() {
-            [one] => Ok(one),
-            several => {
-                let names: Vec<_> = several.iter().map(|package| package.name.as_str()).collect();
+        let selected: Vec<_> = workspace.packages().collect();
+        let uses_burn = |package: &&&Package| package.dependencies.iter().any(|dependency| dependency.name == "burn");
+        let with_burn: Vec<_> = selected.iter().filter(uses_burn).copied().collect();
+        match (selected.as_slice(), with_burn.as_slice()) {
+            ([one], _) | (_, [one]) => Ok(one),
+            (all, with_burn) => {
+                let shown = if with_burn.is_empty() { all } else { with_burn };
+                let names: Vec<_> = shown.iter().map(|package| package.name.as_str()).collect();
                 Err(Refused::Several(names.join(", ")))
             }
         }
     }
 
-    /// Adds the dependency and the target, and keeps everything else as it is written.
-    fn declare(&self, manifest: &mut DocumentMut, path: &Utf8Path) -> Result<(), Refused> {
-        let is_list = |item: &Item| item.is_array_of_tables();
-        if manifest.get("bench").is_some_and(|item| !is_list(item)) {
-            return Err(Refused::Declared(
-                path.to_owned(),
-                "its benchmarks as a value, to which no table can be added",
-            ));
-        }
-        let targets = manifest.get("bench").and_then(Item::as_array_of_tables);
-        if targets
-            .into_iter()
-            .flatten()
-            .any(|target| target.get("name").and_then(Item::as_str) == Some(BENCH))
-        {
-            return Err(Refused::Declared(path.to_owned(), "a benchmark named `vram`"));
-        }
-        let dependencies = manifest
-            .entry("dev-dependencies")
-            .or_insert_with(|| Item::Table(Table::new()));
-        if dependencies.get("cargo-vram").is_some() {
-            return Err(Refused::Declared(path.to_owned(), "a dependency on cargo-vram"));
-        }
-        let mut dependency = InlineTable::new();
-        match &self.path {
-            Some(folder) => {
-                // Cargo takes a path from the manifest's folder, people give it from where they are. What they give as
-                // relative is so on other machines, too.
-                let whole = |path: &Utf8Path| path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned());
-                let from = path.parent().map(whole).filter(|_| folder.is_relative());
-                let relative = from.and_then(|from| pathdiff::diff_utf8_paths(whole(folder), from));
-                let folder = relative.unwrap_or_else(|| whole(folder));
-                dependency.insert("path", Value::from(folder.as_str()))
+    fn plan<'a>(
+        &self,
+        workspace: &Workspace,
+        selection: &Selection,
+        package: &'a Package,
+        folder: &'a Utf8Path,
+        lock: &Utf8Path,
+    ) -> Result<Plan<'a>, Stopped> {
+        let library = library(package)?;
+        let program = package.targets.iter().find(|target| target.is_bin());
+        let (scan, root, modules) = match (library, program) {
+            (Some(library), _) => {
+                let root = library.name.replace('-', "_");
+                (Scan::read(&library.src_path, false), Some(root), String::new())
             }
-            None => dependency.insert("version", Value::from(env!("CARGO_PKG_VERSION"))),
+            (None, program) => {
+                let main = program.map_or_else(|| folder.join("src/main.rs"), |program| program.src_path.clone());
+                let scan = Scan::read(&main, true);
+                if !self.from_binary || scan.files.is_empty() {
+                    return Err(binary_only(package, folder, &main, &scan).into());
+                }
+                let modules = included(&scan, folder);
+                (scan, None, modules)
+            }
         };
-        dependency.insert("default-features", Value::from(false));
-        dependency.insert("features", Value::Array(["burn-0_21"].into_iter().collect()));
-        dependencies["cargo-vram"] = value(dependency);
-        let mut target = Table::new();
-        target["name"] = value(BENCH);
-        target["harness"] = value(false);
-        let targets = manifest
-            .entry("bench")
-            .or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
-        if let Some(targets) = targets.as_array_of_tables_mut() {
-            targets.push(target);
+        let burn = require_burn(workspace, package, lock)?;
+        let built = built_features(workspace, selection, package, true)?;
+        let bench = Bench::new(&scan, root.as_deref(), &modules);
+        let uses_train = built.get("burn").is_some_and(|features| features.contains("train"));
+        let source = Source::find(
+            self.path.as_deref(),
+            Utf8Path::new(env!("CARGO_MANIFEST_DIR")),
+            env!("CARGO_PKG_REPOSITORY"),
+        );
+        Ok(Plan {
+            package,
+            folder,
+            trains: uses_train || bench.trains.is_some(),
+            scan,
+            bench,
+            source: source.ok_or(Refused::NoSource)?,
+            burn,
+        })
+    }
+}
+
+impl Plan<'_> {
+    /// What was found, and what comes next.
+    fn closing(&self, notes: &[String], offer: Option<&str>, root: &Utf8Path) -> String {
+        let mut text = String::new();
+        let train = if self.trains {
+            ", with `train`: cargo-vram has its feature `train` on"
+        } else {
+            ""
+        };
+        let _ = writeln!(text, "\n{} uses Burn {}{train}", self.package.name, self.burn);
+        if let Source::Named(folder) | Source::Built(folder) = &self.source {
+            let _ = writeln!(
+                text,
+                "cargo-vram is taken from {folder}: whoever builds the benchmarks needs it there"
+            );
         }
-        Ok(())
-    }
-}
-
-fn require_library(package: &Package, folder: &Utf8Path) -> Result<(), Refused> {
-    if package.targets.iter().any(|target| target.is_lib()) {
-        return Ok(());
-    }
-    let binary = package.targets.iter().find(|target| target.is_bin());
-    let main = binary.map_or_else(|| folder.join("src/main.rs"), |target| target.src_path.clone());
-    let short = |path: Utf8PathBuf| path.strip_prefix(folder).map(Utf8Path::to_owned).unwrap_or(path);
-    Err(Refused::BinaryOnly {
-        package: package.name.to_string(),
-        name: package.name.replace('-', "_"),
-        main: short(main),
-        lib: Utf8PathBuf::from("src/lib.rs"),
-    })
-}
-
-/// Writes all of the files, or none: where one cannot be written, everything is as it was.
-fn put_all(files: &[(Utf8PathBuf, String)]) -> Result<(), (Utf8PathBuf, std::io::Error)> {
-    let mut undo = Undo::default();
-    for (path, content) in files {
-        undo.put(path, content).map_err(|error| (path.clone(), error))?;
-    }
-    undo.keep = true;
-    Ok(())
-}
-
-/// What was done so far, which is taken back when this is dropped, unless it is kept.
-#[derive(Default)]
-struct Undo {
-    keep: bool,
-    /// Each file, with what was in it before; nothing where it was not there.
-    written: Vec<(Utf8PathBuf, Option<Vec<u8>>)>,
-    /// Folders that were not there, the outer ones first.
-    made: Vec<Utf8PathBuf>,
-}
-
-impl Undo {
-    fn put(&mut self, path: &Utf8Path, content: &str) -> std::io::Result<()> {
-        let folders = path.ancestors().skip(1).take_while(|folder| !folder.exists());
-        let missing: Vec<_> = folders.map(Utf8Path::to_owned).collect();
-        for folder in missing.into_iter().rev() {
-            std::fs::create_dir(&folder)?;
-            self.made.push(folder);
+        for note in notes {
+            let _ = writeln!(text, "{note}");
         }
-        let before = path.exists().then(|| std::fs::read(path)).transpose()?;
-        self.written.push((path.to_owned(), before));
-        std::fs::write(path, content)
-    }
-}
-
-impl Drop for Undo {
-    fn drop(&mut self) {
-        if self.keep {
-            return;
+        let models = self.scan.models();
+        if !models.is_empty() {
+            let _ = writeln!(text, "\nmodels in {}:", self.package.name);
         }
-        for (path, before) in self.written.drain(..).rev() {
-            // What cannot be taken back could not be written either.
-            let _ = match before {
-                Some(before) => std::fs::write(&path, before),
-                None => std::fs::remove_file(&path),
+        for model in models.iter().take(MOST_NAMED) {
+            let file = model.file.strip_prefix(self.folder).unwrap_or(&model.file);
+            let traits = if self.scan.trains(model) {
+                "Module, TrainStep"
+            } else {
+                "Module"
             };
+            let hidden = match self.scan.path(model) {
+                Some(_) => "",
+                None => "; private: make it and its module `pub` to name it in the benchmark",
+            };
+            let _ = writeln!(text, "  {} ({file}): {traits}{hidden}", quoted(&model.name));
         }
-        for folder in self.made.drain(..).rev() {
-            let _ = std::fs::remove_dir(&folder);
+        if let Some(more) = models.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
+            let _ = writeln!(text, "  and {more} more");
         }
+        let edit = match &self.bench.trains {
+            Some(path) => format!(
+                "in benches/vram.rs, replace the sizes and the optimizer of {} with those that you train with",
+                quoted(path)
+            ),
+            None => "in benches/vram.rs, put your own model in the place of `First`".to_owned(),
+        };
+        let limits = format!(
+            "in budgets.yaml, set the limits of {} to what your GPU has room for",
+            quoted(&self.bench.model)
+        );
+        let _ = writeln!(text, "\nnext:\n  1. {edit}\n  2. {limits}\n  3. run `cargo vram check`");
+        text.push_str(
+            "\nThe first check compiles Burn, which takes 5 to 10 minutes on two cores. Later checks compile only what changed.\n",
+        );
+        if let Some(offer) = offer {
+            let _ = writeln!(
+                text,
+                "These lines in {} keep that build small, and every check several times faster. `cargo vram init --write-profile` writes them:\n\n{}",
+                root.join("Cargo.toml"),
+                indented(offer)
+            );
+        }
+        text.trim_end().to_owned()
     }
 }
 
-fn template(package: &Package) -> String {
-    include_str!("init/vram.rs.template").replace("PACKAGE", &package.name.replace('-', "_"))
+fn unwritable(path: &Utf8Path, source: std::io::Error) -> Refused {
+    Refused::Unwritable {
+        path: path.to_owned(),
+        source,
+    }
 }
 
-fn first_budgets(gpu: &str) -> String {
-    include_str!("init/budgets.yaml.template").replace("gpu: GPU", &format!("gpu: {gpu}"))
+fn indented(text: &str) -> String {
+    let line = |line: &str| {
+        if line.is_empty() {
+            "\n".to_owned()
+        } else {
+            format!("    {line}\n")
+        }
+    };
+    text.lines().map(line).collect::<String>().trim_end().to_owned()
+}
+
+fn read_manifest(path: &Utf8Path) -> Result<Manifest, Stopped> {
+    let text = std::fs::read_to_string(path)
+        .into_diagnostic()
+        .wrap_err_with(|| path.to_string())?;
+    Manifest::parse(text).into_diagnostic()
+}
+
+fn has_flex(workspace: &Workspace) -> bool {
+    workspace.has_package("burn-flex")
+}
+
+/// Writes what is missing of the profile; gives what that was.
+fn write_profile(root: &Utf8Path, workspace: &Workspace, undo: &mut Undo) -> Result<String, Stopped> {
+    let path = root.join("Cargo.toml");
+    let mut manifest = read_manifest(&path)?;
+    let added = manifest.add_profile(has_flex(workspace));
+    undo.put(&path, manifest.text())
+        .map_err(|source| unwritable(&path, source))?;
+    Ok(added)
+}
+
+/// The library that a benchmark can link; nothing where the package has none.
+fn library(package: &Package) -> Result<Option<&Target>, Refused> {
+    const RUST: [TargetKind; 3] = [TargetKind::Lib, TargetKind::RLib, TargetKind::DyLib];
+    const LIBRARIES: [TargetKind; 3] = [TargetKind::CDyLib, TargetKind::StaticLib, TargetKind::ProcMacro];
+    let with = |kinds: &[TargetKind]| {
+        let is_of = |target: &&Target| target.kind.iter().any(|kind| kinds.contains(kind));
+        package.targets.iter().find(is_of)
+    };
+    match (with(&RUST), with(&LIBRARIES)) {
+        (Some(library), _) => Ok(Some(library)),
+        (None, None) => Ok(None),
+        (None, Some(other)) => Err(Refused::Unlinkable {
+            package: package.name.to_string(),
+            kind: other
+                .kind
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(", "),
+        }),
+    }
+}
+
+/// The modules of a program, as the benchmark includes them.
+fn included(scan: &Scan, folder: &Utf8Path) -> String {
+    let from = folder.join("benches");
+    let mut text = String::new();
+    for (name, file) in &scan.files {
+        let path = pathdiff::diff_utf8_paths(file, &from).unwrap_or_else(|| file.clone());
+        let _ = writeln!(
+            text,
+            "#[allow(dead_code, unused_imports)]\n#[path = {:?}]\nmod {name};",
+            path.as_str()
+        );
+    }
+    text + "\n"
+}
+
+/// The two ways of a package that has only a binary, the smaller one first.
+fn binary_only(package: &Package, folder: &Utf8Path, main: &Utf8Path, scan: &Scan) -> Refused {
+    let short = |path: &Utf8Path| path.strip_prefix(folder).unwrap_or(path).to_string();
+    let main_file = short(main);
+    let in_main = scan.models().iter().any(|model| model.file == main);
+    let files: Vec<_> = scan.files.iter().map(|(_, file)| short(file)).collect();
+    let is_ready = !scan.models().is_empty() && !in_main && scan.files_stand_alone();
+    let include = if is_ready {
+        format!(
+            "run `cargo vram init --from-binary`: the benchmark includes {} by path, and your sources stay as they are",
+            files.join(", ")
+        )
+    } else {
+        format!(
+            "move the model from {main_file} into a file of its own, such as src/model.rs, which uses nothing of {main_file}; then run `cargo vram init --from-binary`"
+        )
+    };
+    let name = package.name.replace('-', "_");
+    let library = format!(
+        "move the model from {main_file} into src/lib.rs (`pub mod model;`), use it from {main_file} as `{name}::model`; then run `cargo vram init`"
+    );
+    Refused::BinaryOnly {
+        package: package.name.to_string(),
+        ways: format!("nothing was written; there are two ways\n1. smaller: {include}\n2. a library: {library}"),
+    }
+}
+
+/// The package's Burn. What Cargo resolved counts; the requirement alone where nothing was resolved, as with a dependency
+/// that is optional.
+fn require_burn(workspace: &Workspace, package: &Package, lock: &Utf8Path) -> Result<String, Refused> {
+    let mut declared = package
+        .dependencies
+        .iter()
+        .filter(|dependency| dependency.name == "burn");
+    let Some(dependency) = declared.next() else {
+        return Err(Refused::NoBurn(package.name.to_string()));
+    };
+    let is_supported = supports_requirement(&dependency.req);
+    let unsupported = |burn: String| Refused::UnsupportedBurn {
+        package: package.name.to_string(),
+        burn,
+        supported: format!(
+            "nothing was written; this version of cargo-vram supports Burn {}",
+            supported_burn()
+        ),
+    };
+    let versions = workspace.versions_in_graph(package, "burn", Some(env!("CARGO_PKG_NAME")));
+    let Some(version) = versions
+        .iter()
+        .find(|version| !supports_burn(version))
+        .or(versions.last())
+    else {
+        return match is_supported {
+            true => Ok(dependency.req.to_string()),
+            false => Err(unsupported(dependency.req.to_string())),
+        };
+    };
+    if supports_burn(version) {
+        return Ok(version.to_string());
+    }
+    let text = std::fs::read_to_string(lock).unwrap_or_default();
+    match update_of_prereleases(&text).filter(|_| !version.pre.is_empty()) {
+        Some(command) if is_supported => Err(Refused::LockedPrerelease {
+            burn: version.to_string(),
+            command: format!(
+                "nothing was written; run this command, then `cargo vram init` again\n{}",
+                in_lines(&command)
+            ),
+        }),
+        _ => Err(unsupported(version.to_string())),
+    }
+}
+
+/// A long command as a shell takes it over several lines: where a message is wrapped, it could not be copied.
+fn in_lines(command: &str) -> String {
+    const WIDTH: usize = 80;
+    let mut lines = vec![String::new()];
+    for option in command.split(" -p ").enumerate() {
+        let word = match option {
+            (0, command) => command.to_owned(),
+            (_, name) => format!(" -p {name}"),
+        };
+        if let Some(line) = lines.last_mut()
+            && line.len() + word.len() <= WIDTH
+        {
+            line.push_str(&word);
+        } else {
+            lines.push(word);
+        }
+    }
+    lines.join(" \\\n")
+}
+
+/// Resolves the edited workspace: without the network if that is enough, so that no other version is chosen than those
+/// that are here. Fails where Cargo does, or where the models could not be run.
+fn resolve(selection: &Selection, package: &Package) -> Result<Workspace, Stopped> {
+    let offline = "--offline".to_owned();
+    let is_offline = selection.cargo_flags.contains(&offline);
+    let mut here = selection.clone();
+    here.cargo_flags.extend((!is_offline).then_some(offline));
+    let loaded = match Workspace::load(&here) {
+        Err(WorkspaceError::Metadata {
+            may_need_network: true, ..
+        }) if !is_offline => Workspace::load(selection),
+        other => other,
+    };
+    let workspace = loaded.map_err(|error| match error {
+        WorkspaceError::Metadata { said, help, .. } => Stopped::from(Refused::Unresolved {
+            package: package.name.to_string(),
+            said,
+            help,
+        }),
+        error => error.into(),
+    })?;
+    let (_, problems) = workspace::declared_targets(&workspace);
+    match problems
+        .into_iter()
+        .find(|problem| problem.package == package.name.as_str())
+    {
+        Some(problem) => Err(Refused::Unusable {
+            package: problem.package,
+            said: problem.message,
+            help: problem.help,
+        }
+        .into()),
+        None => Ok(workspace),
+    }
+}
+
+/// The features of Burn that the workspace's own binaries switch on and the benchmark does not, with these binaries; and
+/// what else there is to say.
+fn burn_features(
+    workspace: &Workspace,
+    selection: &Selection,
+    package: &Package,
+) -> Result<(Vec<String>, Option<(Vec<String>, String)>), Stopped> {
+    let bench = built_features(workspace, selection, package, true)?;
+    let lacks = |feature: &&str| !has_feature(&bench, "burn-cuda", feature);
+    let missing: Vec<_> = JUDGED_FEATURES.into_iter().filter(lacks).collect();
+    if missing.is_empty() {
+        return Ok((Vec::new(), None));
+    }
+    let mut wanted: Vec<String> = Vec::new();
+    let mut binaries: Vec<String> = Vec::new();
+    for member in workspace
+        .members()
+        .filter(|member| member.targets.iter().any(Target::is_bin))
+    {
+        let built = built_features(workspace, selection, member, false)?;
+        if !built.contains_key(package.name.as_str()) {
+            continue;
+        }
+        let has = |feature: &&&str| BACKENDS.iter().any(|backend| has_feature(&built, backend, feature));
+        let found: Vec<_> = missing
+            .iter()
+            .filter(has)
+            .map(|feature| (*feature).to_owned())
+            .collect();
+        if !found.is_empty() {
+            binaries.push(quoted(&member.name));
+        }
+        wanted.extend(found);
+    }
+    if wanted.is_empty() {
+        let note = format!(
+            "the benchmark runs without Burn's {}, as no binary of this workspace switches that on: if a program that you deploy does, add it to the features of burn in [dev-dependencies]",
+            missing.join(" and ")
+        );
+        return Ok((vec![note], None));
+    }
+    wanted.sort_by_key(|feature| JUDGED_FEATURES.iter().position(|known| known == feature));
+    wanted.dedup();
+    Ok((Vec::new(), Some((wanted, binaries.join(", ")))))
+}
+
+fn has_feature(built: &BuiltFeatures, name: &str, feature: &str) -> bool {
+    built.get(name).is_some_and(|features| features.contains(feature))
+}
+
+fn first_budgets(gpu: &str, model: &str) -> String {
+    include_str!("init/budgets.yaml.template")
+        .replace("gpu: GPU", &format!("gpu: {gpu}"))
+        .replace("MODEL:", &format!("{model}:"))
 }

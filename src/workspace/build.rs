@@ -13,6 +13,8 @@ use cargo_metadata::diagnostic::DiagnosticLevel;
 use cargo_metadata::{CompilerMessage, Message};
 
 use super::declared::option;
+use super::refusal::Refusal;
+use super::select::{cargo, not_started};
 use super::{DeclaredTarget, Selection, Workspace, WorkspaceError};
 use crate::report::Problem;
 use crate::run::code;
@@ -138,7 +140,10 @@ impl Failures {
             Cause::Signal => {
                 format!("where memory ran out, fewer jobs take less: CARGO_BUILD_JOBS=1; or try {command} by itself")
             }
-            Cause::Other => format!("{command} shows the same"),
+            Cause::Other => match Refusal::read(&self.words) {
+                Refusal::Other => format!("{command} shows the same"),
+                refusal => refusal.help(selection),
+            },
         }
     }
 
@@ -216,8 +221,7 @@ fn cargo_build(
     wanted: &[&DeclaredTarget],
     progress: &(impl Fn(Building<'_>) + Sync),
 ) -> Result<(BTreeMap<String, Utf8PathBuf>, Failures), WorkspaceError> {
-    let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let mut command = Command::new(&program);
+    let mut command = Command::new(cargo());
     command.arg("build").args(["--message-format=json", "--keep-going"]);
     command.args(["--manifest-path", workspace.root().join("Cargo.toml").as_str()]);
     for target in wanted {
@@ -234,12 +238,8 @@ fn cargo_build(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let failed = |source| WorkspaceError::Program {
-        program: program.clone(),
-        source,
-    };
     let counted = Counted::default();
-    let mut child = command.spawn().map_err(failed)?;
+    let mut child = command.spawn().map_err(not_started)?;
     let mut executables = BTreeMap::new();
     let mut failures = Failures::default();
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -275,7 +275,7 @@ fn cargo_build(
         drop(end);
         counted.stop();
     });
-    failures.status = child.wait().map_err(failed)?;
+    failures.status = child.wait().map_err(not_started)?;
     Ok((executables, failures))
 }
 

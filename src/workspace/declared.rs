@@ -1,5 +1,6 @@
 //! Which targets of a package declare models, and whether they can be run at all.
 
+use cargo_metadata::semver::{Version, VersionReq};
 use cargo_metadata::{Package, TargetKind};
 
 use super::Workspace;
@@ -10,6 +11,28 @@ use crate::run::code;
 const DEFAULT_TARGET: &str = "vram";
 /// Burn's versions that there is an adapter for, as `major.minor`.
 const SUPPORTED_BURN: &[(u64, u64)] = &[(0, 21)];
+
+/// Whether there is an adapter for a Burn. A pre-release is another Burn than the release it comes before.
+pub(crate) fn supports_burn(version: &Version) -> bool {
+    version.pre.is_empty() && SUPPORTED_BURN.contains(&(version.major, version.minor))
+}
+
+/// Whether a requirement takes any Burn that there is an adapter for.
+pub(crate) fn supports_requirement(requirement: &VersionReq) -> bool {
+    // No minor version of Burn had as many patches.
+    let patches = |&(major, minor): &(u64, u64)| (0..100).map(move |patch| Version::new(major, minor, patch));
+    let mut supported = SUPPORTED_BURN.iter().flat_map(patches);
+    supported.any(|version| requirement.matches(&version))
+}
+
+/// The Burn versions that there is an adapter for, newest last: `0.21`.
+pub(crate) fn supported_burn() -> String {
+    let versions: Vec<_> = SUPPORTED_BURN
+        .iter()
+        .map(|(major, minor)| format!("{major}.{minor}"))
+        .collect();
+    versions.join(", ")
+}
 
 /// A target that declares models.
 #[derive(Debug, Clone)]

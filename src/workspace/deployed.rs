@@ -1,9 +1,6 @@
 //! The binaries that a workspace deploys, and the Burn that they are built with.
 
-use std::process::Command;
-
-use cargo_metadata::Package;
-
+use super::tree::{BuiltFeatures, built_features};
 use super::{Selection, Workspace, WorkspaceError};
 use crate::protocol::BurnFeatures;
 
@@ -32,7 +29,7 @@ pub fn deployed_binaries(workspace: &Workspace, selection: &Selection) -> Result
         if binaries.is_empty() || workspace.versions_in_graph(package, "burn", None).is_empty() {
             continue;
         }
-        let Some(features) = burn_features(workspace, selection, package)? else {
+        let Some(features) = of_burn(&built_features(workspace, selection, package, false)?) else {
             continue;
         };
         all.extend(binaries.iter().map(|binary| DeployedBinary {
@@ -44,54 +41,15 @@ pub fn deployed_binaries(workspace: &Workspace, selection: &Selection) -> Result
     Ok(all)
 }
 
-/// The features of Burn in a package's own build; none where it does not run Burn on a GPU.
-fn burn_features(
-    workspace: &Workspace,
-    selection: &Selection,
-    package: &Package,
-) -> Result<Option<BurnFeatures>, WorkspaceError> {
-    let program = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let mut command = Command::new(&program);
-    command
-        .args([
-            "tree",
-            "--edges",
-            "normal",
-            "--prefix",
-            "none",
-            "--format",
-            "{p}\t{f}",
-            "--package",
-        ])
-        .arg(&package.id.repr)
-        .args(["--manifest-path", workspace.root().join("Cargo.toml").as_str()])
-        .args(&selection.cargo_flags);
-    if let Some(target) = &selection.target {
-        command.args(["--target", target]);
-    }
-    let output = command
-        .output()
-        .map_err(|source| WorkspaceError::Program { program, source })?;
-    if !output.status.success() {
-        return Err(WorkspaceError::Metadata(
-            String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
-        ));
-    }
-    Ok(of_tree(&String::from_utf8_lossy(&output.stdout)))
-}
-
-/// What `cargo tree` printed, a package a line: its name and version, a tab, its features.
-fn of_tree(printed: &str) -> Option<BurnFeatures> {
-    let burn = printed.lines().filter(|line| line.starts_with("burn v"));
-    let features: Vec<&str> = burn
-        .filter_map(|line| line.split_once('\t'))
-        // A package that was printed before ends in `(*)`.
-        .flat_map(|(_, features)| features.trim_end_matches("(*)").trim().split(','))
-        .collect();
-    let has = |name: &str| features.contains(&name);
-    GPU_BACKENDS.iter().any(|backend| has(backend)).then(|| BurnFeatures {
-        fusion: has("fusion"),
-        autotune: has("autotune"),
+/// The features of Burn in a build; none where it does not run Burn on a GPU.
+fn of_burn(built: &BuiltFeatures) -> Option<BurnFeatures> {
+    let has = |krate: &str, feature: &str| built.get(krate).is_some_and(|features| features.contains(feature));
+    // Burn's defaults switch them on in the crates of its backends.
+    let backends = || built.keys().filter(|name| name.starts_with("burn"));
+    let any = |feature: &str| backends().any(|krate| has(krate, feature));
+    GPU_BACKENDS.iter().any(|backend| has("burn", backend)).then(|| BurnFeatures {
+        fusion: any("fusion"),
+        autotune: any("autotune"),
     })
 }
 
@@ -99,20 +57,30 @@ fn of_tree(printed: &str) -> Option<BurnFeatures> {
 mod tests {
     use super::*;
 
+    fn built(crates: &[(&str, &[&str])]) -> BuiltFeatures {
+        let features = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        crates.iter().map(|(name, names)| ((*name).to_owned(), features(names))).collect()
+    }
+
     #[test]
-    fn the_features_of_burn_itself_count() {
-        let printed = "app v0.1.0 (/work/app)\t\nburn v0.21.0\tautodiff,cuda,default,fusion,std\nburn-core v0.21.0\tautotune\nburn v0.21.0\tcuda,fusion (*)\n";
-        let features = BurnFeatures {
+    fn fusion_and_autotune_are_those_of_the_backend_crates_too() {
+        let defaults = built(&[("app", &[]), ("burn", &["autodiff", "cuda"]), ("burn-cuda", &["autotune", "fusion"])]);
+        let both = BurnFeatures {
             fusion: true,
+            autotune: true,
+        };
+        assert_eq!(of_burn(&defaults), Some(both));
+        let bare = built(&[("burn", &["cuda", "std"]), ("burn-cuda", &["std"]), ("other", &["fusion", "autotune"])]);
+        let neither = BurnFeatures {
+            fusion: false,
             autotune: false,
         };
-        assert_eq!(of_tree(printed), Some(features));
+        assert_eq!(of_burn(&bare), Some(neither));
     }
 
     #[test]
     fn a_binary_without_a_backend_for_gpus_runs_nothing_there() {
-        assert_eq!(of_tree("burn v0.21.0\tautotune,fusion,ndarray,std\n"), None);
-        assert_eq!(of_tree("burn v0.21.0\t\n"), None);
-        assert_eq!(of_tree(""), None);
+        assert_eq!(of_burn(&built(&[("burn", &["autotune", "fusion", "ndarray"])])), None);
+        assert_eq!(of_burn(&built(&[])), None);
     }
 }

@@ -46,6 +46,28 @@ pub fn changed_dependencies(before: &str, after: &str) -> Vec<ChangedDependency>
         .collect()
 }
 
+/// The command that takes Burn from a locked pre-release to its release; nothing where none is locked.
+///
+/// Crates of one Burn pin each other: `cargo update -p burn` alone can move none of them, so all are named.
+pub(crate) fn update_of_prereleases(lock: &str) -> Option<String> {
+    let lock: Lock = toml_edit::de::from_str(lock).ok()?;
+    let is_prerelease = |package: &&Package| {
+        let version = cargo_metadata::semver::Version::parse(&package.version);
+        let of_burn = is_of_burn(&package.name) || ["cubek", "tracel-"].iter().any(|of| package.name.starts_with(of));
+        of_burn && package.source.is_some() && version.is_ok_and(|version| !version.pre.is_empty())
+    };
+    let is_ambiguous = |name: &str| lock.package.iter().filter(|other| other.name == name).count() > 1;
+    let names: Vec<_> = lock.package.iter().filter(is_prerelease).collect();
+    if !names.iter().any(|package| package.name.starts_with("burn")) {
+        return None;
+    }
+    let spec = |package: &&Package| match is_ambiguous(&package.name) {
+        true => format!(" -p {}@{}", package.name, package.version),
+        false => format!(" -p {}", package.name),
+    };
+    Some(format!("cargo update{}", names.iter().map(spec).collect::<String>()))
+}
+
 /// Whether it is Burn, or what Burn's CUDA backend is made of: told first.
 fn is_of_burn(name: &str) -> bool {
     ["burn", "cubecl", "cudarc"].iter().any(|of| name.starts_with(of))
@@ -79,6 +101,29 @@ mod tests {
             }
         }
         text
+    }
+
+    #[test]
+    fn every_crate_of_a_locked_prerelease_is_named() {
+        const REGISTRY: Option<&str> = Some("registry+https://github.com/rust-lang/crates.io-index");
+        let text = lock(&[
+            ("burn", "0.21.0-pre.3", REGISTRY),
+            ("burn-core", "0.21.0-pre.3", REGISTRY),
+            ("cubecl", "0.9.0", REGISTRY),
+            ("cubecl", "0.10.0-pre.3", REGISTRY),
+            ("cubek", "0.2.0-pre.3", REGISTRY),
+            ("other", "1.0.0-rc.1", REGISTRY),
+            ("burn-of-mine", "0.1.0-dev", None),
+        ]);
+        assert_eq!(
+            update_of_prereleases(&text).as_deref(),
+            Some("cargo update -p burn -p burn-core -p cubecl@0.10.0-pre.3 -p cubek")
+        );
+        assert_eq!(update_of_prereleases(&lock(&[("burn", "0.21.0", REGISTRY)])), None);
+        assert_eq!(
+            update_of_prereleases(&lock(&[("cubecl", "0.10.0-pre.3", REGISTRY)])),
+            None
+        );
     }
 
     #[test]

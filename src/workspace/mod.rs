@@ -4,13 +4,18 @@ mod build;
 mod declared;
 mod deployed;
 mod locked;
+mod refusal;
 mod select;
+mod tree;
 
 pub use build::{BuildOptions, Building, Built, build};
 pub use declared::{DeclaredTarget, declared_targets};
 pub use deployed::{DeployedBinary, deployed_binaries};
+pub(crate) use declared::{supported_burn, supports_burn, supports_requirement};
 pub use locked::changed_dependencies;
+pub(crate) use locked::update_of_prereleases;
 pub use select::{Selection, Workspace};
+pub(crate) use tree::{BuiltFeatures, built_features, workspace_root};
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -18,13 +23,18 @@ use thiserror::Error;
 /// Why a whole command cannot go on.
 #[derive(Debug, Error, Diagnostic)]
 pub enum WorkspaceError {
-    /// `cargo metadata` failed: its own words say why.
-    #[error("cargo could not read this workspace\n{0}")]
-    #[diagnostic(
-        code(workspace::metadata),
-        help("run the command in a Cargo workspace, or name one with --manifest-path")
-    )]
-    Metadata(String),
+    /// Cargo refused: it is quoted, and the help is for what it refused.
+    #[error("Cargo could not read this workspace\n{said}")]
+    #[diagnostic(code(workspace::metadata))]
+    Metadata {
+        /// Cargo's own words.
+        said: String,
+        /// What to do about it.
+        #[help]
+        help: String,
+        /// Whether another try with the network can succeed.
+        may_need_network: bool,
+    },
     /// A package was named that is not in the workspace.
     #[error("no package `{0}` in this workspace")]
     #[diagnostic(code(workspace::unknown_package))]

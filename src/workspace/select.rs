@@ -4,6 +4,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 
 use super::WorkspaceError;
+use super::refusal::{Refusal, quote};
 
 /// The options by which packages and their features are selected, as Cargo has them.
 #[derive(Debug, Clone, Default)]
@@ -54,7 +55,9 @@ impl Workspace {
         let mut other = selection.cargo_flags.clone();
         other.extend(selection.features.iter().cloned());
         command.other_options(other);
-        let metadata = command.exec().map_err(unreadable)?;
+        // Its errors are quoted.
+        command.env("CARGO_TERM_COLOR", "never");
+        let metadata = command.exec().map_err(|error| unreadable(error, selection))?;
         let selected = select(&metadata, selection)?;
         let members = metadata.workspace_packages().len();
         let whole = selection.is_whole_workspace() && (selection.workspace || selected.len() == members);
@@ -85,6 +88,14 @@ impl Workspace {
     /// All packages of the workspace, selected or not.
     pub fn members(&self) -> impl Iterator<Item = &Package> {
         self.metadata.workspace_packages().into_iter()
+    }
+
+    /// Whether anything is built with a package of this name.
+    pub(crate) fn has_package(&self, name: &str) -> bool {
+        self.metadata
+            .packages
+            .iter()
+            .any(|package| package.name.as_str() == name)
     }
 
     /// Whether nothing of the workspace was left out.
@@ -187,10 +198,12 @@ fn select(metadata: &Metadata, selection: &Selection) -> Result<Vec<cargo_metada
             Some(defaults)
                 if !selection.workspace && selection.exclude.is_empty() && !is_virtual_root(metadata, &defaults) =>
             {
-                // Like Cargo: in a member's folder, that member; at the root of a workspace, everything. A gate that
-                // looked at the root package alone would miss the models, so the root stands for the workspace.
+                // Like Cargo: in a member's folder, that member; at the root of a workspace, its `default-members`.
+                // Without these, Cargo takes the root package alone. A gate that did so would miss the models, so the
+                // root stands for the workspace.
                 match current_member(metadata, selection) {
                     Some(member) => vec![member],
+                    None if has_default_members(metadata) => defaults.iter().map(|p| p.id.clone()).collect(),
                     None => members.iter().map(|p| p.id.clone()).collect(),
                 }
             }
@@ -209,6 +222,17 @@ fn select(metadata: &Metadata, selection: &Selection) -> Result<Vec<cargo_metada
 
 fn is_virtual_root(metadata: &Metadata, defaults: &[&Package]) -> bool {
     metadata.root_package().is_none() && defaults.len() == metadata.workspace_packages().len()
+}
+
+/// Whether the workspace says itself which of its members are meant. `cargo metadata` gives the same list where it does
+/// not, so the manifest is read.
+fn has_default_members(metadata: &Metadata) -> bool {
+    let text = std::fs::read_to_string(metadata.workspace_root.join("Cargo.toml")).unwrap_or_default();
+    let manifest = toml_edit::Document::parse(text);
+    manifest.is_ok_and(|manifest| {
+        let workspace = manifest.get("workspace").and_then(toml_edit::Item::as_table_like);
+        workspace.is_some_and(|workspace| workspace.contains_key("default-members"))
+    })
 }
 
 /// The member whose folder the command was run in or whose manifest was named, unless that is the root.
@@ -236,33 +260,49 @@ fn current_member(metadata: &Metadata, selection: &Selection) -> Option<cargo_me
 }
 
 /// Why there is no metadata: a program that could not be started is another matter than a workspace that cannot be read.
-fn unreadable(error: cargo_metadata::Error) -> WorkspaceError {
-    let source = match error {
-        cargo_metadata::Error::Io(source) => source,
-        error => {
-            let told = strip_status(&error.to_string());
-            // Cargo's own words where it cannot start the compiler: "could not execute process `rustc -vV` (never executed)".
-            let compiler = told
-                .split_once("could not execute process `")
-                .and_then(|(_, rest)| rest.split([' ', '`']).next().map(str::to_owned));
-            return match compiler {
-                Some(program) => WorkspaceError::Program {
-                    program,
-                    source: std::io::Error::other(told),
-                },
-                None => WorkspaceError::Metadata(told),
-            };
-        }
-    };
+fn unreadable(error: cargo_metadata::Error, selection: &Selection) -> WorkspaceError {
+    match error {
+        cargo_metadata::Error::Io(source) => not_started(source),
+        cargo_metadata::Error::CargoMetadata { stderr } => refused(&stderr, selection),
+        error => refused(&error.to_string(), selection),
+    }
+}
+
+/// The program that Cargo is called by.
+pub(super) fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+}
+
+/// Cargo could not be started.
+pub(super) fn not_started(source: std::io::Error) -> WorkspaceError {
     WorkspaceError::Program {
-        program: std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()),
+        program: cargo(),
         source,
     }
 }
 
-fn strip_status(message: &str) -> String {
-    message
-        .trim_start_matches("`cargo metadata` exited with an error: ")
-        .trim()
-        .to_owned()
+/// Cargo ended with an error, which it printed.
+pub(super) fn refused(stderr: &str, selection: &Selection) -> WorkspaceError {
+    let said = quote(stderr);
+    // Cargo's own words where it cannot start the compiler: "could not execute process `rustc -vV` (never executed)".
+    let compiler = said
+        .split_once("could not execute process `")
+        .and_then(|(_, rest)| rest.split([' ', '`']).next().map(str::to_owned));
+    if let Some(program) = compiler {
+        return WorkspaceError::Program {
+            program,
+            source: std::io::Error::other(said),
+        };
+    }
+    let missing = selection.manifest_path.as_ref().is_some_and(|path| !path.is_file());
+    let refusal = if missing {
+        Refusal::NoManifest
+    } else {
+        Refusal::read(stderr)
+    };
+    WorkspaceError::Metadata {
+        help: refusal.help(selection),
+        may_need_network: refusal.may_need_network(),
+        said,
+    }
 }

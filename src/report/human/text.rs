@@ -13,7 +13,7 @@ const SHOWN: usize = 600;
 const NAME: usize = 200;
 
 /// A text that is not ours: nothing in it may steer a terminal, or turn what follows around.
-pub(in crate::report) fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     let harmless = |c: char| match c {
         '\n' => c,
         c if c.is_control() || is_unseen(c) => '\u{fffd}',

@@ -1,0 +1,292 @@
+//! The text of the first benchmark: for a model that implements `TrainStep`, or an example to replace.
+
+use std::fmt::Write as _;
+
+use syn::{GenericArgument, Type};
+
+use super::scan::{Field, Found, Function, Scan, TrainStep, arguments, last, name_of};
+
+/// What stands for each number that makes a model.
+const NUMBER: &str = "10";
+/// What stands for the sizes of inputs: the images of Burn's book have it.
+const SIZE: usize = 28;
+
+/// A benchmark, and the name of the model in it.
+pub(super) struct Bench {
+    pub(super) text: String,
+    pub(super) model: String,
+    /// The type that it trains, where that is one of the project.
+    pub(super) trains: Option<String>,
+}
+
+impl Bench {
+    /// For the first `TrainStep` whose model and inputs can be made of what the sources say; else the example. Types are
+    /// named as `root::…`, or without a root where the sources are modules of the benchmark itself.
+    pub(super) fn new(scan: &Scan, root: Option<&str>, modules: &str) -> Self {
+        let found = scan
+            .train_steps
+            .iter()
+            .find_map(|step| train_step(scan, step, root, modules));
+        found.unwrap_or_else(|| example(scan, root, modules))
+    }
+}
+
+fn named(path: &str, root: Option<&str>) -> String {
+    root.map_or_else(|| path.to_owned(), |root| format!("{root}::{path}"))
+}
+
+fn example(scan: &Scan, root: Option<&str>, modules: &str) -> Bench {
+    let model = scan.models().into_iter().find_map(|found| scan.path(found));
+    let model = model.map_or_else(
+        || format!("{}::new(device)", named("model::Model", root.or(Some("crate")))),
+        |path| named(&path, root),
+    );
+    let text = include_str!("vram.rs.template").replace("MODEL", &model);
+    Bench {
+        text: text.replace("MODULES\n", modules),
+        model: "first".to_owned(),
+        trains: None,
+    }
+}
+
+fn train_step(scan: &Scan, step: &TrainStep, root: Option<&str>, modules: &str) -> Option<Bench> {
+    let backend = step.backend.as_deref()?;
+    let found = scan.find(&step.of, &step.module)?;
+    let path = named(&scan.path(found)?, root);
+    let make = Maker { scan, root }.model(found)?;
+    let mut inputs = Inputs {
+        scan,
+        root,
+        integers: false,
+        size: false,
+    };
+    let batch = inputs.value(step.input.as_ref()?, backend, &step.module, 2)?;
+    let model = snake_case(&found.name);
+    let tensors = if inputs.integers { "{Int, Tensor}" } else { "Tensor" };
+    let size = if inputs.size {
+        format!("    let size = run.input(\"size\", {SIZE});\n")
+    } else {
+        String::new()
+    };
+    let text = include_str!("train_step.rs.template")
+        .replace("MODULES\n", modules)
+        .replace("TENSORS", tensors)
+        .replace("SIZE\n", &size)
+        .replace("NAME", &model)
+        .replace("PATH", &path)
+        .replace("MAKE", &make)
+        .replace("BATCH", &batch);
+    Some(Bench {
+        text,
+        model,
+        trains: Some(path),
+    })
+}
+
+/// Writes what makes a model.
+struct Maker<'a> {
+    scan: &'a Scan,
+    root: Option<&'a str>,
+}
+
+impl Maker<'_> {
+    /// `Model::<B>::new(device)`, or `ModelConfig::new(10).init::<B>(device)`.
+    fn model(&self, model: &Found) -> Option<String> {
+        let gives = |function: &&Function| {
+            let returned = self.scan.find(&function.returns, &function.module);
+            returned.is_some_and(|it| std::ptr::eq(it, model)) && function.generics <= 1
+        };
+        let functions = self.scan.functions.iter().filter(gives);
+        let (methods, plain): (Vec<_>, Vec<_>) = functions.partition(|function| function.has_self);
+        let by_config = methods.into_iter().find_map(|function| {
+            let config = self.scan.find(&function.of, &function.module)?;
+            let [device] = function.parameters.as_slice() else {
+                return None;
+            };
+            if !config.is_config() || !is_device(device) {
+                return None;
+            }
+            let backend = if function.generics == 1 { "::<B>" } else { "" };
+            Some(format!(
+                "{}.{}{backend}(device)",
+                self.config(config, 0)?,
+                function.name
+            ))
+        });
+        by_config.or_else(|| {
+            plain.into_iter().find_map(|function| {
+                let of = self.scan.find(&function.of, &function.module)?;
+                if !std::ptr::eq(of, model) || of.parameters.len() != 1 || function.generics > 0 {
+                    return None;
+                }
+                let arguments: Vec<_> = function
+                    .names
+                    .iter()
+                    .zip(&function.parameters)
+                    .map(|(name, ty)| self.argument(name, ty, &function.module, 0))
+                    .collect::<Option<_>>()?;
+                let path = named(&self.scan.path(of)?, self.root);
+                Some(format!("{path}::<B>::{}({})", function.name, arguments.join(", ")))
+            })
+        })
+    }
+
+    /// `ModelConfig::new(10)`, with a value for each field that has none.
+    fn config(&self, config: &Found, depth: usize) -> Option<String> {
+        let fields = config.fields.as_ref()?.iter().filter(|field| !field.has_default);
+        let argument = |field: &Field| self.argument(&field.name, &field.ty, &config.module, depth);
+        let arguments: Vec<_> = fields.map(argument).collect::<Option<_>>()?;
+        let path = named(&self.scan.path(config)?, self.root);
+        Some(format!("{path}::new({})", arguments.join(", ")))
+    }
+
+    fn argument(&self, name: &str, ty: &Type, module: &[String], depth: usize) -> Option<String> {
+        if is_device(ty) {
+            return Some("device".to_owned());
+        }
+        let value = match ty {
+            Type::Array(array) => {
+                let syn::Expr::Lit(length) = &array.len else {
+                    return None;
+                };
+                let syn::Lit::Int(length) = &length.lit else {
+                    return None;
+                };
+                format!("[{}; {}]", number(&name_of(&array.elem)?)?, length.base10_digits())
+            }
+            ty => match name_of(ty)?.as_str() {
+                "Option" => "None".to_owned(),
+                "String" => "String::new()".to_owned(),
+                "bool" => "false".to_owned(),
+                ty_name => match number(ty_name) {
+                    Some(number) => number.to_owned(),
+                    // A configuration may have another in it, and none has itself.
+                    None if depth < 8 => {
+                        let config = self.scan.find(ty_name, module).filter(|found| found.is_config())?;
+                        self.config(config, depth + 1)?
+                    }
+                    None => return None,
+                },
+            },
+        };
+        Some(format!("/* {name} */ {value}"))
+    }
+}
+
+fn number(ty: &str) -> Option<&'static str> {
+    match ty {
+        "usize" | "u64" | "u32" | "u16" | "u8" | "isize" | "i64" | "i32" | "i16" | "i8" => Some(NUMBER),
+        "f64" | "f32" => Some("0.1"),
+        _ => None,
+    }
+}
+
+/// `&B::Device`, `&Device<B>`.
+fn is_device(ty: &Type) -> bool {
+    match ty {
+        Type::Reference(reference) => name_of(&reference.elem).as_deref() == Some("Device"),
+        _ => false,
+    }
+}
+
+/// Writes what makes a step's inputs.
+struct Inputs<'a> {
+    scan: &'a Scan,
+    root: Option<&'a str>,
+    integers: bool,
+    size: bool,
+}
+
+impl Inputs<'_> {
+    /// A tensor, a tuple of such, or a struct of such, at a depth of indentation.
+    fn value(&mut self, ty: &Type, backend: &str, module: &[String], depth: usize) -> Option<String> {
+        if let Type::Tuple(tuple) = ty {
+            let parts: Vec<_> = tuple
+                .elems
+                .iter()
+                .map(|ty| self.value(ty, backend, module, depth))
+                .collect::<Option<_>>()?;
+            return Some(format!("({})", parts.join(", ")));
+        }
+        let segment = last(ty)?;
+        let given = arguments(segment);
+        if segment.ident == "Tensor" {
+            return self.tensor(&given, backend);
+        }
+        let found = self.scan.find(&segment.ident.to_string(), module)?;
+        let [GenericArgument::Type(argument)] = given.as_slice() else {
+            return None;
+        };
+        let [own] = found.parameters.as_slice() else {
+            return None;
+        };
+        if name_of(argument).as_deref() != Some(backend) || depth > 8 {
+            return None;
+        }
+        let indent = "    ".repeat(depth + 1);
+        let mut text = format!("{} {{\n", named(&self.scan.path(found)?, self.root));
+        for field in found.fields.as_ref()? {
+            if !field.is_visible {
+                return None;
+            }
+            let value = self.value(&field.ty, own, &found.module, depth + 1)?;
+            let _ = writeln!(text, "{indent}{}: {value},", field.name);
+        }
+        let _ = write!(text, "{}}}", "    ".repeat(depth));
+        Some(text)
+    }
+
+    /// `Tensor<B, 2>` and `Tensor<B, 1, Int>`.
+    fn tensor(&mut self, given: &[&GenericArgument], backend: &str) -> Option<String> {
+        let (owner, rank, kind) = match given {
+            [owner, rank] => (owner, rank, None),
+            [owner, rank, GenericArgument::Type(kind)] => (owner, rank, Some(name_of(kind)?)),
+            _ => return None,
+        };
+        let GenericArgument::Type(owner) = owner else {
+            return None;
+        };
+        let GenericArgument::Const(syn::Expr::Lit(rank)) = rank else {
+            return None;
+        };
+        let syn::Lit::Int(rank) = &rank.lit else {
+            return None;
+        };
+        if name_of(owner).as_deref() != Some(backend) {
+            return None;
+        }
+        let kind = match kind.as_deref() {
+            None | Some("Float") => "",
+            Some("Int") => {
+                self.integers = true;
+                ", Int"
+            }
+            Some(_) => return None,
+        };
+        let rank: usize = rank.base10_parse().ok()?;
+        let shape = match rank {
+            1 => "batch_size",
+            2 => "batch_size, size",
+            3 => "batch_size, size, size",
+            4 => "batch_size, 3, size, size",
+            5 => "batch_size, 3, size, size, size",
+            _ => return None,
+        };
+        self.size |= rank > 1;
+        Some(format!("Tensor::<B, {rank}{kind}>::zeros([{shape}], device)"))
+    }
+}
+
+/// `ResNet18` is `res_net18`.
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    let mut last_was_lower = false;
+    for c in name.chars() {
+        if c.is_uppercase() && last_was_lower {
+            snake.push('_');
+        }
+        last_was_lower = !c.is_uppercase();
+        snake.extend(c.to_lowercase());
+    }
+    snake
+}

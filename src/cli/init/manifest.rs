@@ -1,0 +1,392 @@
+//! Edits of a `Cargo.toml` that leave everything else in it as it is written.
+
+use std::ops::Range;
+
+use camino::Utf8Path;
+use toml_edit::{Array, Document, InlineTable, Item, Table, Value};
+
+use super::source::Source;
+use super::{BENCH, Refused};
+
+/// The lines of a profile, and the tables that they are in. This repository's own manifest has the same.
+const PROFILE: &[(&[&str], &str, &str)] = &[
+    (&["profile", "dev"], "debug", "\"line-tables-only\""),
+    (&["profile", "dev", "package", "*"], "opt-level", "1"),
+    (&["profile", "dev", "package", "burn-flex"], "opt-level", "0"),
+];
+
+/// A manifest's text. Every edit is an insertion.
+pub(super) struct Manifest {
+    text: String,
+}
+
+impl Manifest {
+    pub(super) fn parse(text: String) -> Result<Self, toml_edit::TomlError> {
+        Document::parse(text.as_str())?;
+        Ok(Self { text })
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it declares a benchmark named `vram`.
+    pub(super) fn has_bench(&self) -> bool {
+        let document = self.document();
+        let targets = document.get("bench").and_then(Item::as_array_of_tables);
+        let is_it = |target: &Table| target.get("name").and_then(Item::as_str) == Some(BENCH);
+        targets.into_iter().flatten().any(is_it)
+    }
+
+    /// Adds the benchmark's target.
+    pub(super) fn add_bench(&mut self, path: &Utf8Path) -> Result<(), Refused> {
+        if self
+            .document()
+            .get("bench")
+            .is_some_and(|item| !item.is_array_of_tables())
+        {
+            return Err(Refused::Declared(
+                path.to_owned(),
+                "its benchmarks as a value, to which no table can be added",
+            ));
+        }
+        if self.has_bench() {
+            return Err(Refused::Declared(path.to_owned(), "a benchmark named `vram`"));
+        }
+        self.append(&format!("[[bench]]\nname = \"{BENCH}\"\nharness = false\n"));
+        Ok(())
+    }
+
+    /// Adds the development dependency on cargo-vram.
+    pub(super) fn add_cargo_vram(&mut self, path: &Utf8Path, source: &Source, train: bool) -> Result<(), Refused> {
+        if self.has_dependency("cargo-vram") {
+            return Err(Refused::Declared(path.to_owned(), "a dependency on cargo-vram"));
+        }
+        let mut keys = source.keys(path);
+        keys.insert("default-features", false.into());
+        let mut features = Array::from_iter(["burn-0_21"]);
+        if train {
+            features.push("train");
+        }
+        keys.insert("features", Value::Array(features));
+        self.add_dependency(path, &format!("cargo-vram = {keys}\n"))
+    }
+
+    /// Adds a development dependency on the Burn that the package has, with more features. Says whether that could be
+    /// done: Burn may be declared where this does not look, or may be a development dependency already.
+    pub(super) fn add_burn_features(
+        &mut self,
+        path: &Utf8Path,
+        features: &[String],
+        binaries: &str,
+    ) -> Result<bool, Refused> {
+        let declared = {
+            let document = self.document();
+            let dependencies = document.get("dependencies").and_then(Item::as_table_like);
+            let mut all = dependencies.into_iter().flat_map(toml_edit::TableLike::iter);
+            let found = all.find(|(name, item)| is_burn(name, item));
+            found.map(|(name, item)| (name.to_owned(), same_source(item)))
+        };
+        let Some((name, mut keys)) = declared else {
+            return Ok(false);
+        };
+        if self.has_dependency(&name) {
+            return Ok(false);
+        }
+        let is_inherited = keys.contains_key("workspace");
+        if !is_inherited {
+            keys.insert("default-features", false.into());
+        }
+        keys.insert("features", Value::Array(features.iter().map(String::as_str).collect()));
+        let line = format!(
+            "# The Burn features of {binaries}: cargo-vram judges models as they are deployed. A development dependency\n# switches them on for benchmarks and tests, and for nobody who depends on this package.\n{name} = {keys}\n"
+        );
+        self.add_dependency(path, &line)?;
+        Ok(true)
+    }
+
+    /// Adds what is missing of the profile with which checks are fast; gives what was added.
+    pub(super) fn add_profile(&mut self, has_flex: bool) -> String {
+        let mut added = String::new();
+        for (table, key, value) in PROFILE {
+            if table.last() == Some(&"burn-flex") && !has_flex {
+                continue;
+            }
+            let (is_there, is_set) = {
+                let document = self.document();
+                let found = table.iter().try_fold(document.as_item(), |item, name| item.get(name));
+                (found.is_some(), found.is_some_and(|item| item.get(key).is_some()))
+            };
+            if is_set {
+                continue;
+            }
+            let header = table.iter().map(|name| if *name == "*" { "\"*\"" } else { name });
+            let header = header.collect::<Vec<_>>().join(".");
+            let line = format!("{key} = {value}\n");
+            let inside = self.end_of(table);
+            match inside {
+                Some(end) => self.insert(end, &line),
+                None if !is_there => self.append(&format!("[{header}]\n{line}")),
+                // Written in a way that no line can be added to.
+                None => continue,
+            }
+            added += &format!("{}[{header}]\n{line}", if added.is_empty() { "" } else { "\n" });
+        }
+        added
+    }
+
+    fn document(&self) -> Document<&str> {
+        // It was parsed before, and only whole lines were added.
+        match Document::parse(self.text.as_str()) {
+            Ok(document) => document,
+            Err(_) => Document::default(),
+        }
+    }
+
+    fn has_dependency(&self, name: &str) -> bool {
+        let document = self.document();
+        let dependencies = document.get("dev-dependencies").and_then(Item::as_table_like);
+        dependencies.is_some_and(|dependencies| dependencies.contains_key(name))
+    }
+
+    fn add_dependency(&mut self, path: &Utf8Path, line: &str) -> Result<(), Refused> {
+        const TABLE: &[&str] = &["dev-dependencies"];
+        let has_no_header = match self.document().get("dev-dependencies") {
+            None => true,
+            // `[dev-dependencies.insta]` alone: the table itself has yet to be written.
+            Some(Item::Table(table)) => table.is_implicit() && !table.is_dotted(),
+            Some(_) => false,
+        };
+        match self.end_of(TABLE) {
+            Some(end) => self.insert(end, line),
+            None if has_no_header => self.append(&format!("[dev-dependencies]\n{line}")),
+            None => {
+                return Err(Refused::Declared(
+                    path.to_owned(),
+                    "its development dependencies as a value, to which no line can be added",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a line can be added at the end of a table: after its last key and the comments that belong to it.
+    fn end_of(&self, table: &[&str]) -> Option<usize> {
+        let document = self.document();
+        let root: &Item = document.as_item();
+        let found = table.iter().try_fold(root, |item, name| item.get(name))?;
+        let table = found
+            .as_table()
+            .filter(|table| !table.is_implicit() && !table.is_dotted())?;
+        let last = last_byte(table)?;
+        let mut end = self.line_end(last.saturating_sub(1));
+        // A comment that a blank line follows, or nothing, is the table's; one right above a header is the header's.
+        let mut after = end;
+        while self.text[after..].trim_start_matches([' ', '\t']).starts_with('#') {
+            after = self.line_end(after);
+        }
+        if self.text[after..]
+            .trim_start_matches([' ', '\t', '\r'])
+            .starts_with('\n')
+            || self.text[after..].trim().is_empty()
+        {
+            end = after;
+        }
+        Some(end)
+    }
+
+    /// Behind the line that a byte is in.
+    fn line_end(&self, at: usize) -> usize {
+        self.text[at..]
+            .find('\n')
+            .map_or(self.text.len(), |found| at + found + 1)
+    }
+
+    fn insert(&mut self, at: usize, lines: &str) {
+        let is_at_line = at == 0 || self.text[..at].ends_with('\n');
+        let newline = if self.text.contains("\r\n") { "\r\n" } else { "\n" };
+        let before = if is_at_line { "" } else { newline };
+        self.text
+            .insert_str(at, &format!("{before}{}", lines.replace('\n', newline)));
+    }
+
+    fn append(&mut self, table: &str) {
+        let gap = match self.text.as_str() {
+            "" => "",
+            text if text.ends_with("\n\n") => "",
+            text if text.ends_with('\n') => "\n",
+            _ => "\n\n",
+        };
+        self.insert_at_end(&format!("{gap}{table}"));
+    }
+
+    fn insert_at_end(&mut self, lines: &str) {
+        let newline = if self.text.contains("\r\n") { "\r\n" } else { "\n" };
+        self.text += &lines.replace('\n', newline);
+    }
+}
+
+/// The end of a table's last value, or of its header.
+fn last_byte(table: &Table) -> Option<usize> {
+    let of_item = |item: &Item| match item {
+        Item::Value(value) => value.span(),
+        Item::Table(inner) if inner.is_dotted() => last_byte(inner).map(|end| 0..end),
+        _ => None,
+    };
+    let values = table
+        .iter()
+        .filter_map(|(_, item)| of_item(item))
+        .map(|span: Range<usize>| span.end);
+    values.chain(table.span().map(|span| span.start + 1)).max()
+}
+
+fn is_burn(name: &str, item: &Item) -> bool {
+    match item.get("package").and_then(Item::as_str) {
+        Some(package) => package == "burn",
+        None => name == "burn",
+    }
+}
+
+/// Where a dependency comes from, without its features.
+fn same_source(declared: &Item) -> InlineTable {
+    let mut keys = InlineTable::new();
+    if let Some(version) = declared.as_str() {
+        keys.insert("version", version.into());
+        return keys;
+    }
+    for key in [
+        "workspace",
+        "version",
+        "git",
+        "branch",
+        "tag",
+        "rev",
+        "path",
+        "registry",
+        "package",
+    ] {
+        if let Some(mut value) = declared.get(key).and_then(Item::as_value).cloned() {
+            value.decor_mut().clear();
+            keys.insert(key, value);
+        }
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edited(text: &str) -> String {
+        let mut manifest = Manifest::parse(text.to_owned()).unwrap();
+        let path = Utf8Path::new("/x/Cargo.toml");
+        manifest.add_cargo_vram(path, &Source::Registry, true).unwrap();
+        manifest.add_bench(path).unwrap();
+        manifest.text().to_owned()
+    }
+
+    #[test]
+    fn comments_stay_where_they_are() {
+        let line = format!(
+            "cargo-vram = {{ version = \"{}\", default-features = false, features = [\"burn-0_21\", \"train\"] }}\n",
+            env!("CARGO_PKG_VERSION")
+        );
+        let bench = "[[bench]]\nname = \"vram\"\nharness = false\n";
+        for (before, after) in [
+            (
+                "[dev-dependencies]\ninsta = \"1\" # why\n# other = \"2\"\n\n# about the lints\n[lints]\n",
+                format!(
+                    "[dev-dependencies]\ninsta = \"1\" # why\n# other = \"2\"\n{line}\n# about the lints\n[lints]\n\n{bench}"
+                ),
+            ),
+            (
+                "[dev-dependencies]\ninsta = \"1\"\n# the last words\n",
+                format!("[dev-dependencies]\ninsta = \"1\"\n# the last words\n{line}\n{bench}"),
+            ),
+            (
+                "[dev-dependencies]\ninsta = \"1\"\n# about the lints\n[lints]\n",
+                format!("[dev-dependencies]\ninsta = \"1\"\n{line}# about the lints\n[lints]\n\n{bench}"),
+            ),
+            (
+                "[dev-dependencies] # none yet\n\n[lints]\n",
+                format!("[dev-dependencies] # none yet\n{line}\n[lints]\n\n{bench}"),
+            ),
+            (
+                "[dev-dependencies.insta]\nversion = \"1\"\n# end",
+                format!("[dev-dependencies.insta]\nversion = \"1\"\n# end\n\n[dev-dependencies]\n{line}\n{bench}"),
+            ),
+            (
+                "[dev-dependencies]\ninsta = { version = \"1\", features = [\n  \"json\",\n] }",
+                format!(
+                    "[dev-dependencies]\ninsta = {{ version = \"1\", features = [\n  \"json\",\n] }}\n{line}\n{bench}"
+                ),
+            ),
+            ("", format!("[dev-dependencies]\n{line}\n{bench}")),
+            (
+                "[dev-dependencies]\r\ninsta = \"1\"\r\n",
+                format!("[dev-dependencies]\n{}{line}\n{bench}", "insta = \"1\"\n").replace('\n', "\r\n"),
+            ),
+        ] {
+            assert_eq!(edited(before), after, "{before}");
+            Document::parse(edited(before)).unwrap();
+        }
+    }
+
+    #[test]
+    fn burns_features_come_with_the_same_burn() {
+        for (declared, expected) in [
+            (
+                "burn = \"0.21\"",
+                "burn = { version = \"0.21\", default-features = false, features = [\"fusion\"] }",
+            ),
+            (
+                "burn.workspace = true",
+                "burn = { workspace = true, features = [\"fusion\"] }",
+            ),
+            (
+                "b = { package = \"burn\", git = \"https://example.org/burn\", rev = \"abc\", features = [\"std\"] }",
+                "b = { git = \"https://example.org/burn\", rev = \"abc\", package = \"burn\", default-features = false, features = [\"fusion\"] }",
+            ),
+        ] {
+            let mut manifest = Manifest::parse(format!("[dependencies]\n{declared}\n")).unwrap();
+            let path = Utf8Path::new("/x/Cargo.toml");
+            assert!(
+                manifest
+                    .add_burn_features(path, &["fusion".to_owned()], "`app`")
+                    .unwrap()
+            );
+            let text = manifest.text().to_owned();
+            assert!(text.ends_with(&format!("{expected}\n")), "{text}");
+            assert!(text.contains("features of `app`"), "{text}");
+        }
+        let mut manifest = Manifest::parse("[dependencies]\nserde = \"1\"\n".to_owned()).unwrap();
+        let added = manifest.add_burn_features(Utf8Path::new("/x/Cargo.toml"), &[], "");
+        assert!(!added.unwrap());
+    }
+
+    #[test]
+    fn the_profile_that_is_offered_is_the_one_that_this_repository_has() {
+        let own = include_str!("../../../Cargo.toml");
+        let mut manifest = Manifest::parse(own.to_owned()).unwrap();
+        assert_eq!(manifest.add_profile(true), "");
+        let mut manifest = Manifest::parse("[profile.dev]\npanic = \"abort\"\n".to_owned()).unwrap();
+        manifest.add_profile(true);
+        let text = manifest.text().to_owned();
+        assert_eq!(
+            text,
+            "[profile.dev]\npanic = \"abort\"\ndebug = \"line-tables-only\"\n\n[profile.dev.package.\"*\"]\nopt-level = 1\n\n[profile.dev.package.burn-flex]\nopt-level = 0\n"
+        );
+        let ours: toml_edit::DocumentMut = own.parse().unwrap();
+        let theirs: toml_edit::DocumentMut = text.parse().unwrap();
+        for (table, key, _) in PROFILE {
+            let value = |document: &toml_edit::DocumentMut| {
+                let table = table.iter().try_fold(document.as_item(), |item, name| item.get(name));
+                table
+                    .and_then(|table| table.get(key))
+                    .map(|value| value.to_string().trim().to_owned())
+            };
+            assert_eq!(value(&ours), value(&theirs));
+            assert!(value(&ours).is_some());
+        }
+    }
+}

@@ -1,0 +1,542 @@
+//! What a package's sources say of its models: which types implement `Module` and `TrainStep`, and how they are made.
+//!
+//! The sources are parsed and not compiled, so macros and conditions other than `cfg(test)` are not followed. What is
+//! found is offered, and `init` works without it.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use syn::{Attribute, Fields, FnArg, GenericParam, Item, ReturnType, Type, Visibility};
+
+/// Everything that was found, in the order of the sources.
+#[derive(Default)]
+pub(super) struct Scan {
+    pub(super) types: Vec<Found>,
+    pub(super) functions: Vec<Function>,
+    pub(super) train_steps: Vec<TrainStep>,
+    /// The modules that the root declares and that have files of their own, with these.
+    pub(super) files: Vec<(String, Utf8PathBuf)>,
+    exports: Vec<Export>,
+    /// The types that implement `Module` by hand.
+    by_hand: Vec<(String, Vec<String>)>,
+    /// The first names of paths that begin with `crate`.
+    own_paths: Vec<String>,
+}
+
+/// A struct or an enum.
+pub(super) struct Found {
+    pub(super) name: String,
+    pub(super) module: Vec<String>,
+    pub(super) file: Utf8PathBuf,
+    /// Whether it can be named from outside by its own path.
+    is_visible: bool,
+    derives: Vec<String>,
+    /// Its type parameters.
+    pub(super) parameters: Vec<String>,
+    /// A struct's fields, where all have names.
+    pub(super) fields: Option<Vec<Field>>,
+}
+
+/// A field of a struct.
+pub(super) struct Field {
+    pub(super) name: String,
+    pub(super) ty: Type,
+    /// Whether `#[derive(Config)]` gives it a value.
+    pub(super) has_default: bool,
+    pub(super) is_visible: bool,
+}
+
+/// A function of a type's own `impl`.
+pub(super) struct Function {
+    /// The type's name, and where the function is.
+    pub(super) of: String,
+    pub(super) module: Vec<String>,
+    pub(super) name: String,
+    pub(super) has_self: bool,
+    pub(super) parameters: Vec<Type>,
+    pub(super) names: Vec<String>,
+    /// The name of the type that it returns.
+    pub(super) returns: String,
+    /// How many type parameters it has of its own.
+    pub(super) generics: usize,
+}
+
+/// An implementation of Burn's `TrainStep`.
+pub(super) struct TrainStep {
+    pub(super) of: String,
+    pub(super) module: Vec<String>,
+    /// The name of its backend's type parameter.
+    pub(super) backend: Option<String>,
+    pub(super) input: Option<Type>,
+}
+
+/// `pub use path::Name as other`, or all of a module.
+struct Export {
+    module: Vec<String>,
+    path: Vec<String>,
+    /// The name that it has here; nothing where all of a module is exported.
+    name: Option<String>,
+}
+
+/// Where the walk is.
+struct Place<'a> {
+    module: Vec<String>,
+    file: &'a Utf8Path,
+    /// Where the files of this module's own modules are.
+    folder: Utf8PathBuf,
+    is_visible: bool,
+}
+
+impl Scan {
+    /// Reads the root file of a library or of a program, and the modules below it. Those of a program are visible as
+    /// far as `pub(crate)` goes, for they become modules of the benchmark.
+    pub(super) fn read(root: &Utf8Path, of_program: bool) -> Self {
+        let mut scan = Self::default();
+        let folder = root.parent().unwrap_or(Utf8Path::new("")).to_owned();
+        scan.file(root, Vec::new(), folder, true, of_program);
+        scan
+    }
+
+    /// The types that implement `Module`, with those first that no other of them contains: these are whole models.
+    pub(super) fn models(&self) -> Vec<&Found> {
+        let is_module = |found: &&Found| {
+            let by_hand = |(name, module): &(String, Vec<String>)| *name == found.name && *module == found.module;
+            found.derives.iter().any(|derive| derive == "Module") || self.by_hand.iter().any(by_hand)
+        };
+        let mut models: Vec<_> = self.types.iter().filter(is_module).collect();
+        let is_part = |found: &Found| {
+            let fields = |other: &&Found| other.name != found.name && other.mentions(&found.name);
+            models.iter().any(|other| fields(&other))
+        };
+        let parts: Vec<_> = models.iter().map(|found| is_part(found)).collect();
+        let mut order: Vec<_> = (0..models.len()).collect();
+        order.sort_by_key(|at| (!self.trains(models[*at]), parts[*at]));
+        models = order.into_iter().map(|at| models[at]).collect();
+        models
+    }
+
+    /// Whether a type implements `TrainStep`.
+    pub(super) fn trains(&self, found: &Found) -> bool {
+        let is_it = |step: &&TrainStep| {
+            self.find(&step.of, &step.module)
+                .is_some_and(|it| std::ptr::eq(it, found))
+        };
+        self.train_steps.iter().any(|step| is_it(&step))
+    }
+
+    /// The type that a name means in a module: the one that is there, or the only one of that name.
+    pub(super) fn find(&self, name: &str, module: &[String]) -> Option<&Found> {
+        let named: Vec<_> = self.types.iter().filter(|found| found.name == name).collect();
+        let here = named.iter().find(|found| found.module == module);
+        match (here, named.as_slice()) {
+            (Some(here), _) => Some(here),
+            (None, [one]) => Some(one),
+            _ => None,
+        }
+    }
+
+    /// The path by which a type can be named below the root; nothing where it is private.
+    pub(super) fn path(&self, found: &Found) -> Option<String> {
+        let joined = |module: &[String], name: &str| [module, &[name.to_owned()]].concat().join("::");
+        if found.is_visible {
+            return Some(joined(&found.module, &found.name));
+        }
+        self.exports.iter().find_map(|export| {
+            let target = export.target();
+            let (module, name) = match &export.name {
+                Some(name) => (target.split_last()?.1.to_vec(), name),
+                None => (target.clone(), &found.name),
+            };
+            let is_it = module == found.module && (export.name.is_none() || target.last() == Some(&found.name));
+            is_it.then(|| joined(&export.module, name))
+        })
+    }
+
+    /// Whether the modules with files of their own need nothing else of their program.
+    pub(super) fn files_stand_alone(&self) -> bool {
+        let is_file = |name: &String| self.files.iter().any(|(file, _)| file == name);
+        self.own_paths.iter().all(is_file)
+    }
+
+    fn file(&mut self, file: &Utf8Path, module: Vec<String>, folder: Utf8PathBuf, is_visible: bool, of_program: bool) {
+        let Ok(text) = std::fs::read_to_string(file) else {
+            return;
+        };
+        let Ok(parsed) = syn::parse_file(&text) else {
+            return;
+        };
+        for rest in text.split("crate::").skip(1) {
+            let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            if !module.is_empty() && !name.is_empty() {
+                self.own_paths.push(name);
+            }
+        }
+        let place = Place {
+            module,
+            file,
+            folder,
+            is_visible,
+        };
+        self.items(&parsed.items, &place, of_program);
+    }
+
+    fn items(&mut self, items: &[Item], place: &Place<'_>, of_program: bool) {
+        let seen = |visibility: &Visibility| {
+            let is_restricted = matches!(visibility, Visibility::Restricted(_));
+            place.is_visible && (matches!(visibility, Visibility::Public(_)) || of_program && is_restricted)
+        };
+        for item in items {
+            match item {
+                Item::Mod(inner) if !is_for_tests(&inner.attrs) => {
+                    let name = inner.ident.to_string();
+                    let mut module = place.module.clone();
+                    module.push(name.clone());
+                    // A program's own modules become those of the benchmark.
+                    let is_visible = seen(&inner.vis) || of_program && place.module.is_empty();
+                    if let Some((_, items)) = &inner.content {
+                        let folder = place.folder.join(&name);
+                        let file = place.file;
+                        let place = Place {
+                            module,
+                            file,
+                            folder,
+                            is_visible,
+                        };
+                        self.items(items, &place, of_program);
+                    } else if let Some((file, folder)) = file_of(&name, &inner.attrs, place) {
+                        if place.module.is_empty() {
+                            self.files.push((name, file.clone()));
+                        }
+                        self.file(&file, module, folder, is_visible, of_program);
+                    }
+                }
+                Item::Struct(item) => {
+                    let fields = match &item.fields {
+                        Fields::Named(fields) => Some(fields.named.iter().map(|it| field(it, of_program)).collect()),
+                        _ => None,
+                    };
+                    let found = Found::new(&item.ident, place, seen(&item.vis), &item.attrs, &item.generics, fields);
+                    self.types.push(found);
+                }
+                Item::Enum(item) => {
+                    let found = Found::new(&item.ident, place, seen(&item.vis), &item.attrs, &item.generics, None);
+                    self.types.push(found);
+                }
+                Item::Impl(item) if !is_for_tests(&item.attrs) => self.implementation(item, place, of_program),
+                Item::Use(item) if seen(&item.vis) => self.export(&item.tree, place, &mut Vec::new()),
+                _ => {}
+            }
+        }
+    }
+
+    fn implementation(&mut self, item: &syn::ItemImpl, place: &Place<'_>, of_program: bool) {
+        let Some(of) = name_of(&item.self_ty) else {
+            return;
+        };
+        let module = place.module.clone();
+        if let Some((_, path, _)) = &item.trait_ {
+            match path.segments.last().map(|segment| segment.ident.to_string()).as_deref() {
+                Some("Module") => self.by_hand.push((of, module)),
+                Some("TrainStep") => {
+                    let input = item.items.iter().find_map(|item| match item {
+                        syn::ImplItem::Type(it) if it.ident == "Input" => Some(it.ty.clone()),
+                        _ => None,
+                    });
+                    self.train_steps.push(TrainStep {
+                        of,
+                        module,
+                        backend: backend_of(item),
+                        input,
+                    });
+                }
+                _ => {}
+            }
+            return;
+        }
+        for function in item.items.iter() {
+            let syn::ImplItem::Fn(function) = function else {
+                continue;
+            };
+            let is_visible = match &function.vis {
+                Visibility::Public(_) => true,
+                Visibility::Restricted(_) => of_program,
+                Visibility::Inherited => false,
+            };
+            let ReturnType::Type(_, returned) = &function.sig.output else {
+                continue;
+            };
+            let Some(returns) = name_of(returned).filter(|_| is_visible && function.sig.asyncness.is_none()) else {
+                continue;
+            };
+            let typed = function.sig.inputs.iter().filter_map(|input| match input {
+                FnArg::Typed(typed) => Some(typed),
+                FnArg::Receiver(_) => None,
+            });
+            let name = |typed: &&syn::PatType| match &*typed.pat {
+                syn::Pat::Ident(name) => name.ident.to_string(),
+                _ => "_".to_owned(),
+            };
+            let generics = function.sig.generics.params.iter();
+            self.functions.push(Function {
+                returns: if returns == "Self" { of.clone() } else { returns },
+                of: of.clone(),
+                module: module.clone(),
+                name: function.sig.ident.to_string(),
+                has_self: function.sig.receiver().is_some(),
+                names: typed.clone().map(|it| name(&it)).collect(),
+                parameters: typed.map(|typed| (*typed.ty).clone()).collect(),
+                generics: generics.filter(|it| !matches!(it, GenericParam::Lifetime(_))).count(),
+            });
+        }
+    }
+
+    fn export(&mut self, tree: &syn::UseTree, place: &Place<'_>, path: &mut Vec<String>) {
+        let mut push = |path: &[String], name: Option<String>| {
+            self.exports.push(Export {
+                module: place.module.clone(),
+                path: path.to_vec(),
+                name,
+            });
+        };
+        match tree {
+            syn::UseTree::Path(inner) => {
+                path.push(inner.ident.to_string());
+                self.export(&inner.tree, place, path);
+                path.pop();
+            }
+            syn::UseTree::Group(group) => {
+                for tree in &group.items {
+                    self.export(tree, place, path);
+                }
+            }
+            syn::UseTree::Glob(_) => push(path, None),
+            syn::UseTree::Name(name) => {
+                let name = name.ident.to_string();
+                push(&[&path[..], std::slice::from_ref(&name)].concat(), Some(name));
+            }
+            syn::UseTree::Rename(rename) => {
+                let path = [&path[..], &[rename.ident.to_string()]].concat();
+                push(&path, Some(rename.rename.to_string()));
+            }
+        }
+    }
+}
+
+impl Export {
+    /// What is exported, from the root.
+    fn target(&self) -> Vec<String> {
+        let mut target = self.module.clone();
+        let mut rest = self.path.as_slice();
+        while let [first, others @ ..] = rest {
+            match first.as_str() {
+                "crate" => target.clear(),
+                "self" => {}
+                "super" => {
+                    target.pop();
+                }
+                _ => break,
+            }
+            rest = others;
+        }
+        target.extend_from_slice(rest);
+        target
+    }
+}
+
+impl Found {
+    fn new(
+        name: &syn::Ident,
+        place: &Place<'_>,
+        is_visible: bool,
+        attributes: &[Attribute],
+        generics: &syn::Generics,
+        fields: Option<Vec<Field>>,
+    ) -> Self {
+        Self {
+            name: name.to_string(),
+            module: place.module.clone(),
+            file: place.file.to_owned(),
+            is_visible,
+            derives: derives(attributes),
+            parameters: generics.type_params().map(|it| it.ident.to_string()).collect(),
+            fields,
+        }
+    }
+
+    /// Whether it is a configuration of Burn's kind.
+    pub(super) fn is_config(&self) -> bool {
+        self.derives.iter().any(|derive| derive == "Config")
+    }
+
+    fn mentions(&self, name: &str) -> bool {
+        let fields = self.fields.iter().flatten();
+        fields.into_iter().any(|field| names_in(&field.ty, name))
+    }
+}
+
+/// The last name of a path's type: `Model` of `crate::model::Model<B>`.
+pub(super) fn name_of(ty: &Type) -> Option<String> {
+    last(ty).map(|segment| segment.ident.to_string())
+}
+
+/// The last part of a type's path, with its arguments.
+pub(super) fn last(ty: &Type) -> Option<&syn::PathSegment> {
+    match ty {
+        Type::Path(path) => path.path.segments.last(),
+        Type::Group(group) => last(&group.elem),
+        Type::Paren(paren) => last(&paren.elem),
+        _ => None,
+    }
+}
+
+/// The type arguments of a path's last part.
+pub(super) fn arguments(segment: &syn::PathSegment) -> Vec<&syn::GenericArgument> {
+    match &segment.arguments {
+        syn::PathArguments::AngleBracketed(arguments) => arguments.args.iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The one type argument of what is implemented, where it is a type parameter of the implementation.
+fn backend_of(item: &syn::ItemImpl) -> Option<String> {
+    let segment = last(&item.self_ty)?;
+    let [syn::GenericArgument::Type(argument)] = arguments(segment).as_slice() else {
+        return None;
+    };
+    let name = name_of(argument)?;
+    let mut parameters = item.generics.type_params();
+    parameters.any(|it| it.ident == name).then_some(name)
+}
+
+/// Whether a type's text has a name in it: `Option<Vec<Block<B>>>` has `Block`.
+fn names_in(ty: &Type, name: &str) -> bool {
+    let in_argument = |argument: &&syn::GenericArgument| match argument {
+        syn::GenericArgument::Type(ty) => names_in(ty, name),
+        _ => false,
+    };
+    match ty {
+        Type::Path(path) => path
+            .path
+            .segments
+            .iter()
+            .any(|segment| segment.ident == name || arguments(segment).iter().any(in_argument)),
+        Type::Array(array) => names_in(&array.elem, name),
+        Type::Tuple(tuple) => tuple.elems.iter().any(|ty| names_in(ty, name)),
+        _ => false,
+    }
+}
+
+fn field(field: &syn::Field, of_program: bool) -> Field {
+    let is_config = |attribute: &&Attribute| attribute.path().is_ident("config");
+    let is_optional = name_of(&field.ty).as_deref() == Some("Option");
+    Field {
+        name: field.ident.as_ref().map(ToString::to_string).unwrap_or_default(),
+        ty: field.ty.clone(),
+        has_default: is_optional || field.attrs.iter().any(|it| is_config(&it)),
+        is_visible: match field.vis {
+            Visibility::Public(_) => true,
+            Visibility::Restricted(_) => of_program,
+            Visibility::Inherited => false,
+        },
+    }
+}
+
+fn derives(attributes: &[Attribute]) -> Vec<String> {
+    let mut derives = Vec::new();
+    for attribute in attributes
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("derive"))
+    {
+        // What cannot be read derives nothing that is known.
+        let _ = attribute.parse_nested_meta(|meta| {
+            derives.extend(meta.path.segments.last().map(|segment| segment.ident.to_string()));
+            Ok(())
+        });
+    }
+    derives
+}
+
+/// Whether something is there only for tests.
+fn is_for_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let condition = attribute
+            .path()
+            .is_ident("cfg")
+            .then(|| attribute.parse_args::<syn::Path>());
+        condition.is_some_and(|path| path.is_ok_and(|path| path.is_ident("test")))
+    })
+}
+
+/// The file of a module, and the folder of the modules in it.
+fn file_of(name: &str, attributes: &[Attribute], place: &Place<'_>) -> Option<(Utf8PathBuf, Utf8PathBuf)> {
+    let path = attributes.iter().find_map(|attribute| match &attribute.meta {
+        syn::Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
+            syn::Expr::Lit(literal) => match &literal.lit {
+                syn::Lit::Str(path) => Some(path.value()),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    });
+    if let Some(path) = path {
+        let file = place.file.parent()?.join(path);
+        let folder = file.parent()?.to_owned();
+        return Some((file, folder));
+    }
+    let folder = place.folder.join(name);
+    [place.folder.join(format!("{name}.rs")), folder.join("mod.rs")]
+        .into_iter()
+        .find(|file| file.is_file())
+        .map(|file| (file, folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_found_with_the_paths_by_which_a_benchmark_can_name_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(folder.path()).unwrap();
+        let write = |name: &str, text: &str| {
+            let path = root.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write(
+            "lib.rs",
+            "pub mod model;\nmod hidden;\npub mod deep { pub mod inner; }\npub use hidden::Exported as Shown;\npub mod all { pub use super::hidden::deeper::*; }\n",
+        );
+        write(
+            "model.rs",
+            "#[derive(Debug, burn::module::Module)]\npub struct Block<B: Backend> { a: Linear<B> }\n#[derive(Module)]\npub struct Model<B: Backend> { blocks: Vec<Block<B>> }\n#[cfg(test)]\nmod tests { #[derive(Module)] pub struct OfTests<B> { a: B } }\n",
+        );
+        write(
+            "hidden.rs",
+            "pub mod deeper { #[derive(Module)] pub struct Glob<B> { a: B } }\n#[derive(Module)] pub struct Exported<B> { a: B }\n#[derive(Module)] pub struct Private<B> { a: B }\npub struct Plain;\n",
+        );
+        write(
+            "deep/inner.rs",
+            "pub struct ByHand<B> { a: B }\nimpl<B: Backend> Module<B> for ByHand<B> {}\n",
+        );
+        write("hidden/unused.rs", "#[derive(Module)] pub struct Unused<B> { a: B }\n");
+        write("train.rs", "");
+        let scan = Scan::read(&root.join("lib.rs"), false);
+        let found: Vec<_> = scan
+            .models()
+            .into_iter()
+            .map(|found| (found.name.as_str(), scan.path(found)))
+            .collect();
+        let path = |path: &str| Some(path.to_owned());
+        assert_eq!(
+            found,
+            [
+                ("Model", path("model::Model")),
+                ("Glob", path("all::Glob")),
+                ("Exported", path("Shown")),
+                ("Private", None),
+                ("ByHand", path("deep::inner::ByHand")),
+                ("Block", path("model::Block")),
+            ]
+        );
+    }
+}
