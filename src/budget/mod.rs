@@ -24,7 +24,7 @@ mod validate;
 use camino::Utf8Path;
 
 pub use denied::{denied, worse};
-pub use judge::{judge, unjudged};
+pub use judge::{judge, judge_since, unjudged};
 pub use lock::{Accepted, Entry, Key, LOCK_VERSION, Lock, edits};
 pub use models::DeclaredModel;
 #[cfg(unix)]

@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 use super::SourceLine;
 use super::categories::{legend, look, swatch};
 use super::grid::{Cell, Column, Grid};
-use super::paper::{BAD, Cut, DIM, GOOD, PLAIN, Paper, STRONG, fit, place};
+use super::paper::{BAD, Cut, DIM, GOOD, PLAIN, Paper, STRONG, place};
 use super::tensors::{self, module, resolved};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Explanation, Line, Source, Tensor};
 use crate::report::Phase;
+use crate::report::words::count;
 
 /// Kinds of tensors that are told of a line, where not all must be.
 const KINDS: usize = 8;
@@ -42,7 +43,7 @@ pub(super) fn lines(explanation: &Explanation, kinds: Option<usize>, read: Reade
                 place(first.step, first.phase),
                 paper.dot()
             );
-            text.push_str(&paper.heading(&paper.name(&first.source.function), &remark));
+            text.push_str(&paper.function(&paper.name(&first.source.function), &remark));
             total = total.saturating_add(sum(lines.iter().copied()));
             continue;
         }
@@ -50,8 +51,7 @@ pub(super) fn lines(explanation: &Explanation, kinds: Option<usize>, read: Reade
         let file = paper.name(&first.source.file);
         let moment = place(first.step, first.phase);
         let remark = format!("{file}{}{moment}", paper.dot());
-        let title = fit(&function, paper.columns() * 2 / 3, Cut::Start, paper.unicode);
-        text.push_str(&paper.heading(&title, &remark));
+        text.push_str(&paper.function(&function, &remark));
         let change = sum(lines.iter().copied());
         let mut grid = table();
         for line in lines {
@@ -98,7 +98,7 @@ fn holding(explanation: &Explanation, read: Reader<'_>, paper: &Paper) -> String
     for (source, (number, bytes)) in held.iter().take(super::TOP) {
         grid.row([
             Cell::from(tensors::source(Some(source), paper)),
-            Cell::from(paper.count(*number)),
+            Cell::from(count(*number)),
             Cell::from(paper.size(*bytes)),
             Cell::from(code(source, read, paper)).styled(DIM),
         ]);
@@ -206,7 +206,7 @@ fn this(grid: &mut Grid, line: &Line, explanation: &Explanation, most: usize, re
             row(
                 rest.iter().map(bytes).sum(),
                 None,
-                format!("{} smaller ones", paper.count(number)),
+                format!("{} smaller ones", count(number)),
             );
         }
     }
@@ -236,7 +236,7 @@ fn folded<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> Vec<(&'a Tensor, u64
 fn told(tensor: &Tensor, number: u64, paper: &Paper) -> String {
     let times = match number {
         1 => String::new(),
-        number => format!("{} of ", paper.count(number)),
+        number => format!("{} of ", count(number)),
     };
     let place = match tensor.module {
         Some(_) => format!("{} {}", module(tensor, paper), paper.name(&tensor.operation)),
