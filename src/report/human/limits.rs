@@ -5,6 +5,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use super::cells::{limit, share, shown, tinted};
 use super::state::{self, State, figure, is_drawn, on_gpu};
 use super::table::lines;
+use crate::report::words::mode_name;
 use crate::report::{Report, Rule, Run, Verdict};
 
 /// A row for each: live, process, the cold pass.
@@ -28,7 +29,13 @@ pub(super) fn limits(report: &Report) -> String {
 }
 
 fn rows(report: &Report, run: &Run) -> Vec<Vec<Cell>> {
-    let name = state::name_of(report, run) + &on_gpu(report, &run.gpu.id);
+    let has_both = report.runs.iter().any(|other| other.mode != run.mode);
+    let mode = if has_both {
+        format!(", {}", mode_name(run.mode))
+    } else {
+        String::new()
+    };
+    let name = state::name_of(report, run) + &on_gpu(report, &run.gpu.id) + &mode;
     // Of several GPUs that one model is over, each has a row of its own elsewhere.
     let is_meant = |verdict: &&Verdict| verdict.rule == Rule::Budget && !is_drawn(verdict) && verdict.card.is_none();
     let row = |verdict: &Verdict| {

@@ -389,7 +389,7 @@ fn each_failure_has_its_own_word() {
     runs[3].peaks.warm.reserved = Some(Bytes(41 << 30));
     let all = report(runs);
     let told: Vec<_> = all.runs.iter().map(|run| state::told(&all, run)).collect();
-    assert_eq!(told, ["ok", "ok", "ok", "over budget", "ok", "ok"]);
+    assert_eq!(told, ["ok", "ok", "ok", "over budget; drift: reserved", "ok", "ok"]);
     let mut runs = checked();
     runs[2].peaks.warm.reserved = Some(Bytes(20 << 30));
     runs[2].peaks.warm.process = Some(Bytes(20 << 30));
