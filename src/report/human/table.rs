@@ -106,14 +106,15 @@ impl Layout<'_> {
         // A blank on each side of the others, and one before the last.
         let others: usize = columns.iter().map(|&column| usize::from(column) + 2).sum();
         let room = width.saturating_sub(others + 1);
-        let words: Vec<String> = self
-            .report
-            .runs
-            .iter()
-            .map(|run| state::told(self.report, run))
-            .collect();
-        let words = words.iter().flat_map(|told| told.split(' '));
-        if words.map(|word| word.chars().count()).max().unwrap_or(0) > room {
+        let told = self.report.runs.iter().map(|run| state::told(self.report, run));
+        let told: Vec<String> = told.collect();
+        let width_of = |text: &str| text.chars().count();
+        let words = told.iter().flat_map(|told| told.split(' ')).map(width_of);
+        let words = words.max().unwrap_or(0);
+        // Bars are not worth a word a line.
+        let whole = told.iter().map(|told| width_of(told)).max().unwrap_or(0);
+        let least = if self.bars { words.max(whole.min(STATE)) } else { words };
+        if least > room {
             return None;
         }
         let (table, mut headings) = self.grouped_rows(room);
