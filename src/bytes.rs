@@ -34,6 +34,29 @@ impl Bytes {
     }
 }
 
+impl Bytes {
+    /// The same in decimal units, for whoever wrote a limit in them: `512 B`, `300 MB`, `5.88 GB`.
+    #[must_use]
+    pub fn decimal(self) -> String {
+        let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+        match units.into_iter().find(|(unit, _)| self.0 >= *unit) {
+            Some((unit, name)) => self.in_unit(unit, name, false),
+            None => format!("{} B", self.0),
+        }
+    }
+
+    /// In hundredths of a unit, rounded half up. Exact integer arithmetic, so that 1023.999 never prints as 1024.00 of
+    /// the lower unit by accident of floats.
+    fn in_unit(self, unit: u64, name: &str, keeps_decimals: bool) -> String {
+        let hundredths = (u128::from(self.0) * 100 + u128::from(unit) / 2) / u128::from(unit);
+        let (whole, part) = (hundredths / 100, hundredths % 100);
+        match (part, keeps_decimals) {
+            (0, false) => format!("{whole} {name}"),
+            _ => format!("{whole}.{part:02} {name}"),
+        }
+    }
+}
+
 impl Add for Bytes {
     type Output = Self;
     fn add(self, other: Self) -> Self {
@@ -69,14 +92,7 @@ impl fmt::Display for Bytes {
             b if b >= Self::KIB => (Self::KIB, "KiB"),
             b => return f.pad(&format!("{} B", b.0)),
         };
-        // Exact integer arithmetic: hundredths, rounded half up, so that 1023.999 never prints as 1024.00 of the lower unit by accident of floats.
-        let hundredths = (u128::from(self.0) * 100 + u128::from(unit.0) / 2) / u128::from(unit.0);
-        let (whole, part) = (hundredths / 100, hundredths % 100);
-        let text = match (part, f.alternate()) {
-            (0, false) => format!("{whole} {name}"),
-            _ => format!("{whole}.{part:02} {name}"),
-        };
-        f.pad(&text)
+        f.pad(&self.in_unit(unit.0, name, f.alternate()))
     }
 }
 
@@ -92,5 +108,15 @@ mod tests {
         assert_eq!(Bytes(6_313_648_640).to_string(), "5.88 GiB");
         assert_eq!(format!("{:#}", Bytes::GIB), "1.00 GiB");
         assert_eq!(format!("{:>10}", Bytes::MIB), "     1 MiB");
+    }
+
+    #[test]
+    fn a_size_is_also_told_in_decimal_units() {
+        let shown = |bytes| Bytes(bytes).decimal();
+        assert_eq!(
+            [0, 999, 1000, 300_000_000, 304_087_040].map(shown),
+            ["0 B", "999 B", "1 kB", "300 MB", "304.09 MB"].map(str::to_owned)
+        );
+        assert_eq!(shown(5_880_000_000), "5.88 GB");
     }
 }

@@ -4,8 +4,10 @@
 const MAX_NAME: usize = 100;
 /// Among more names than these none is looked for.
 const MAX_KNOWN: usize = 256;
-/// Above this Jaro-Winkler similarity a name is offered: `resrved` and `l40` are, `reserved` for `process` is not.
+/// Above this similarity a name is offered: `resrved` and `l40` are, `reserved` for `process` is not.
 const SIMILAR: f64 = 0.8;
+/// The least similarity of two names that one typing mistake turns into each other.
+const ONE_MISTAKE: f64 = 0.85;
 
 /// A name, fit for a message: in backticks, short, and unable to steer a terminal.
 pub(crate) fn quoted(name: &str) -> String {
@@ -63,14 +65,26 @@ fn nearest(given: &str, known: &[&str]) -> Vec<String> {
         return Vec::new();
     }
     let wanted = given.to_lowercase();
-    let similarity = |name: &&str| strsim::jaro_winkler(&wanted, &name.to_lowercase());
-    let similarities: Vec<f64> = known.iter().map(similarity).collect();
+    let similarities: Vec<f64> = known
+        .iter()
+        .map(|name| similarity(&wanted, &name.to_lowercase()))
+        .collect();
     let best = similarities.iter().copied().fold(SIMILAR, f64::max);
     let as_near = known
         .iter()
         .zip(similarities)
         .filter(|(_, near)| *near >= best && best > SIMILAR);
     as_near.take(3).map(|(name, _)| quoted(name)).collect()
+}
+
+/// How alike two names are, from 0 (nothing in common) to 1 (equal).
+///
+/// Jaro-Winkler alone finds `l5` and `l4` unlike, since half of so short a name differs.
+pub(crate) fn similarity(one: &str, other: &str) -> f64 {
+    let alike = strsim::jaro_winkler(one, other);
+    let has_several = |name: &str| name.chars().nth(1).is_some();
+    let is_one_mistake = has_several(one) && has_several(other) && strsim::osa_distance(one, other) == 1;
+    if is_one_mistake { alike.max(ONE_MISTAKE) } else { alike }
 }
 
 #[cfg(test)]
@@ -91,6 +105,10 @@ mod tests {
             Some("did you mean `a100-40gb` or `a100-80gb`?")
         );
         assert_eq!(suggest("zzz", []), None);
+        // One mistake in a short name.
+        assert_eq!(near("l5", cards).as_deref(), Some("did you mean `l4`?"));
+        assert_eq!(near("4l", cards).as_deref(), Some("did you mean `l4`?"));
+        assert_eq!(near("b", ["a"]), None);
     }
 
     #[test]

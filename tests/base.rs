@@ -123,6 +123,17 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
         assert!(said.contains(told), "{said}");
     }
 
+    // There is no remote here, and there is a branch of that name.
+    let (_, exit, said) = Repository::check(&model, "origin/main", &[]);
+    assert_eq!(exit, 2, "{said}");
+    for told in [
+        "did you mean `main`?",
+        "this repository has no remote",
+        "tags: `nothing`",
+    ] {
+        assert!(said.contains(told), "{told}: {said}");
+    }
+
     // Nor does it go without a word.
     std::fs::remove_file(repository.folder.path("model/budgets.lock")).unwrap();
     let (report, _, said) = Repository::check(&model, "main", &[]);

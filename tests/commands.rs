@@ -676,12 +676,61 @@ fn a_mistyped_command_line_is_exit_code_2_with_a_hint() {
         (&["estimate", "--partition", "1/4"], "hash:1/4"),
         (&["estimate", "--steps", "1"], "2"),
         (&["check", "--set", "batch_size=1"], "a budget is for its own inputs"),
+        (&["check", "--bless"], "run `cargo vram bless`"),
+        (&["estimate", "-p", "zoo", "--gpu", "l5"], "did you mean `l4`?"),
+        (&["check", "--estimate", "--gpu", "t4,l5"], "did you mean `l4`?"),
         (&["check", "--budgets", "nowhere.yaml"], "nowhere.yaml"),
     ] {
         let output = common::output(arguments);
         assert_exit(&output, 2);
         assert!(said(&output).contains(hint), "{arguments:?}: {}", said(&output));
     }
+}
+
+#[test]
+fn several_gpus_are_estimated_and_judged_each_by_its_own_limits() {
+    let budgets = "version: 1\ngpu: l4\nmodels:\n  zoo/resnet18: { reserved: 20 GiB, gpus: { t4: { live: 1 MB } } }\n";
+    let (_folder, file) = common::budgets(budgets);
+    let gpus = [
+        "-p",
+        "zoo",
+        "-m",
+        "resnet18",
+        "--budgets",
+        &file,
+        "--gpu",
+        "l4,t4",
+        "--gpu",
+        "l4",
+    ];
+    let (report, exit, text) = common::report(&[&["check", "--estimate"], &gpus[..]].concat());
+    let ran: Vec<_> = report.runs.iter().map(|run| run.gpu.id.as_str()).collect();
+    assert_eq!((ran, exit), (vec!["l4", "t4"], 100), "{text}");
+    let expected: Vec<_> = report.expected_verdicts.iter().map(|each| each.gpu.as_str()).collect();
+    assert_eq!(expected, ["l4", "t4"]);
+    let limited = |gpu: &str| {
+        let own = report
+            .verdicts
+            .iter()
+            .find(|verdict| verdict.gpu == gpu && verdict.limit.is_some());
+        own.map(|verdict| (verdict.status, verdict.limit_written.clone().unwrap()))
+            .unwrap()
+    };
+    assert_eq!(limited("l4"), (cargo_vram::report::Status::Pass, "20 GiB".to_owned()));
+    assert_eq!(limited("t4"), (cargo_vram::report::Status::Fail, "1 MB".to_owned()));
+    assert!(text.contains("over budget: zoo/resnet18 on t4: warm live"), "{text}");
+    assert!(text.contains("cargo vram explain zoo/resnet18"), "{text}");
+
+    let (report, exit, text) = common::report(&[&["estimate", "--set", "batch_size=2", "--infer"], &gpus[..]].concat());
+    let ran = report.runs.iter().map(|run| (run.gpu.id.as_str(), run.label.is_some()));
+    let wanted = [("l4", false), ("l4", true), ("t4", false), ("t4", true)];
+    assert_eq!((ran.collect::<Vec<_>>(), exit), (wanted.to_vec(), 0), "{text}");
+    assert!(report.runs.iter().all(|run| run.inputs["batch_size"] == 2));
+
+    // One is explained at a time.
+    let output = common::output(&["explain", "zoo/resnet18", "--gpu", "l4,t4"]);
+    assert_exit(&output, 2);
+    assert!(said(&output).contains("this command takes one"), "{}", said(&output));
 }
 
 #[test]

@@ -59,6 +59,7 @@ pub fn denied(edits: &[EditedLimit], unreadable: &[Skipped], report: &Report, gp
             metric: None,
             rule: Rule::Edit,
             limit: None,
+            limit_written: None,
             actual: None,
             baseline: None,
             allowed: None,

@@ -28,9 +28,20 @@ use words::{advice, ended_early, place, qualifier};
 /// nobody has measured or stated never fails: it warns.
 #[must_use]
 pub fn judge(runs: &[Run], budgets: &Budgets, file: &str) -> Vec<Verdict> {
+    judge_since(runs, budgets, file, None)
+}
+
+/// [`judge`] of runs whose baselines may be of a revision that was built and run: messages then name that revision.
+#[must_use]
+pub fn judge_since(runs: &[Run], budgets: &Budgets, file: &str, revision: Option<&str>) -> Vec<Verdict> {
     runs.iter()
         .flat_map(|run| {
-            let judge = Judge { run, budgets, file };
+            let judge = Judge {
+                run,
+                budgets,
+                file,
+                revision,
+            };
             let mut verdicts = judge.verdicts();
             verdicts.extend(judge.growth());
             verdicts.extend(judge.drift(runs));
@@ -54,6 +65,8 @@ struct Judge<'a> {
     run: &'a Run,
     budgets: &'a Budgets,
     file: &'a str,
+    /// The revision whose models were built and run to be compared with.
+    revision: Option<&'a str>,
 }
 
 impl Judge<'_> {
@@ -211,7 +224,10 @@ impl Judge<'_> {
                     None => (
                         Status::Pass,
                         last,
-                        format!("{figure} {actual} is within its limit of {}", last.value),
+                        format!(
+                            "{figure} {actual} is within its limit of {}",
+                            self.budgets.as_written(last)
+                        ),
                     ),
                 },
             },
@@ -228,6 +244,7 @@ impl Judge<'_> {
             pass: Some(pass),
             metric: Some(metric),
             limit: Some(decided.value),
+            limit_written: Some(self.budgets.as_written(decided)),
             actual,
             ..self.verdict(Rule::Budget, status, message)
         };
@@ -249,7 +266,13 @@ impl Judge<'_> {
             "limit"
         };
         let by = actual.saturating_sub(limit.value);
-        let message = format!("{figure} {actual} is over its {kind} of {} by {by}", limit.value);
+        let written = self.budgets.written_size(limit);
+        // In the units of the limit, so that the two can be compared, and in those of the table.
+        let (actual, by) = match written.is_decimal {
+            true => (format!("{actual} ({})", actual.decimal()), by.decimal()),
+            false => (actual.to_string(), by.to_string()),
+        };
+        let message = format!("{figure} {actual} is over its {kind} of {} by {by}", written.text);
         match advice(self.run).filter(|_| metric == Metric::Process && status == Status::Fail) {
             Some(advice) => (Status::Warn, format!("{message}; {advice}")),
             None => (status, message),

@@ -26,7 +26,7 @@ use camino::Utf8Path;
 pub use denied::{denied, worse};
 #[cfg(unix)]
 pub use judge::judge_build;
-pub use judge::{judge, unjudged};
+pub use judge::{judge, judge_since, unjudged};
 pub use lock::{Accepted, Entry, Key, LOCK_VERSION, Lock, edits};
 pub use models::DeclaredModel;
 #[cfg(unix)]

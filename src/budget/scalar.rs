@@ -130,6 +130,28 @@ pub(super) fn size(text: &str) -> Result<Bytes, Bad> {
     }
 }
 
+/// A size in the number and the unit that a person wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WrittenSize {
+    /// `300 MB`.
+    pub(super) text: String,
+    /// Whether the unit is one of powers of 1000.
+    pub(super) is_decimal: bool,
+}
+
+/// What a person wrote for this size, with one space before the unit; nothing where the text is not that size.
+pub(super) fn written_size(text: &str, bytes: Bytes) -> Option<WrittenSize> {
+    let text = text.trim_matches(['"', '\'']);
+    if size(text) != Ok(bytes) {
+        return None;
+    }
+    let (number, unit) = split(text)?;
+    Some(WrittenSize {
+        text: format!("{number} {unit}"),
+        is_decimal: unit != "B" && !unit.contains('i'),
+    })
+}
+
 /// `5%`, `2.5 %`.
 pub(super) fn percent(text: &str) -> Result<Percent, Bad> {
     const HELP: &str = "write a number that is not negative, with at most four decimals, and `%`: `5%`, `2.5%`";
@@ -262,6 +284,19 @@ mod tests {
         assert_eq!(size("1.5 B"), Ok(Bytes(1)));
         assert_eq!(size("18446744073709551615 B"), Ok(Bytes(u64::MAX)));
         assert_eq!(size("0.000000000000000001 TiB"), Ok(Bytes(0)));
+    }
+
+    #[test]
+    fn a_size_is_told_as_it_was_written() {
+        let written = |text, bytes| written_size(text, Bytes(bytes)).map(|size| (size.text, size.is_decimal));
+        let is = |text: &str, is_decimal| Some((text.to_owned(), is_decimal));
+        assert_eq!(written("300MB", 300_000_000), is("300 MB", true));
+        assert_eq!(written("'300 MB'", 300_000_000), is("300 MB", true));
+        assert_eq!(written("1.8 GiB", 1_932_735_283), is("1.8 GiB", false));
+        assert_eq!(written("7 B", 7), is("7 B", false));
+        // The alias of an anchor, say: the place of the value holds another text.
+        assert_eq!(written("*large", 7), None);
+        assert_eq!(written("8 B", 7), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::problem::{BudgetError, Problem};
-use super::scalar::Percent;
+use super::scalar::{Percent, WrittenSize, written_size};
 use super::source::{Position, Source, Span, Spanned};
 use crate::bytes::Bytes;
 use crate::report::Metric;
@@ -29,6 +29,19 @@ impl Budgets {
     #[must_use]
     pub fn position(&self, span: Span) -> Position {
         self.source.position(span)
+    }
+
+    /// A size as the file writes it: `300 MB`.
+    #[must_use]
+    pub fn as_written(&self, size: Spanned<Bytes>) -> String {
+        self.written_size(size).text
+    }
+
+    pub(super) fn written_size(&self, size: Spanned<Bytes>) -> WrittenSize {
+        written_size(self.source.slice(size.span), size.value).unwrap_or_else(|| WrittenSize {
+            text: size.value.to_string(),
+            is_decimal: false,
+        })
     }
 
     /// An error that points at a part of the file, for what another module finds wrong with a value.

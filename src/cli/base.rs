@@ -12,6 +12,7 @@ use super::pipeline::Prepared;
 use super::source::Source;
 use crate::budget::{self, Budgets, Lock, edits, worse};
 use crate::gpu::Profiles;
+use crate::names::{near, quoted};
 use crate::report::{Base, BaselineFrom, ChangedDependency, Report, Skipped};
 use crate::workspace;
 
@@ -162,7 +163,7 @@ impl Parted {
         if git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &named]).is_none() {
             return Err(BaseError::Unknown {
                 revision: revision.to_owned(),
-                help: help("`git fetch` it first; branches of a remote are named with it: origin/main"),
+                help: help(&revisions(revision, git)),
             }
             .into());
         }
@@ -222,6 +223,62 @@ impl Parted {
         }
         git(&["cat-file", "blob", &format!("{}:{within}", self.commit)]).map(Some)
     }
+}
+
+/// Revisions of a kind that are named one by one.
+const NAMED: usize = 5;
+
+/// Which revisions there are instead of one that there is not: the nearest, and the latest of each kind.
+fn revisions(asked: &str, git: impl Fn(&[&str]) -> Option<String>) -> String {
+    let of = |kind: &str| -> Vec<String> {
+        let arguments = [
+            "for-each-ref",
+            "--sort=-committerdate",
+            "--format=%(refname:strip=2)",
+            kind,
+        ];
+        let all = git(&arguments).unwrap_or_default();
+        // Where a remote's branches begin is no branch of its own.
+        let names = all.lines().filter(|name| !name.ends_with("/HEAD"));
+        names.map(str::to_owned).collect()
+    };
+    let kinds = [
+        ("local branches", of("refs/heads")),
+        ("remote branches", of("refs/remotes")),
+        ("tags", of("refs/tags")),
+    ];
+    let all = || kinds.iter().flat_map(|(_, names)| names.iter().map(String::as_str));
+    // `origin/main` is most likely `main`, or that of another remote.
+    let last = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
+    let namesake = all().find(|name| last(name) == last(asked));
+    let nearest = match namesake {
+        Some(name) => Some(format!("did you mean {}?", quoted(name))),
+        None => near(asked, all()),
+    };
+    let listed = kinds.iter().map(|(kind, names)| {
+        let mut shown: Vec<_> = names.iter().take(NAMED).map(|name| quoted(name)).collect();
+        let more = names.len().saturating_sub(NAMED);
+        if more > 0 {
+            shown.push(format!("{more} more"));
+        }
+        match shown.is_empty() {
+            true => format!("{kind}: none"),
+            false => format!("{kind}: {}", shown.join(", ")),
+        }
+    });
+    let mut lines: Vec<_> = nearest.into_iter().chain(listed).collect();
+    if let Some((remote, _)) = asked.split_once('/') {
+        let remotes = git(&["remote"]).unwrap_or_default();
+        lines.push(match remotes.lines().any(|name| name == remote) {
+            true => format!("run `git fetch` to get the branches that {} has now", quoted(remote)),
+            false if remotes.trim().is_empty() => "this repository has no remote".to_owned(),
+            false => {
+                let names: Vec<_> = remotes.lines().map(quoted).collect();
+                format!("there is no remote {}; remotes: {}", quoted(remote), names.join(", "))
+            }
+        });
+    }
+    lines.join("\n")
 }
 
 /// Another revision, as far as a check needs it.
@@ -319,6 +376,11 @@ impl Against {
         })
     }
 
+    /// The revision as it was named.
+    pub(super) fn revision(&self) -> &str {
+        &self.revision
+    }
+
     /// What the base's own models turned out to need, where they were run: then growth is judged by that, rather than by
     /// what is written down.
     pub(super) fn rebuilt(&self) -> Option<&Lock> {
@@ -375,5 +437,47 @@ impl Against {
         if self.from == BaselineFrom::Base {
             self.lock.compare(report, self.from);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::revisions;
+
+    /// What is said of a revision that there is not, in a repository with these branches.
+    fn told(asked: &str, local: &str, remote: &str, remotes: &str) -> String {
+        revisions(asked, |arguments| {
+            let answer = match arguments {
+                ["remote"] => remotes,
+                [.., "refs/heads"] => local,
+                [.., "refs/remotes"] => remote,
+                _ => "",
+            };
+            Some(answer.to_owned())
+        })
+    }
+
+    #[test]
+    fn a_revision_that_there_is_not_is_answered_with_those_that_there_are() {
+        assert_eq!(
+            told("origin/main", "topic\nmain\n", "", ""),
+            "did you mean `main`?\nlocal branches: `topic`, `main`\nremote branches: none\ntags: none\nthis repository has no remote"
+        );
+        let upstream = told("origin/main", "topic\n", "upstream/HEAD\nupstream/main\n", "upstream\n");
+        assert!(upstream.starts_with("did you mean `upstream/main`?\n"), "{upstream}");
+        assert!(upstream.contains("\nremote branches: `upstream/main`\n"), "{upstream}");
+        assert!(
+            upstream.ends_with("there is no remote `origin`; remotes: `upstream`"),
+            "{upstream}"
+        );
+        let fetched = told("origin/new", "", "origin/main\n", "origin\n");
+        assert!(
+            fetched.ends_with("run `git fetch` to get the branches that `origin` has now"),
+            "{fetched}"
+        );
+        let many: String = (0..9).map(|at| format!("branch-{at}\n")).collect();
+        assert!(told("x", &many, "", "").contains("`branch-4`, 4 more\n"));
+        // A name can steer no terminal.
+        assert!(!told("x", "\u{1b}[2J\n", "", "").contains('\u{1b}'));
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use miette::IntoDiagnostic;
+use miette::{Diagnostic, IntoDiagnostic};
+use thiserror::Error;
 
 use super::Stopped;
 use super::options::Running;
@@ -30,7 +31,9 @@ pub(super) fn select(
         let own = budgets
             .into_iter()
             .flat_map(|budgets| budgets.for_model(&model.built.target.package, &model.name));
-        own.filter_map(|budget| budget.report_name().map(str::to_owned))
+        let package = &model.built.target.package;
+        own.filter_map(|budget| budget.report_name())
+            .flat_map(|name| [name.to_owned(), format!("{package}/{name}")])
             .chain([model.name.clone(), identity(model)])
             .collect()
     };
@@ -148,15 +151,72 @@ fn name(model: &Listed, declared: &[Listed]) -> String {
     }
 }
 
-/// The card that was asked for, or that budgets are written for.
+/// More GPUs were named than a command takes.
+#[derive(Debug, Error, Diagnostic)]
+#[error("--gpu names {} GPUs ({}), and this command takes one", .0.len(), .0.join(", "))]
+#[diagnostic(
+    code(cli::several_gpus),
+    help("run the command once for each of them; `cargo vram estimate` and `cargo vram check` take several")
+)]
+pub(super) struct SeveralGpus(Vec<String>);
+
+/// The one GPU that was asked for, or that budgets are written for.
 pub(super) fn declared_card<'a>(prepared: &'a Prepared, running: &Running) -> Result<&'a Profile, Stopped> {
+    match declared_cards(prepared, running)?.as_slice() {
+        [one] => Ok(one),
+        several => Err(SeveralGpus(several.iter().map(|card| card.id.clone()).collect()).into()),
+    }
+}
+
+/// The GPUs that were asked for, in that order and each once, or the one that budgets are written for; at least one.
+pub(super) fn declared_cards<'a>(prepared: &'a Prepared, running: &Running) -> Result<Vec<&'a Profile>, Stopped> {
     let declared = prepared.budgets.as_ref().and_then(|budgets| budgets.gpu.as_ref());
-    let gpu = running
-        .gpu
-        .as_deref()
-        .or(declared.map(|gpu| gpu.value.as_str()))
-        .ok_or(Asked::NoGpu)?;
-    Ok(prepared.profiles.get(gpu)?)
+    let mut asked: Vec<&str> = running.gpu.iter().map(|gpu| gpu.trim()).collect();
+    if asked.is_empty() {
+        asked.extend(declared.map(|gpu| gpu.value.as_str()));
+    }
+    let mut cards: Vec<&Profile> = Vec::new();
+    for gpu in asked {
+        let card = prepared.profiles.get(gpu)?;
+        if cards.iter().all(|other| other.id != card.id) {
+            cards.push(card);
+        }
+    }
+    match cards.is_empty() {
+        true => Err(Asked::NoGpu.into()),
+        false => Ok(cards),
+    }
+}
+
+/// `a virtual NVIDIA L4 (22.03 GiB) and a virtual NVIDIA H200 (139.80 GiB)`
+pub(super) fn virtual_cards(cards: &[Profile]) -> String {
+    let named = |card: &Profile| format!("a virtual {} ({})", card.name, card.total.value);
+    let names: Vec<_> = cards.iter().map(named).collect();
+    match names.split_last() {
+        Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
+        _ => names.join(""),
+    }
+}
+
+/// The cases of the selected models on several GPUs: those of one model beside each other.
+pub(super) fn cases_on<'a>(
+    prepared: &Prepared,
+    models: &Models,
+    running: &Running,
+    inputs: &BTreeMap<String, u64>,
+    profiles: impl Iterator<Item = &'a Profile>,
+) -> Result<Vec<Case>, Stopped> {
+    let all = profiles.map(|profile| cases(prepared, models, running, inputs, profile));
+    let mut all: Vec<_> = all.map(|cases| cases.map(Vec::into_iter)).collect::<Result<_, _>>()?;
+    let mut beside = Vec::new();
+    // Each GPU has the same cases in the same order.
+    loop {
+        let row: Vec<Case> = all.iter_mut().filter_map(Iterator::next).collect();
+        if row.is_empty() {
+            return Ok(beside);
+        }
+        beside.extend(row);
+    }
 }
 
 /// A card as it is estimated: what was measured on such a card goes before what is known of it otherwise.
@@ -197,7 +257,9 @@ pub(super) fn cases(
             .flat_map(|budgets| budgets.for_model(&model.built.target.package, &model.name));
         let before = cases.len();
         for budget in budgets {
-            let named = budget.report_name().is_some_and(|name| globs.is_match(name));
+            let package = &model.built.target.package;
+            let is_meant = |name: &str| globs.is_match(name) || globs.is_match(format!("{package}/{name}"));
+            let named = budget.report_name().is_some_and(is_meant);
             if !(globs.is_empty() || matches(&globs, model) || named) {
                 continue;
             }

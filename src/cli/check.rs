@@ -30,6 +30,7 @@ use crate::run::{Hardware, Listed, code};
 Examples:
   cargo vram check                         every model
   cargo vram check -m resnet18             one model
+  cargo vram check --gpu l4,h200           every model on two GPUs, each judged by its own limits
   cargo vram check --partition hash:1/4    a quarter of the models, for a matrix of jobs
   cargo vram check --message-format json -o report.json
   cargo vram check --measure               on a GPU, or not at all
@@ -77,6 +78,9 @@ pub(super) struct Check {
     /// A budget is for its own inputs: `cargo vram estimate` has this flag
     #[arg(long = "set", hide = true)]
     set: Vec<String>,
+    /// Figures are accepted by `cargo vram bless`
+    #[arg(long, hide = true)]
+    bless: bool,
     #[command(flatten)]
     archive: Archive,
     #[command(flatten)]
@@ -91,6 +95,14 @@ enum Refused {
         help("write the inputs into the budget (`inputs: {{ batch_size: 64 }}`), or use `cargo vram estimate --set`")
     )]
     Set,
+    #[error("check takes no --bless: it judges models, and accepts nothing")]
+    #[diagnostic(
+        code(cli::bless),
+        help(
+            "run `cargo vram bless` to accept what the models need now as the baseline, or `cargo vram bless -m MODEL` for one of them"
+        )
+    )]
+    Bless,
     #[error("--deny-edits needs the limits of the base to compare with")]
     #[diagnostic(
         code(cli::deny_edits),
@@ -105,6 +117,9 @@ impl Check {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
         if !self.set.is_empty() {
             return Err(Refused::Set.into());
+        }
+        if self.bless {
+            return Err(Refused::Bless.into());
         }
         // A card that is there and cannot be used must never turn into a silent estimate.
         let asked = self.measure || self.measuring.device.is_some() || self.measuring.exclusive;
@@ -128,6 +143,8 @@ impl Check {
         if self.deny_edits && against.is_none() {
             return Err(Refused::NoBase.into());
         }
+        // Before the models are built: a GPU that is misspelt need not wait for that.
+        let declared_cards = cases::declared_cards(&prepared, &self.running)?;
         let taken = measures
             .then(|| card::take(&self.measuring, None, &driver, &prepared.profiles, loudness))
             .transpose()
@@ -141,9 +158,8 @@ impl Check {
         let declared: Vec<_> = models.declared.iter().map(|model| declared(model, None)).collect();
         budgets.check_models(&declared, knows_all)?;
         let recordings = pipeline::recordings(&self.running)?;
-        let declared_card = cases::declared_card(&prepared, &self.running)?;
         let cards = Cards {
-            declared: declared_card.clone(),
+            declared: declared_cards.iter().map(|&card| card.clone()).collect(),
             taken,
             estimates: self.estimate,
             recordings,
@@ -153,7 +169,7 @@ impl Check {
         let headline = cards.headline(&prepared.budgets_name);
         let runs = cards.run(&prepared, &models, &self.running, folder.path(), loudness)?;
         let mut report = pipeline::report(Some(WrittenBy::Check), &prepared, &models, &self.running, runs);
-        report.expected_verdicts = self.expected_verdicts(&prepared, &models, declared_card)?;
+        report.expected_verdicts = self.expected_verdicts(&prepared, &models, &cards.declared)?;
         set_aside(&mut report);
         if let Some(against) = against.as_mut().filter(|_| self.rebuild) {
             let folder = folder.path().join("base");
@@ -168,7 +184,8 @@ impl Check {
             Some(base) => base.compare(&mut report, BaselineFrom::Rebuilt),
             None => lock.compare(&mut report, BaselineFrom::Lock),
         }
-        report.verdicts = budget::judge(&report.runs, budgets, &prepared.budgets_name);
+        let revision = against.as_ref().map(Against::revision);
+        report.verdicts = budget::judge_since(&report.runs, budgets, &prepared.budgets_name, revision);
         if self.require_baseline {
             // A baseline without a value that is to be compared is none.
             let incomplete = report
@@ -201,14 +218,16 @@ impl Check {
             report.skipped.extend(gone);
         }
         if let Some(against) = against {
-            let denies = self.deny_edits.then_some(declared_card.id.as_str());
+            // An edit is denied once, whatever the number of GPUs.
+            let first = cards.declared.first().map(|card| card.id.as_str());
+            let denies = first.filter(|_| self.deny_edits);
             let (own, own_lock) = ((budgets, prepared.budgets_name.as_str()), (&lock, lock_name.as_str()));
             against.tell(&mut report, own, own_lock, of_all, denies);
         }
         // An estimate that was made only to be compared with a measurement has its limits judged there.
         report.verdicts.retain(|verdict| {
             verdict.mode == Mode::Measure
-                || verdict.gpu == declared_card.id
+                || cards.declared.iter().any(|card| card.id == verdict.gpu)
                 || matches!(verdict.rule, Rule::Oom | Rule::Edit)
         });
         pipeline::write(&mut report, &self.output, loudness, &headline, true, &prepared.source)?;
@@ -240,8 +259,8 @@ fn set_aside(report: &mut Report) {
 
 /// The cards that models are judged on.
 struct Cards {
-    /// The one that the budgets are written for.
-    declared: Profile,
+    /// Those that were asked for, or the one that the budgets are written for.
+    declared: Vec<Profile>,
     /// The one of this machine, where it is measured.
     taken: Option<Taken>,
     /// Whether no other was wanted.
@@ -255,8 +274,10 @@ struct Cards {
 impl Cards {
     /// The first line of what people are shown.
     fn headline(&self, budgets: &str) -> String {
-        let Profile { name, total, .. } = &self.declared;
-        let estimated = format!("estimated on a virtual {name} ({}), judged by {budgets}", total.value);
+        let estimated = format!(
+            "estimated on {}, judged by {budgets}",
+            cases::virtual_cards(&self.declared)
+        );
         match &self.taken {
             Some(taken) => format!("{}; {estimated}", taken.headline()),
             None if self.estimates => estimated,
@@ -273,8 +294,8 @@ impl Cards {
         folder: &Path,
         loudness: Loudness,
     ) -> Result<Vec<Run>, Stopped> {
-        let of = |card: &Profile| {
-            let mut cases = cases::cases(prepared, models, running, &BTreeMap::new(), card)?;
+        let of = |cards: &[Profile]| {
+            let mut cases = cases::cases_on(prepared, models, running, &BTreeMap::new(), cards.iter())?;
             let differing = cases.iter_mut().filter(|case| case.allowed.nondeterministic);
             differing.for_each(|case| case.repeat = self.repeat);
             Ok::<_, Stopped>(cases)
@@ -283,14 +304,17 @@ impl Cards {
             verified: true,
             ..pipeline::On::new(&self.driver, hardware, self.recordings.clone(), folder.join(name))
         };
-        let mut estimated = of(&cases::estimated(&self.declared, &self.recordings))?;
+        let declared = self.declared.iter();
+        let declared: Vec<_> = declared.map(|card| cases::estimated(card, &self.recordings)).collect();
+        let mut estimated = of(&declared)?;
         let mut runs = Vec::new();
         if let Some(taken) = &self.taken {
-            let measured = of(&cases::measured(&taken.profile, &taken.real.driver, &self.recordings))?;
+            let measured = cases::measured(&taken.profile, &taken.real.driver, &self.recordings);
+            let measured = of(&[measured])?;
             // What is measured is estimated, too: by the profile that estimates for this card use elsewhere.
-            if taken.profile.id != self.declared.id {
+            if self.declared.iter().all(|card| card.id != taken.profile.id) {
                 let card = prepared.profiles.find(&taken.profile.id).unwrap_or(&taken.profile);
-                estimated.extend(of(&cases::estimated(card, &self.recordings))?);
+                estimated.extend(of(&[cases::estimated(card, &self.recordings)])?);
             }
             let on = on(Hardware::Real(taken.real.clone()), "measure");
             runs.extend(pipeline::run(&measured, running, on, loudness)?.runs);
@@ -307,7 +331,7 @@ impl Check {
         &self,
         prepared: &Prepared,
         models: &Models,
-        card: &Profile,
+        cards: &[Profile],
     ) -> Result<Vec<ExpectedVerdict>, Stopped> {
         let is_expected = |model: &&Listed| models.expected.contains(&cases::identity(model));
         let all = Models {
@@ -316,11 +340,11 @@ impl Check {
             declared: Vec::new(),
             problems: Vec::new(),
         };
-        let cases = cases::cases(prepared, &all, &self.running, &BTreeMap::new(), card)?;
+        let cases = cases::cases_on(prepared, &all, &self.running, &BTreeMap::new(), cards.iter())?;
         let expected = cases.iter().map(|case| ExpectedVerdict {
             package: case.model.built.target.package.clone(),
             model: case.name().to_owned(),
-            gpu: card.id.clone(),
+            gpu: case.profile.id.clone(),
         });
         Ok(expected.collect())
     }

@@ -5,7 +5,7 @@ use clap::Args;
 use super::exit::Exit;
 use super::options::{Archive, Inputs, Loudness, Packages, ReportOutput, Running};
 use super::what_if::WhatIfs;
-use super::{Stopped, pipeline};
+use super::{Stopped, cases, pipeline};
 
 /// Estimate what models need, on a virtual GPU
 ///
@@ -15,7 +15,8 @@ use super::{Stopped, pipeline};
 #[command(after_help = "\
 Examples:
   cargo vram estimate                               every model, on the card of budgets.yaml
-  cargo vram estimate -m resnet18 --gpu a100-80gb   one model, another card
+  cargo vram estimate -m resnet18 --gpu a100-80gb   one model, another GPU
+  cargo vram estimate --gpu l4,h100-80gb            every model, on each of two GPUs
   cargo vram estimate --set batch_size=64 --message-format json -o report.json
   cargo vram estimate -m resnet18 --optimizer sgd,adam --dtype f16   what if it were so, against the model as it is
   cargo vram estimate --archive-file zoo-vram.tar.zst --gpu h200")]
@@ -52,12 +53,13 @@ impl Estimate {
             loudness,
         )?;
         let mut report = estimated.report;
-        let headline = estimated.card.map_or_else(String::new, |card| {
-            format!(
-                "estimated on a virtual {} ({}); no GPU was used",
-                card.name, card.total.value
-            )
-        });
+        let headline = match report.runs.is_empty() {
+            true => String::new(),
+            false => format!(
+                "estimated on {}; no GPU was used",
+                cases::virtual_cards(&estimated.cards)
+            ),
+        };
         pipeline::write(&mut report, &self.output, loudness, &headline, false, &prepared.source)?;
         Ok(Exit::of_errors(&report).or(Exit::of_signal(estimated.signal)))
     }

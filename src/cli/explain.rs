@@ -23,6 +23,9 @@ use crate::report::explain::{Style, View, explain};
 #[derive(Debug, Args)]
 // There as in other commands, for whoever is used to it.
 #[command(mut_arg("model", |model| model.hide(true)))]
+#[command(mut_arg("gpu", |gpu| gpu.help(
+    "Run on this GPU, such as `l4` (`cargo vram gpus` lists them) [default: that of budgets.yaml]"
+)))]
 #[command(mut_arg("steps", |steps| {
     steps
         .default_value_if("leak", ArgPredicate::Equals("true".into()), LEAK_STEPS)
@@ -118,7 +121,8 @@ impl Explain {
         let root = explanation.root.clone();
         let source_line = move |file: &str, line: u32| source_line(&root, file, line);
         let view = View {
-            limit: explanation.limit,
+            limit: explanation.limit.as_ref().map(|(limit, _)| *limit),
+            limit_written: explanation.limit.as_ref().map(|(_, written)| written.as_str()),
             package: explanation.is_ambiguous,
             source_line: Some(&source_line),
             ..self.view(loudness)

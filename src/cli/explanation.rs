@@ -46,8 +46,8 @@ pub(super) struct Explained {
     pub(super) explanation: Explanation,
     /// The folder of the user's own code.
     pub(super) root: Utf8PathBuf,
-    /// The budget of reserved bytes.
-    pub(super) limit: Option<Bytes>,
+    /// The budget of reserved bytes, and as its file writes it.
+    pub(super) limit: Option<(Bytes, String)>,
     /// Whether another package has a model of this name.
     pub(super) is_ambiguous: bool,
 }
@@ -354,12 +354,13 @@ fn explained(report: Report, scratch: &Path, asked: &Asked<'_>, root: &Utf8Path)
 }
 
 /// What the budget of this case allows to be reserved.
-fn limit(prepared: &Prepared, case: &Case) -> Option<Bytes> {
+fn limit(prepared: &Prepared, case: &Case) -> Option<(Bytes, String)> {
     let budgets = prepared.budgets.as_ref()?;
     let own = budgets.for_model(&case.model.built.target.package, &case.model.name);
     let budget = own.into_iter().find(|budget| budget.name.value == case.name())?;
     let declared = budgets.gpu.as_ref().map(|gpu| gpu.value.as_str());
     let limits = budget.limits_on(&case.profile.id, declared)?;
     let limit = limits.warm.reserved.as_ref()?;
-    limit.fail.as_ref().or(limit.warn.as_ref()).map(|limit| limit.value)
+    let limit = limit.fail.or(limit.warn)?;
+    Some((limit.value, budgets.as_written(limit)))
 }

@@ -130,8 +130,8 @@ pub(super) enum FitError {
 impl Fit {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
         let (from, to) = self.range;
-        let every_card = self.running.gpu.as_deref() == Some("all");
-        let vary = match (&self.vary, &self.running.gpu) {
+        let every_card = self.running.gpu == ["all"];
+        let vary = match (&self.vary, self.running.gpu.first()) {
             (Some(input), _) => Some(input.clone()),
             (None, Some(_)) if !every_card && !self.advise => Some("batch_size".to_owned()),
             (None, _) => None,
@@ -142,7 +142,10 @@ impl Fit {
         }
         let running = Running {
             model: self.fitted.iter().chain(&self.running.model).cloned().collect(),
-            gpu: self.running.gpu.clone().filter(|_| !every_card),
+            gpu: match every_card {
+                true => Vec::new(),
+                false => self.running.gpu.clone(),
+            },
             ..self.running.clone()
         };
         let packages = match self.advise {
@@ -150,7 +153,7 @@ impl Fit {
             false => self.what_ifs.packages(&self.packages),
         };
         let prepared = pipeline::prepare(&packages, self.archive.file(), running.budgets.as_deref())?;
-        let profiles: Vec<Profile> = if every_card || (vary.is_none() && running.gpu.is_none() && !self.advise) {
+        let profiles: Vec<Profile> = if every_card || (vary.is_none() && running.gpu.is_empty() && !self.advise) {
             let mut all: Vec<_> = prepared.profiles.iter().cloned().collect();
             all.sort_by(|one, other| (one.total.value, &one.id).cmp(&(other.total.value, &other.id)));
             all

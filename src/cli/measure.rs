@@ -71,7 +71,7 @@ enum Refused {
 
 impl Measure {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
-        if self.running.gpu.is_some() {
+        if !self.running.gpu.is_empty() {
             return Err(Refused::Gpu.into());
         }
         let prepared = pipeline::prepare(&self.packages, self.archive.file(), self.running.budgets.as_deref())?;

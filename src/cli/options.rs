@@ -181,9 +181,9 @@ pub(crate) struct Running {
     /// Only models whose name, or package/name, matches this glob; may be given several times
     #[arg(short, long, value_name = "GLOB")]
     pub(crate) model: Vec<String>,
-    /// The card, such as `l4` or `h200` (`cargo vram gpus` lists them); by default that of budgets.yaml
-    #[arg(long, value_name = "ID")]
-    pub(crate) gpu: Option<String>,
+    /// Run on these GPUs, such as `l4` or `l4,h200` (`cargo vram gpus` lists them) [default: that of budgets.yaml]
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    pub(crate) gpu: Vec<String>,
     /// The file of budgets, instead of budgets.yaml at the workspace root
     #[arg(long, value_name = "FILE")]
     pub(crate) budgets: Option<Utf8PathBuf>,
@@ -332,6 +332,22 @@ fn partition(text: &str) -> Result<Partition, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        running: Running,
+    }
+
+    #[test]
+    fn several_gpus_are_named_with_commas_or_one_after_the_other() {
+        let named = |arguments: &[&str]| {
+            let all = ["program"].iter().chain(arguments);
+            <Program as clap::Parser>::try_parse_from(all).unwrap().running.gpu
+        };
+        assert_eq!(named(&["--gpu", "l4,h100-80gb", "--gpu=t4"]), ["l4", "h100-80gb", "t4"]);
+        assert!(named(&[]).is_empty());
+    }
 
     #[test]
     fn an_input_is_a_name_and_a_whole_number() {

@@ -495,12 +495,12 @@ fn row(run: &Run) -> String {
     shown + &seconds
 }
 
-/// The selected models, estimated on the card that was asked for.
+/// The selected models, estimated on the GPUs that were asked for.
 pub(super) struct Estimated {
     pub(super) models: Models,
     pub(super) report: Report,
-    /// The card; absent where no model is left.
-    pub(super) card: Option<crate::gpu::Profile>,
+    /// The GPUs.
+    pub(super) cards: Vec<crate::gpu::Profile>,
     /// The signal that ended the command before all models were estimated. The report says so, too.
     pub(super) signal: Option<usize>,
     /// How many runs there were to be.
@@ -520,11 +520,13 @@ pub(super) fn estimate(
     as_judged: bool,
     loudness: Loudness,
 ) -> Result<Estimated, Stopped> {
+    // Before the models are built: a GPU that is misspelt need not wait for that.
+    let declared = cases::declared_cards(prepared, running)?.into_iter();
     let folder = prepared.source.scratch(running.keep.as_deref())?;
     let mut models = self::models(prepared, packages, Some(running), loudness, folder.path())?;
     let recordings = self::recordings(running)?;
-    let profile = cases::estimated(cases::declared_card(prepared, running)?, &recordings);
-    let mut cases = cases::cases(prepared, &models, running, inputs, &profile)?;
+    let cards: Vec<_> = declared.map(|card| cases::estimated(card, &recordings)).collect();
+    let mut cases = cases::cases_on(prepared, &models, running, inputs, cards.iter())?;
     let differing = cases
         .iter_mut()
         .filter(|case| as_judged && case.allowed.nondeterministic);
@@ -552,7 +554,7 @@ pub(super) fn estimate(
         signal,
         count: cases.len(),
         report: report(Some(WrittenBy::Estimate), prepared, &models, running, runs),
-        card: cases.into_iter().next().map(|case| case.profile),
+        cards,
         models,
     })
 }
@@ -647,6 +649,7 @@ pub(super) fn show(
         &human::Style {
             headline: headline.to_owned(),
             width: terminal::width(),
+            wraps: terminal::wraps(),
             quiet: loudness.quiet,
             verbose: loudness.verbose,
             judged,

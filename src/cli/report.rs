@@ -248,7 +248,7 @@ impl Report {
             packages: &self.packages,
         };
         let drawn = |Explained { explanation, limit, .. }: Explained| {
-            let own = limit.map(|bytes| Limit {
+            let own = limit.map(|(bytes, _)| Limit {
                 label: "budgets.yaml".to_owned(),
                 metric: Metric::Reserved,
                 bytes,

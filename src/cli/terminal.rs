@@ -21,12 +21,13 @@ pub(super) fn set_up(loudness: Loudness) {
     };
     choice.write_global();
     let color = colorful(&std::io::stderr());
+    let width = message_width();
     let hook = miette::set_hook(Box::new(move |_| {
         Box::new(
             miette::MietteHandlerOpts::new()
                 .color(color)
                 .unicode(true)
-                .width(100)
+                .width(width)
                 .build(),
         )
     }));
@@ -49,6 +50,21 @@ pub(super) fn width() -> usize {
         return wide;
     }
     comfy_table::Table::new().width().map_or(wide, usize::from)
+}
+
+/// Whether text is broken into lines as wide as the terminal: a pipe is read by programs, which search in whole lines.
+pub(super) fn wraps() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// How wide messages on standard error are: as the terminal, and no wider than can be read.
+fn message_width() -> usize {
+    let widest = 100;
+    let mut stderr = comfy_table::Table::new();
+    stderr.use_stderr();
+    stderr
+        .width()
+        .map_or(widest, |width| usize::from(width).clamp(20, widest))
 }
 
 /// Whether a result could not be written.

@@ -113,7 +113,7 @@ fn dropped_early(trace: &Trace, memory: &Memory, tensors: &[Tensor], peak: &Mome
                 reserved: None,
                 saved_live: Some(peak.live.less(Bytes(live))),
                 saved_reserved: None,
-                cost: "nothing".to_owned(),
+                cost: String::new(),
                 certainty: Certainty::Timeline,
                 note: Some(format!("made{place}; {last}, and something holds it still at the peak")),
             })
@@ -161,7 +161,7 @@ fn reused(layers: &[Layer]) -> Option<Saving> {
         reserved: None,
         saved_live: None,
         saved_reserved: None,
-        cost: "nothing".to_owned(),
+        cost: String::new(),
         certainty: Certainty::Already,
         note: Some(format!(
             "{} of {} layers, {bytes}, have no memory of their own: written over their input, or never written",

@@ -438,7 +438,7 @@ pub struct Saving {
     pub saved_live: Option<i64>,
     /// Reserved bytes saved.
     pub saved_reserved: Option<i64>,
-    /// What it costs, in words.
+    /// What it costs, in words; empty where it costs nothing.
     pub cost: String,
     /// How the figure was obtained.
     pub certainty: Certainty,

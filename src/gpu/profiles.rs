@@ -145,7 +145,7 @@ impl Profiles {
         let part = |known: &&str| id.len() > 1 && known.contains(id.as_str());
         self.ids().find(part).or_else(|| {
             self.ids()
-                .map(|known| (strsim::jaro_winkler(&id, known), known))
+                .map(|known| (crate::names::similarity(&id, known), known))
                 .filter(|(score, _)| *score >= NEAR_ENOUGH)
                 .max_by(|(a, _), (b, _)| a.total_cmp(b))
                 .map(|(_, known)| known)

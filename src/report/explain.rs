@@ -17,7 +17,7 @@ mod timeline;
 use crate::bytes::Bytes;
 use crate::explain::{Explanation, Leak, Leaking};
 use crate::protocol::Task;
-use crate::report::human::text::words;
+use crate::report::human::text::{named, words};
 use crate::report::words::{kernel_name, percent};
 use crate::report::{Mode, Pass};
 use paper::{BAD, DIM, NOTICE, PLAIN, Paper, STRONG, place, tied};
@@ -56,11 +56,19 @@ pub struct View<'a> {
     pub package: bool,
     /// A budget of reserved bytes, drawn into the timeline.
     pub limit: Option<Bytes>,
+    /// The same as its file writes it: `300 MB`.
+    pub limit_written: Option<&'a str>,
     /// Where the text of source code is from; without it, only its lines' numbers are shown.
     pub source_line: Option<SourceLine<'a>>,
 }
 
 impl View<'_> {
+    /// The limit, and as people are told it.
+    fn drawn_limit(&self) -> Option<(Bytes, String)> {
+        let limit = self.limit?;
+        Some((limit, self.limit_written.map_or_else(|| limit.to_string(), named)))
+    }
+
     const fn is_overview(&self) -> bool {
         !(self.layers
             || self.depth.is_some()
@@ -113,7 +121,7 @@ pub fn explain(explanation: &Explanation, view: &View<'_>, style: &Style) -> Str
     text.push_str(&changed::changed(explanation, paper));
     if view.is_overview() {
         text.push_str(&categories::categories(explanation, paper));
-        text.push_str(&timeline::drawing(explanation, view.limit, paper));
+        text.push_str(&timeline::drawing(explanation, view.drawn_limit().as_ref(), paper));
         text.push_str(&phases::folded(explanation, paper));
         text.push_str(&layers::largest(explanation, TOP, paper));
         text.push_str(&tensors::tensors(explanation, TOP, paper));
@@ -123,7 +131,7 @@ pub fn explain(explanation: &Explanation, view: &View<'_>, style: &Style) -> Str
         text.push_str(&layers::layers(explanation, view.depth, paper));
     }
     if view.phases {
-        text.push_str(&timeline::timeline(explanation, view.limit, paper));
+        text.push_str(&timeline::timeline(explanation, view.drawn_limit().as_ref(), paper));
         text.push_str(&phases::phases(explanation, paper));
     }
     if let Some(most) = view.tensors {

@@ -1,8 +1,12 @@
-//! The report as people read it: a table, what is wrong below it, and a last line that says it all.
+//! The report as people read it: a table, what is wrong below it, a line that says it all and, where something failed,
+//! what to do next.
 
 mod base;
+mod baseline;
 pub(in crate::report) mod cells;
+mod limits;
 mod measurement;
+mod next;
 mod on_cards;
 pub(in crate::report) mod problems;
 mod state;
@@ -22,6 +26,8 @@ pub struct Style {
     pub headline: String,
     /// Columns of the terminal.
     pub width: usize,
+    /// Whether text is broken into lines of that width, as tables are: not where a program may search in it.
+    pub wraps: bool,
     /// Only what is wrong.
     pub quiet: bool,
     /// Also how it was measured, and what was assumed.
@@ -33,27 +39,34 @@ pub struct Style {
 /// Draws the report, with colours as escape sequences.
 #[must_use]
 pub fn render(report: &Report, style: &Style) -> String {
+    // Tables are as wide as they are: they fit, or can be broken nowhere.
+    let prose = |text: String| match style.wraps {
+        true => text::wrap(&text, style.width),
+        false => text,
+    };
     let mut text = String::new();
     if !style.quiet && !report.runs.is_empty() {
         if !style.headline.is_empty() {
-            text.push_str(&words(&style.headline));
-            text.push_str("\n\n");
+            text.push_str(&prose(words(&style.headline) + "\n\n"));
         }
         text.push_str(&table::table(report, style));
         text.push('\n');
-        text.push_str(&measurement::spreads(report));
+        text.push_str(&limits::limits(report));
+        text.push_str(&prose(baseline::baseline(report)));
+        text.push_str(&prose(measurement::spreads(report)));
         text.push_str(&on_cards::on_cards(report, style.judged));
-        text.push_str(&what_if::what_ifs(report));
+        text.push_str(&what_if::what_ifs(report, style.width));
     }
-    text.push_str(&problems::problems(report));
+    text.push_str(&prose(problems::problems(report)));
     if !style.quiet {
-        text.push_str(&base::base(report));
+        text.push_str(&prose(base::base(report)));
     }
     if style.verbose {
-        text.push_str(&measurement::details(report));
+        text.push_str(&prose(measurement::details(report)));
     }
     if !style.quiet {
-        text.push_str(&summary(report, style));
+        text.push_str(&prose(summary(report, style)));
+        text.push_str(&prose(next::steps(report)));
     }
     text
 }

@@ -2,7 +2,7 @@
 //!
 //! Everything in a report may be written by a stranger. What is not a number goes through `escape.rs`.
 
-mod accept;
+pub(in crate::report) mod accept;
 pub(in crate::report) mod escape;
 mod headline;
 pub(in crate::report) mod page;

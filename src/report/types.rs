@@ -785,6 +785,9 @@ pub struct Verdict {
     pub rule: Rule,
     /// The limit that decided, in bytes; of drift, how many bytes of difference it allows.
     pub limit: Option<Bytes>,
+    /// The limit as the file of budgets writes it: `300 MB`; absent where it is none of a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_written: Option<String>,
     /// The figure, in bytes; of drift, the measured one.
     pub actual: Option<Bytes>,
     /// The figure it is compared with, in bytes: the baseline's or, of drift, the estimated one.
@@ -818,6 +821,7 @@ impl Verdict {
             metric: None,
             rule,
             limit: None,
+            limit_written: None,
             actual: None,
             baseline: None,
             allowed: None,

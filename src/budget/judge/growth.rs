@@ -1,5 +1,7 @@
 //! Growth: how far a figure is from what was last accepted.
 
+use camino::Utf8Path;
+
 use super::Judge;
 use super::words::{advice, qualifier};
 use crate::budget::scalar::Percent;
@@ -7,13 +9,15 @@ use crate::budget::source::{Span, Spanned};
 use crate::bytes::Bytes;
 use crate::report::LET_BE;
 use crate::report::words::percent;
-use crate::report::{AllowedGrowth, Baseline, Metric, Pass, Rule, Status, Verdict};
+use crate::report::{AllowedGrowth, Baseline, BaselineFrom, Metric, Pass, Rule, Status, Verdict};
 
 /// How far a figure may be from its baseline: both the percentage and the bytes must be passed.
 struct Allowed {
     warn: Option<Percent>,
     fail: Option<Percent>,
     ignore: Bytes,
+    /// The same as the file writes it.
+    ignore_written: String,
     /// Where the file says so.
     span: Option<Span>,
 }
@@ -22,6 +26,15 @@ impl Allowed {
     /// Bytes by which it may exceed the baseline. Percentages are taken on the baseline, rounded down.
     fn bytes(&self, percent: Percent, baseline: Bytes) -> Bytes {
         percent.of(baseline).max(self.ignore)
+    }
+
+    /// `+5 % or +16 MiB`: whichever is more.
+    fn told(&self, percent: Percent) -> String {
+        let percent = percent.to_string().replace('%', " %");
+        match self.ignore {
+            Bytes(0) => format!("+{percent}"),
+            _ => format!("+{percent} or +{}", self.ignore_written),
+        }
     }
 }
 
@@ -73,6 +86,7 @@ impl Judge<'_> {
                 warn: Some(Percent::whole(LET_BE.warn)),
                 fail: Some(Percent::whole(LET_BE.fail)),
                 ignore: LET_BE.ignore,
+                ignore_written: LET_BE.ignore.to_string(),
                 span: None,
             });
         };
@@ -82,8 +96,20 @@ impl Judge<'_> {
             warn: value(limit.limit.warn),
             fail: value(limit.limit.fail),
             ignore: limit.ignore.map_or(Bytes(0), |ignore| ignore.value),
+            ignore_written: limit
+                .ignore
+                .map_or_else(String::new, |ignore| self.budgets.as_written(ignore)),
             span: limit.limit.fail.or(limit.limit.warn).map(|limit| limit.span),
         })
+    }
+
+    /// What a run is compared with, as people name it: the file of the baseline, or the revision that was built and run.
+    fn since(&self, baseline: &Baseline) -> String {
+        match (baseline.from, self.revision) {
+            (BaselineFrom::Rebuilt | BaselineFrom::Base, Some(revision)) => revision.to_owned(),
+            (BaselineFrom::Rebuilt | BaselineFrom::Base, None) => "the base".to_owned(),
+            (BaselineFrom::Lock, _) => Utf8Path::new(self.file).with_extension("lock").into_string(),
+        }
     }
 
     fn grown(&self, metric: Metric, allowed: &Allowed, baseline: &Baseline, before: Bytes, after: Bytes) -> Verdict {
@@ -95,14 +121,20 @@ impl Judge<'_> {
             (None, None) => None,
         };
         let name = format!("warm {}{}", metric.name(), qualifier(self.run, metric));
+        let since = self.since(baseline);
         let by = percent(change, before).map_or_else(|| change.to_string(), |percent| format!("{percent} ({change})"));
+        let moved = match after > before {
+            true => format!("{name} grew by {by} since {since}, from {before} to {after}"),
+            false => format!("{name} shrank by {by} since {since}, from {before} to {after}"),
+        };
         let (status, message) = match decided {
             Some((status, percent)) if after > before => {
-                let limit = match allowed.ignore {
-                    Bytes(0) => format!("{percent} is let be"),
-                    ignore => format!("{percent} and {ignore} are let be"),
+                let without = if status == Status::Warn {
+                    " without a warning"
+                } else {
+                    ""
                 };
-                let message = format!("{name} grew by {by}, from {before} to {after}; {limit}");
+                let message = format!("{moved}; allowed{without}: {}", allowed.told(percent));
                 match advice(self.run).filter(|_| metric == Metric::Process && status == Status::Fail) {
                     Some(advice) => (Status::Warn, format!("{message}; {advice}")),
                     // Live is hardly another with other kernels; what is reserved for them is.
@@ -110,15 +142,13 @@ impl Judge<'_> {
                     None => (status, message),
                 }
             }
-            Some(_) => (Status::Pass, format!("{name} shrank by {by}, from {before} to {after}")),
-            None if change == Bytes(0) => (Status::Pass, format!("{name} {after} is as it was")),
-            None => {
-                let moved = if after > before { "grew" } else { "shrank" };
-                (
-                    Status::Pass,
-                    format!("{name} {moved} by {by}, from {before} to {after}: within what is let be"),
-                )
+            _ if change == Bytes(0) => (Status::Pass, format!("{name} {after} is unchanged since {since}")),
+            None if after > before => {
+                let least = allowed.warn.or(allowed.fail);
+                let told = least.map_or_else(String::new, |percent| format!("; allowed: {}", allowed.told(percent)));
+                (Status::Pass, moved + &told)
             }
+            _ => (Status::Pass, moved),
         };
         let likely = match baseline.differs.as_slice() {
             [] => String::new(),

@@ -81,7 +81,7 @@ fn a_figure_between_warn_and_fail_is_a_warning_at_the_warn() {
     between.peaks.warm.reserved = Some(Bytes(1600 * MIB));
     assert_eq!(
         judged(between.clone())[1],
-        "6:36 Budget Warn a: warm reserved 1.56 GiB is over its warning limit of 1.50 GiB by 64 MiB"
+        "6:36 Budget Warn a: warm reserved 1.56 GiB is over its warning limit of 1.5 GiB by 64 MiB"
     );
     between.peaks.warm.reserved = Some(Bytes(2366 * MIB));
     assert_eq!(

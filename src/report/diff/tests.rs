@@ -112,6 +112,7 @@ fn a_verdict_of_the_newer_report_holds_for_the_figures_that_it_is_on() {
         pass: Some(Pass::Warm),
         metric: Some(Metric::Live),
         limit: Some(Bytes(2000 * MIB)),
+        limit_written: None,
         actual: Some(Bytes(1500 * MIB)),
         baseline: Some(Bytes(baseline * MIB)),
         ..Verdict::of(&sample::run("a", "l4"), Rule::Growth, Status::Pass, String::new())

@@ -138,11 +138,11 @@ impl Grid {
                 .iter()
                 .map(|column| Cell::from(column.name).styled(DIM))
                 .collect();
-            text.push_str(&self.line(&names, &shown, paper));
+            text.push_str(&self.line(&names, &shown, true, paper));
         }
         for row in &self.rows {
             match row {
-                Row::Cells(cells) => text.push_str(&self.line(cells, &shown, paper)),
+                Row::Cells(cells) => text.push_str(&self.line(cells, &shown, false, paper)),
                 Row::Rule => {
                     let room = paper.columns().saturating_sub(self.indent);
                     let rule = paper.glyph("─", "-").repeat(self.taken(&shown).min(room));
@@ -169,7 +169,7 @@ impl Grid {
         };
         loop {
             let wanted = shown.clone();
-            self.shrink(&mut shown, room, |least| least);
+            self.shrink(&mut shown, room, usize::max);
             if self.taken(&shown) <= room {
                 return shown;
             }
@@ -185,18 +185,23 @@ impl Grid {
             };
             shown.retain(|(at, _)| expendable(*at) != most);
         }
-        self.shrink(&mut shown, room, |_| 1);
+        // A heading is the last to be cut.
+        self.shrink(&mut shown, room, |_, heading| heading.max(1));
+        self.shrink(&mut shown, room, |_, _| 1);
         shown
     }
 
     /// Takes from the widest column that can be cut, until all fit or none can give more.
-    fn shrink(&self, shown: &mut [(usize, usize)], room: usize, least: impl Fn(usize) -> usize) {
+    ///
+    /// `least` is how much is left of a column, of its comfortable width and that of its heading.
+    fn shrink(&self, shown: &mut [(usize, usize)], room: usize, least: impl Fn(usize, usize) -> usize) {
         while self.taken(shown) > room {
             let widest = shown
                 .iter_mut()
                 .filter(|(at, width)| {
-                    let cut = self.columns.get(*at).and_then(|column| column.cut);
-                    cut.is_some_and(|(_, comfortable)| *width > least(comfortable))
+                    let column = self.columns.get(*at);
+                    let cut = column.and_then(|column| Some((column.name.width(), column.cut?)));
+                    cut.is_some_and(|(heading, (_, comfortable))| *width > least(comfortable, heading))
                 })
                 .max_by_key(|(_, width)| *width);
             let Some((_, width)) = widest else { return };
@@ -226,7 +231,7 @@ impl Grid {
         shown.iter().map(|(_, width)| width).sum::<usize>() + gaps
     }
 
-    fn line(&self, cells: &[Cell], shown: &[(usize, usize)], paper: &Paper) -> String {
+    fn line(&self, cells: &[Cell], shown: &[(usize, usize)], is_heading: bool, paper: &Paper) -> String {
         let mut line = String::new();
         // Blanks are written only before something, so that none are left at the end.
         let mut blanks = self.indent;
@@ -238,7 +243,8 @@ impl Grid {
             if at > 0 {
                 blanks += column.gap;
             }
-            let cut = column.cut.map_or(Cut::End, |(cut, _)| cut);
+            // How names are cut is no way to cut a heading: that begins with what tells it from others.
+            let cut = column.cut.filter(|_| !is_heading).map_or(Cut::End, |(cut, _)| cut);
             let text = fit(&cell.text, *width, cut, paper.unicode);
             let padding = width - text.width();
             if text.is_empty() {

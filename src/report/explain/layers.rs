@@ -8,6 +8,7 @@ use super::tensors::resolved;
 use crate::bytes::Bytes;
 use crate::explain::{Activations, Category, Explanation, Layer};
 use crate::protocol::Task;
+use crate::report::words::count;
 
 /// Cells of the bar beside a layer.
 const BAR: u128 = 10;
@@ -156,7 +157,7 @@ pub(super) fn layers(explanation: &Explanation, depth: Option<usize>, paper: &Pa
                 Cell::from(""),
                 Cell::from(""),
                 Cell::from(""),
-                Cell::from(shown(parameters, &|number| paper.count(number))),
+                Cell::from(shown(parameters, &|number| count(number))),
                 Cell::from(shown(parameter_bytes, &|bytes| paper.size(Bytes(bytes)))),
                 Cell::from(shown(feature_bytes, &|bytes| paper.size(Bytes(bytes)) + " ")),
             ]);
@@ -268,7 +269,7 @@ impl Row {
             Cell::from(paper.name(&self.dtype)).styled(DIM),
             Cell::from(match self.parameters {
                 0 => paper.none().to_owned(),
-                number => paper.count(number),
+                number => count(number),
             }),
             Cell::from(match parameters(paper.size(self.parameter_bytes)) {
                 none if none.is_empty() => paper.none().to_owned(),
@@ -375,22 +376,17 @@ fn totals(explanation: &Explanation, paper: &Paper) -> String {
         grid.row(texts.map(|text| Cell::from(text).styled(style)));
     };
     if let Some(batch) = totals.batch_size {
-        row("batch size", paper.count(batch), String::new());
+        row("batch size", count(batch), String::new());
     }
     row(
         "parameters",
-        paper.count(totals.parameters),
+        count(totals.parameters),
         paper.size(totals.parameter_bytes),
     );
-    if explanation.run.task == Some(Task::Infer) {
-        row(
-            "  learnable or not: told in training only",
-            String::new(),
-            String::new(),
-        );
-    } else {
-        row("  learnable", paper.count(totals.learnable), String::new());
-        row("  not learnable", paper.count(totals.not_learnable), String::new());
+    // Only training tells them apart.
+    if explanation.run.task != Some(Task::Infer) {
+        row("  learnable", count(totals.learnable), String::new());
+        row("  not learnable", count(totals.not_learnable), String::new());
     }
     row("feature maps", String::new(), paper.size(totals.feature_bytes));
     row("  of these, inputs", String::new(), paper.size(totals.input_bytes));

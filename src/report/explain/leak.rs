@@ -7,6 +7,7 @@ use super::paper::{BAD, Cut, DIM, GOOD, NOTICE, Paper};
 use super::tensors::{resolved, source};
 use crate::bytes::Bytes;
 use crate::explain::{Explanation, Leak, Leaking, Tensor};
+use crate::report::words::count;
 
 /// Steps that are listed one by one, at the beginning and at the end.
 const LISTED: usize = 4;
@@ -128,7 +129,7 @@ fn kinds(kinds: &[Vec<&Tensor>], paper: &Paper) -> String {
         let Some(one) = tensors.first() else { continue };
         grid.row([
             Cell::from(paper.size(bytes(tensors))),
-            Cell::from(paper.count(tensors.len() as u64)),
+            Cell::from(count(tensors.len() as u64)),
             Cell::from(paper.shape(&one.shape)),
             Cell::from(paper.name(&one.dtype)).styled(DIM),
             Cell::from(paper.name(&one.operation)),

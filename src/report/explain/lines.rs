@@ -5,11 +5,12 @@ use std::collections::{HashMap, HashSet};
 use super::SourceLine;
 use super::categories::{legend, look, swatch};
 use super::grid::{Cell, Column, Grid};
-use super::paper::{BAD, Cut, DIM, GOOD, PLAIN, Paper, STRONG, fit, place};
+use super::paper::{BAD, Cut, DIM, GOOD, PLAIN, Paper, STRONG, place};
 use super::tensors::{self, module, resolved};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Explanation, Line, Source, Tensor};
 use crate::report::Phase;
+use crate::report::words::count;
 
 /// Kinds of tensors that are told of a line, where not all must be.
 const KINDS: usize = 8;
@@ -40,15 +41,14 @@ pub(super) fn lines(explanation: &Explanation, kinds: Option<usize>, read: Reade
         let before = seen.insert(deeds(rows), step).flatten();
         if let Some(before) = before {
             let remark = format!("{}{}as in step {before}, to the byte", place(step, phase), paper.dot());
-            text.push_str(&paper.heading(&paper.name(&first.source.function), &remark));
+            text.push_str(&paper.function(&paper.name(&first.source.function), &remark));
             continue;
         }
         let function = paper.name(&first.source.function);
         let file = paper.name(&first.source.file);
         let moment = place(step, phase);
         let remark = format!("{file}{}{moment}", paper.dot());
-        let title = fit(&function, paper.columns() * 2 / 3, Cut::Start, paper.unicode);
-        text.push_str(&paper.heading(&title, &remark));
+        text.push_str(&paper.function(&function, &remark));
         let change = rows.iter().fold(0_i64, |sum, row| sum.saturating_add(row.change()));
         let mut grid = table();
         for row in rows {
@@ -99,7 +99,7 @@ fn holding(explanation: &Explanation, read: Reader<'_>, paper: &Paper) -> String
     for (source, (number, bytes)) in held.iter().take(super::TOP) {
         grid.row([
             Cell::from(tensors::source(Some(source), paper)),
-            Cell::from(paper.count(*number)),
+            Cell::from(count(*number)),
             Cell::from(paper.size(*bytes)),
             Cell::from(code(source, read, paper)).styled(DIM),
         ]);
@@ -263,7 +263,7 @@ fn this(
             row(
                 rest.iter().map(bytes).sum(),
                 None,
-                format!("{} smaller ones", paper.count(number)),
+                format!("{} smaller ones", count(number)),
             );
         }
     }
@@ -293,7 +293,7 @@ fn folded<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> Vec<(&'a Tensor, u64
 fn told(tensor: &Tensor, number: u64, paper: &Paper) -> String {
     let times = match number {
         1 => String::new(),
-        number => format!("{} of ", paper.count(number)),
+        number => format!("{} of ", count(number)),
     };
     let place = match tensor.module {
         Some(_) => format!("{} {}", module(tensor, paper), paper.name(&tensor.operation)),

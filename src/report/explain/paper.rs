@@ -7,7 +7,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use super::{Style, View};
 use crate::bytes::Bytes;
 use crate::report::human::text::{BOLD, GREEN, RED, YELLOW, named};
-use crate::report::words::phase_name;
+use crate::report::words::{count, phase_name};
 use crate::report::{Oom, Phase, Run};
 
 pub(super) const PLAIN: Ansi = Ansi::new();
@@ -70,6 +70,14 @@ impl Paper {
         if self.unicode { unicode } else { ascii }
     }
 
+    /// The heading of what a function did. Of its path, its file and the moment, what comes last tells the most.
+    pub(super) fn function(&self, function: &str, remark: &str) -> String {
+        let most = self.columns() * 2 / 3;
+        let title = fit(&self.ascii(function), most, Cut::Start, self.unicode);
+        let room = self.columns().saturating_sub(title.width() + 2);
+        self.heading(&title, &fit(&self.ascii(remark), room, Cut::Start, self.unicode))
+    }
+
     /// What stands where there is no figure.
     pub(super) const fn none(&self) -> &'static str {
         self.glyph("–", "-")
@@ -106,10 +114,11 @@ impl Paper {
 
     /// A size, to the byte where that was asked for.
     pub(super) fn size(&self, bytes: Bytes) -> String {
-        if self.exact {
-            self.count(bytes.0)
-        } else {
-            bytes.to_string()
+        match (self.exact, self.width) {
+            (false, _) => bytes.to_string(),
+            (true, Some(_)) => count(bytes.0),
+            // A program reads bytes in one piece.
+            (true, None) => bytes.0.to_string(),
         }
     }
 
@@ -126,22 +135,6 @@ impl Paper {
             1.. => format!("+{size}"),
             _ => format!("-{size}"),
         }
-    }
-
-    /// A number: in groups for people, and in one piece for programs.
-    pub(super) fn count(&self, number: u64) -> String {
-        let digits = number.to_string();
-        if self.width.is_none() {
-            return digits;
-        }
-        let mut text = String::new();
-        for (at, digit) in digits.chars().enumerate() {
-            if at > 0 && (digits.len() - at).is_multiple_of(3) {
-                text.push(',');
-            }
-            text.push(digit);
-        }
-        text
     }
 
     /// `32×64×112×112`; a scalar has no extent.
@@ -197,8 +190,10 @@ impl Paper {
     /// The heading of a section, and what it is of.
     pub(super) fn heading(&self, title: &str, remark: &str) -> String {
         let title = fit(&self.ascii(title), self.columns(), Cut::End, self.unicode);
-        let room = self.columns().saturating_sub(title.width() + 2);
-        let remark = fit(&self.ascii(remark), room, Cut::End, self.unicode);
+        let remark = self.ascii(remark);
+        if title.width() + 2 + remark.width() > self.columns() {
+            return format!("\n{}\n{}", self.paint(STRONG, &title), self.prose(2, DIM, &remark));
+        }
         let gap = if remark.is_empty() { "" } else { "  " };
         format!("\n{}{gap}{}\n", self.paint(STRONG, &title), self.paint(DIM, &remark))
     }

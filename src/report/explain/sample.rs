@@ -656,7 +656,6 @@ fn savings(live: u64, reserved: u64) -> Vec<Saving> {
         Saving {
             saved_live: Some(12 << 20),
             certainty: Certainty::Timeline,
-            cost: "none".to_owned(),
             note: Some("images, 18.38 MiB, are held by `batch` in benches/vram.rs since step 1, batch".to_owned()),
             ..saving(
                 "drop-inputs",

@@ -2,7 +2,7 @@
 
 use super::grid::{Cell, Column, Grid};
 use super::paper::{BAD, Cut, DIM, GOOD, PLAIN, Paper, STRONG};
-use crate::explain::Explanation;
+use crate::explain::{Explanation, Saving};
 use crate::report::human::text::words;
 use crate::report::savings::{OPEN, idle, is_reserved_open, known_from, shown};
 
@@ -29,7 +29,10 @@ pub(super) fn savings(explanation: &Explanation, paper: &Paper) -> String {
         Column::right("saved").of("reserved").expendable(2),
         Column::left("known from"),
     ]);
-    for saving in shown(&explanation.savings) {
+    // What has no figure is no row of a table of figures.
+    let figures = |saving: &&Saving| saving.live.or(saving.reserved).is_some() || saving.saved_live.is_some();
+    let (rows, sentences): (Vec<_>, Vec<_>) = shown(&explanation.savings).partition(figures);
+    for saving in &rows {
         let saved = |saved: Option<i64>| match saved {
             None => Cell::from(paper.none()).styled(DIM),
             Some(saved @ 1..) => Cell::from(paper.change(saved).replacen('+', "", 1)).styled(GOOD),
@@ -44,16 +47,27 @@ pub(super) fn savings(explanation: &Explanation, paper: &Paper) -> String {
             saved(saving.saved_reserved),
             Cell::from(known_from(saving.certainty)).styled(DIM),
         ]);
-        let mut below = Vec::new();
-        if !saving.cost.is_empty() {
-            below.push(format!("costs: {}", words(&saving.cost)));
-        }
-        below.extend(saving.note.as_deref().map(words));
+        let below: Vec<_> = [below(saving), saving.note.as_deref().map(words)]
+            .into_iter()
+            .flatten()
+            .collect();
         if !below.is_empty() {
             grid.remark(below.join(paper.dot()), DIM);
         }
     }
-    let mut text = heading + &grid.draw(paper);
+    let mut text = heading;
+    if !rows.is_empty() {
+        text.push_str(&grid.draw(paper));
+    }
+    for saving in sentences {
+        let told = [below(saving), saving.note.as_deref().map(words)];
+        let told: Vec<_> = told.into_iter().flatten().collect();
+        let change = words(&saving.change);
+        text.push_str(&match told.is_empty() {
+            true => paper.prose(2, PLAIN, &change),
+            false => paper.prose(2, PLAIN, &format!("{change}: {}", told.join(paper.dot()))),
+        });
+    }
     if is_reserved_open(&explanation.savings) && RESERVED.iter().any(|column| grid.shows(*column, paper)) {
         text.push_str(&paper.prose(2, DIM, &format!("{} {OPEN}", paper.none())));
     }
@@ -61,4 +75,9 @@ pub(super) fn savings(explanation: &Explanation, paper: &Paper) -> String {
         text.push_str(&paper.prose(2, DIM, &words(&idle)));
     }
     text
+}
+
+/// What a change costs; nothing where it costs nothing.
+fn below(saving: &Saving) -> Option<String> {
+    (!saving.cost.is_empty()).then(|| format!("costs: {}", words(&saving.cost)))
 }

@@ -5,6 +5,7 @@ use super::grid::{Cell, Column, Grid};
 use super::paper::{Cut, DIM, PLAIN, Paper, place};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Explanation, Source, Tensor, Timeline};
+use crate::report::Phase;
 use crate::report::words::phase_name;
 
 /// The column that the colour stands for, too.
@@ -45,8 +46,8 @@ pub(super) fn tensors(explanation: &Explanation, most: usize, paper: &Paper) -> 
             Cell::from(module(tensor, paper)),
             Cell::from(paper.name(&tensor.operation)),
             Cell::from(source(tensor.source.as_ref(), paper)).styled(DIM),
-            Cell::from(made(tensor)),
-            Cell::from(lives(tensor, &explanation.timeline, paper)).styled(DIM),
+            Cell::from(moment(tensor.step, tensor.phase)),
+            Cell::from(lives(tensor, &explanation.timeline)).styled(DIM),
         ]);
     }
     text.push_str(&grid.draw(paper));
@@ -84,15 +85,15 @@ pub(super) fn source(source: Option<&Source>, paper: &Paper) -> String {
 }
 
 /// `1 forward`; a phase alone before the first step.
-fn made(tensor: &Tensor) -> String {
-    match tensor.step {
-        Some(step) => format!("{step} {}", phase_name(tensor.phase)),
-        None => phase_name(tensor.phase).to_owned(),
+fn moment(step: Option<u32>, phase: Phase) -> String {
+    match step {
+        Some(step) => format!("{step} {}", phase_name(phase)),
+        None => phase_name(phase).to_owned(),
     }
 }
 
-/// How long: so many launches within a phase, or until which phase.
-fn lives(tensor: &Tensor, timeline: &Timeline, paper: &Paper) -> String {
+/// How long, by step and phase: `within 1 forward`, or `to 1 backward`.
+fn lives(tensor: &Tensor, timeline: &Timeline) -> String {
     let Some(died) = tensor.died else {
         return "to the end".to_owned();
     };
@@ -102,15 +103,9 @@ fn lives(tensor: &Tensor, timeline: &Timeline, paper: &Paper) -> String {
     };
     let (born, end) = (border(tensor.born), border(died));
     match (born, end) {
-        (Some(born), Some(end)) if born != end => match end.step {
-            Some(step) if born.step != end.step => format!("to {step} {}", phase_name(end.phase)),
-            _ => format!("to {}", phase_name(end.phase)),
-        },
-        _ => {
-            // There is a sample before and one after each launch.
-            let launches = died.saturating_sub(tensor.born).div_ceil(2);
-            let plural = if launches == 1 { "" } else { "es" };
-            format!("{} launch{plural}", paper.count(launches.into()))
-        }
+        (Some(born), Some(end)) if born != end => format!("to {}", moment(end.step, end.phase)),
+        (Some(within), _) => format!("within {}", moment(within.step, within.phase)),
+        // Before the first phase there is no step either.
+        (None, _) => format!("within {}", moment(tensor.step, tensor.phase)),
     }
 }

@@ -341,6 +341,7 @@ fn view_of(bits: u16) -> View<'static> {
         package: bit(12),
         quiet: bit(13),
         limit: bit(9).then_some(Bytes(u64::from(bits) << 20)),
+        limit_written: bit(9).then_some("300 MB"),
         source_line: Some(&sample::source_line),
     }
 }
@@ -445,7 +446,8 @@ fn what_is_shown_adds_up_to_the_byte() {
             .filter(|field| !field.is_empty())
             .collect();
         for (sum, field) in sums.iter_mut().zip(&row[4..7]) {
-            *sum += field.trim_end_matches('*').parse::<u64>().unwrap_or(0);
+            // Counts are in groups everywhere.
+            *sum += field.trim_end_matches('*').replace(',', "").parse::<u64>().unwrap_or(0);
         }
     }
     let totals = &RESNET.totals;
@@ -455,7 +457,7 @@ fn what_is_shown_adds_up_to_the_byte() {
     );
     let total: Vec<u64> = fields(&text, "total")[1..]
         .iter()
-        .map(|field| field.parse().unwrap())
+        .map(|field| field.replace(',', "").parse().unwrap())
         .collect();
     assert_eq!(total, sums);
 }

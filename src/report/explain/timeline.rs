@@ -18,7 +18,7 @@ const LABEL_EVERY: usize = 4;
 const PARTS: usize = 8;
 
 /// Draws the whole timeline, at most as wide as the paper.
-pub(super) fn timeline(explanation: &Explanation, limit: Option<Bytes>, paper: &Paper) -> String {
+pub(super) fn timeline(explanation: &Explanation, limit: Option<&(Bytes, String)>, paper: &Paper) -> String {
     let drawing = drawing(explanation, limit, paper);
     if explanation.timeline.live.is_empty() {
         return drawing;
@@ -27,7 +27,7 @@ pub(super) fn timeline(explanation: &Explanation, limit: Option<Bytes>, paper: &
 }
 
 /// The same where what is what is told above it.
-pub(super) fn drawing(explanation: &Explanation, limit: Option<Bytes>, paper: &Paper) -> String {
+pub(super) fn drawing(explanation: &Explanation, limit: Option<&(Bytes, String)>, paper: &Paper) -> String {
     let timeline = &explanation.timeline;
     let title = "Over time";
     if timeline.live.is_empty() {
@@ -41,7 +41,7 @@ pub(super) fn drawing(explanation: &Explanation, limit: Option<Bytes>, paper: &P
         .copied()
         .unwrap_or_default();
     // A limit far above would leave nothing of the rest to be seen.
-    let drawn = limit.filter(|limit| limit.0 / 2 <= most.0);
+    let drawn = limit.map(|(limit, _)| *limit).filter(|limit| limit.0 / 2 <= most.0);
     let scale = Scale::of(most.max(drawn.unwrap_or_default()));
     let labels: Vec<_> = (0..=ROWS / LABEL_EVERY).map(|at| scale.label(at)).collect();
     let margin = 2 + labels.iter().map(|label| label.width()).max().unwrap_or(0) + 2;
@@ -49,8 +49,8 @@ pub(super) fn drawing(explanation: &Explanation, limit: Option<Bytes>, paper: &P
     let columns = columns(timeline, room);
 
     let mut remark = "live by category, reserved above it".to_owned();
-    if let Some(limit) = limit {
-        remark.push_str(&format!(", limit {limit}"));
+    if let Some((_, written)) = limit {
+        remark.push_str(&format!(", limit {written}"));
     }
     let mut text = paper.heading(title, &remark);
     text.push_str(&peak(explanation, &columns, margin, paper));

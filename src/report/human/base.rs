@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::state::on_gpu;
 use super::text::{YELLOW, named, words};
 use crate::report::change::{Told, signed_percent};
 use crate::report::words::moved;
@@ -38,7 +39,7 @@ fn changes(report: &Report) -> String {
     let lines = live.filter_map(|change| {
         let (before, after) = (change.before?, change.after?);
         let percent = signed_percent(before, after).map_or_else(String::new, |percent| format!(" ({percent})"));
-        let name = named(&change.run.full_name());
+        let name = named(&change.run.full_name()) + &on_gpu(report, &change.run.gpu.id);
         Some(format!("  {name}: live {before} → {after}{percent}\n"))
     });
     let lines: Vec<_> = lines.collect();

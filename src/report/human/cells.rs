@@ -2,7 +2,9 @@
 
 use comfy_table::{Cell, Color};
 
+use super::text::named;
 use crate::bytes::Bytes;
+use crate::report::Verdict;
 use crate::report::words::percent;
 
 /// Cells of the bar of used against allowed.
@@ -34,9 +36,20 @@ pub(super) fn off(measured: Option<Bytes>, estimated: Option<Bytes>) -> String {
         .map_or_else(|| "–".to_owned(), |percent| format!("{sign}{percent}"))
 }
 
-/// What is allowed: a limit, or the card's memory where there is none.
-pub(super) fn limited(limit: Option<Bytes>, card: Bytes) -> Cell {
-    Cell::new(limit.map_or_else(|| format!("card {card}"), |limit| limit.to_string()))
+/// What is allowed: a limit as its file writes it, or the card's memory where there is none.
+pub(super) fn limited(verdict: Option<&Verdict>, card: Bytes) -> Cell {
+    Cell::new(verdict.and_then(limit).unwrap_or_else(|| format!("card {card}")))
+}
+
+/// The limit of a verdict, as its file writes it.
+pub(super) fn limit(verdict: &Verdict) -> Option<String> {
+    let limit = verdict.limit?;
+    Some(
+        verdict
+            .limit_written
+            .as_deref()
+            .map_or_else(|| limit.to_string(), named),
+    )
 }
 
 /// Used against allowed: `████░░░░░░  42 %`. More than allowed fills it.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::state::{identity, name_of};
+use super::state::{identity, name_of, on_gpu};
 use super::text::{named, words};
 use crate::bytes::Bytes;
 use crate::report::words::milliseconds;
@@ -83,8 +83,9 @@ pub(super) fn details(report: &Report) -> String {
         let autotune = &run.autotune;
         let _ = writeln!(
             text,
-            "{}: {} s; autotune choices: {} recorded{}, {} nearest, {} assumed; {} streams, {} device reads",
+            "{}{}: {} s; autotune choices: {} recorded{}, {} nearest, {} assumed; {} streams, {} device reads",
             identity(run),
+            on_gpu(report, &run.gpu.id),
             run.seconds,
             autotune.recorded,
             recorded_on(run),
@@ -132,11 +133,8 @@ fn measured(run: &Run, measurement: &Measurement) -> Vec<String> {
         format!("host: {} cores", measurement.cores),
         format!("proof: {proved}"),
         format!("process: {}", process(measurement.process.as_ref())),
-        match measurement.idle {
-            Some(idle) => format!("held before it began: {idle}"),
-            None => "held before it began: unknown".to_owned(),
-        },
     ];
+    lines.extend(measurement.idle.map(|idle| format!("held before it began: {idle}")));
     lines.extend(outside("context", run.gpu.context.as_ref()));
     lines.extend(outside("modules", run.gpu.modules.as_ref()));
     lines.push(match measurement.others.len() {

@@ -3,7 +3,7 @@
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::cells::{bar, limited, shown, tinted};
-use super::state::{self, State};
+use super::state::{self, State, on_gpu};
 use super::table::lines;
 use super::text::named;
 use crate::protocol::MOST_CARDS;
@@ -39,11 +39,16 @@ fn rows(report: &Report, run: &Run) -> Vec<Vec<Cell>> {
         let allowed = limit.unwrap_or(room);
         let used = warm.reserved.map(|bytes| bar(bytes, allowed)).unwrap_or_default();
         vec![
-            Cell::new(format!("{} card {}", named(&run.full_name()), card.card)),
+            Cell::new(format!(
+                "{}{} card {}",
+                named(&run.full_name()),
+                on_gpu(report, &run.gpu.id),
+                card.card
+            )),
             shown(warm.live),
             shown(warm.reserved),
             tinted(used, judged.and_then(|verdict| State::by(verdict).color())),
-            limited(limit, room),
+            limited(judged, room),
             shown(warm.process),
             shown(card.peaks.cold.reserved),
         ]

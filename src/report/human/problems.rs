@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::state::{identity, is_of};
+use super::state::{identity, is_of, on_gpu};
 use super::text::{GREEN, RED, YELLOW, clean, named, words};
 use crate::report::refused;
 use crate::report::words::{failure, kernel_name, phase_name};
@@ -29,7 +29,7 @@ pub(super) fn problems(report: &Report) -> String {
     }
     for run in &report.runs {
         if let Some(error) = &run.error {
-            text.push_str(&self::error(run, error));
+            text.push_str(&self::error(report, run, error));
         }
         if let Some(oom) = &run.oom {
             text.push_str(&self::oom(run, oom));
@@ -42,11 +42,11 @@ pub(super) fn problems(report: &Report) -> String {
         let told =
             verdict.status == Status::Error && report.runs.iter().any(|run| run.error.is_some() && is_of(verdict, run));
         if verdict.rule != Rule::Oom && verdict.status != Status::Pass && !told {
-            text.push_str(&self::verdict(verdict));
+            text.push_str(&self::verdict(report, verdict));
         }
     }
     for verdict in report.verdicts.iter().filter(|verdict| verdict.is_improvement()) {
-        let name = named(&format!("{}/{}", verdict.package, verdict.model));
+        let name = name(report, verdict);
         let _ = writeln!(text, "{GREEN}improved{GREEN:#}: {name}: {}", words(&verdict.message));
     }
     text
@@ -58,11 +58,18 @@ fn help(text: &mut String, help: Option<&str>) {
     }
 }
 
-fn error(run: &Run, error: &RunError) -> String {
+/// The model that a verdict is on and, where there are several, the GPU.
+fn name(report: &Report, verdict: &Verdict) -> String {
+    let name = named(&format!("{}/{}", verdict.package, verdict.model));
+    name + &on_gpu(report, &verdict.gpu)
+}
+
+fn error(report: &Report, run: &Run, error: &RunError) -> String {
     let mut text = format!(
-        "{RED}error{RED:#}[{}]: {}: {}\n",
+        "{RED}error{RED:#}[{}]: {}{}: {}\n",
         error.code,
         identity(run),
+        on_gpu(report, &run.gpu.id),
         words(&error.message)
     );
     help(&mut text, error.help.as_deref());
@@ -153,7 +160,7 @@ fn others(report: &Report) -> String {
     text
 }
 
-fn verdict(verdict: &Verdict) -> String {
+fn verdict(report: &Report, verdict: &Verdict) -> String {
     let failed = failure(verdict.rule);
     let word = match verdict.status {
         Status::Pass => return String::new(),
@@ -161,7 +168,7 @@ fn verdict(verdict: &Verdict) -> String {
         Status::Fail => format!("{RED}{failed}{RED:#}"),
         Status::Error => format!("{RED}error{RED:#}"),
     };
-    let name = named(&format!("{}/{}", verdict.package, verdict.model));
+    let name = name(report, verdict);
     let mut text = format!("{word}: {name}: {}\n", words(&verdict.message));
     if let (Some(file), Some(line), Some(column)) = (&verdict.file, verdict.line, verdict.column) {
         let _ = writeln!(text, "  at {}:{line}:{column}", named(file));

@@ -95,22 +95,38 @@ impl State {
     }
 }
 
-/// What failed, in a few words: the state and, where it is another figure than the one that the row draws, which.
+/// What failed, in a few words: the state and, where it is not the figure alone that the row draws, which figures.
 pub(super) fn told(report: &Report, run: &Run) -> String {
     let state = State::of(report, run);
     let word = state.word();
-    let failed = matches!(state, State::Failed(rule) if rule != Rule::Oom);
-    match decisive(report, run).filter(|_| failed).and_then(figure) {
-        Some(figure) => format!("{word}: {figure}"),
-        None => word.to_owned(),
+    let State::Failed(decisive) = state else {
+        return word.to_owned();
+    };
+    if decisive == Rule::Oom {
+        return word.to_owned();
     }
+    // The rule that stands for all comes first.
+    let mut failed: Vec<_> = verdicts(report, run)
+        .filter(|verdict| verdict.status == Status::Fail)
+        .collect();
+    failed.sort_by_key(|verdict| (verdict.rule != decisive, verdict.rule));
+    let mut told: Vec<String> = Vec::new();
+    for rules in failed.chunk_by(|one, other| one.rule == other.rule) {
+        let Some(first) = rules.first() else { continue };
+        let word = failure(first.rule);
+        let figures: Vec<_> = rules.iter().filter_map(|verdict| figure(verdict)).collect();
+        told.push(match rules {
+            [only] if is_drawn(only) => word.to_owned(),
+            _ if figures.is_empty() => word.to_owned(),
+            _ => format!("{word}: {}", figures.join(", ")),
+        });
+    }
+    told.dedup();
+    told.join("; ")
 }
 
-/// The figure of a verdict; nothing for the one that a row draws against its limit.
-fn figure(verdict: &Verdict) -> Option<String> {
-    if is_drawn(verdict) {
-        return None;
-    }
+/// The figure of a verdict: `reserved`, `cold reserved`, `live of card 1`.
+pub(super) fn figure(verdict: &Verdict) -> Option<String> {
     let metric = verdict.metric?.name();
     let of = of_card(verdict.card);
     Some(match verdict.pass {
@@ -125,7 +141,7 @@ pub(super) fn drawn<'a>(report: &'a Report, run: &'a Run, card: Option<u32>) -> 
 }
 
 /// Whether a verdict is on what a run's own row draws.
-fn is_drawn(verdict: &Verdict) -> bool {
+pub(super) fn is_drawn(verdict: &Verdict) -> bool {
     verdict.card.is_none() && is_of_row(verdict)
 }
 
@@ -168,6 +184,16 @@ pub(super) fn name_of(report: &Report, run: &Run) -> String {
 /// The name of a run with its package.
 pub(super) fn identity(run: &Run) -> String {
     named(&run.full_name())
+}
+
+/// ` on l4`, where the report is of several GPUs and a name alone means several runs.
+pub(super) fn on_gpu(report: &Report, gpu: &str) -> String {
+    let is_alone = report.runs.iter().all(|run| run.gpu.id == gpu);
+    if is_alone {
+        String::new()
+    } else {
+        format!(" on {}", named(gpu))
+    }
 }
 
 /// The inputs, as on a command line.

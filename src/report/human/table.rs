@@ -24,21 +24,26 @@ pub(super) fn table(report: &Report, style: &Style) -> String {
         cards: report.runs.iter().map(|run| &run.gpu.id).collect::<BTreeSet<_>>().len() > 1,
         bars: true,
     };
-    // Where it does not fit, the bars are the first to go: the percentage says the same.
+    // Where it does not fit, the bars are the first to go: the percentage says the same. Then what a process holds beside
+    // what is reserved, which is nearly the same for all.
     let without = Layout {
         bars: false,
         ..with_bars
+    };
+    let narrow = Layout {
+        process: false,
+        ..without
     };
     let both = has(Mode::Measure) && has(Mode::Estimate);
     let flat = [with_bars, without].into_iter().filter(|_| !both);
     flat.filter_map(|layout| layout.flat(style.width))
         .chain(
-            [with_bars, without]
+            [with_bars, without, narrow]
                 .into_iter()
                 .filter_map(|layout| layout.grouped(style.width)),
         )
         .next()
-        .unwrap_or_else(|| without.grouped(usize::MAX).unwrap_or_default())
+        .unwrap_or_else(|| narrow.grouped(usize::MAX).unwrap_or_default())
 }
 
 #[derive(Clone, Copy)]
@@ -70,7 +75,7 @@ impl Layout<'_> {
             if self.cards {
                 cells.push(Cell::new(&run.gpu.id));
             }
-            cells.extend(self.figures(run, true));
+            cells.extend(self.figures(run, true, state::told(self.report, run)));
             table.add_row(cells);
         }
         let longest = |of: fn(&Run) -> String| {
@@ -95,8 +100,43 @@ impl Layout<'_> {
     /// A heading a model, card and inputs, and below it a row each for the measurement, the estimate and the
     /// difference; nothing where they are wider than that.
     fn grouped(&self, width: usize) -> Option<String> {
-        let mut table = self.empty(&[""]);
-        // Every row is one line, so that headings, which belong to no column, can be put between them.
+        let (table, _) = self.grouped_rows(usize::MAX);
+        let mut columns = table.column_max_content_widths();
+        columns.pop();
+        // A blank on each side of the others, and one before the last.
+        let others: usize = columns.iter().map(|&column| usize::from(column) + 2).sum();
+        let room = width.saturating_sub(others + 1);
+        let told = self.report.runs.iter().map(|run| state::told(self.report, run));
+        let told: Vec<String> = told.collect();
+        let width_of = |text: &str| text.chars().count();
+        let words = told.iter().flat_map(|told| told.split(' ')).map(width_of);
+        let words = words.max().unwrap_or(0);
+        // Bars are not worth a word a line.
+        let whole = told.iter().map(|told| width_of(told)).max().unwrap_or(0);
+        let least = if self.bars { words.max(whole.min(STATE)) } else { words };
+        if least > room {
+            return None;
+        }
+        let (table, mut headings) = self.grouped_rows(room);
+        let mut text = String::new();
+        for (at, line) in lines(&table).into_iter().enumerate() {
+            if let Some(heading) = at
+                .checked_sub(1)
+                .and_then(|at| headings.get_mut(at))
+                .and_then(Option::take)
+            {
+                text.push_str(&heading);
+            }
+            text.push_str(&line);
+            text.push('\n');
+        }
+        Some(text)
+    }
+
+    /// The rows, how a run stands in at most `room` columns; and for each line of them the heading above it.
+    fn grouped_rows(&self, room: usize) -> (Table, Vec<Option<String>>) {
+        let mut table = self.empty(&["model"]);
+        // Lines are broken here alone, so that headings, which belong to no column, can be put between them.
         table.set_content_arrangement(ContentArrangement::Disabled);
         let mut headings = Vec::new();
         for group in groups(&self.report.runs) {
@@ -105,10 +145,12 @@ impl Layout<'_> {
             for run in &group {
                 let mode = mode_name(run.mode);
                 let above = run.mode == Mode::Estimate && first.mode == Mode::Measure;
-                let mut cells = vec![Cell::new(format!("  {mode}"))];
-                cells.extend(self.figures(run, !above));
-                table.add_row(cells);
+                let told = broken(&state::told(self.report, run), room);
                 headings.push(heading.take());
+                headings.extend(told.matches('\n').map(|_| None));
+                let mut cells = vec![Cell::new(format!("  {mode}"))];
+                cells.extend(self.figures(run, !above, told));
+                table.add_row(cells);
             }
             if let [measured, estimated] = group.as_slice()
                 && let Some(cells) = self.difference(measured, estimated)
@@ -117,18 +159,7 @@ impl Layout<'_> {
                 headings.push(None);
             }
         }
-        if needed(&table, |_, natural| natural) > width {
-            return None;
-        }
-        let mut text = String::new();
-        for (at, line) in lines(&table).into_iter().enumerate() {
-            if let Some(Some(heading)) = at.checked_sub(1).and_then(|at| headings.get(at)) {
-                text.push_str(heading);
-            }
-            text.push_str(&line);
-            text.push('\n');
-        }
-        Some(text)
+        (table, headings)
     }
 
     fn heading(&self, run: &Run) -> String {
@@ -172,10 +203,12 @@ impl Layout<'_> {
         table
     }
 
-    /// The cells of a run, after what it is; without its limit where the row above has it.
-    fn figures(&self, run: &Run, with_limit: bool) -> Vec<Cell> {
-        let limit = state::drawn(self.report, run, None).and_then(|verdict| verdict.limit);
-        let allowed = limit.unwrap_or(run.gpu.available_bytes);
+    /// The cells of a run, after what it is, with how it stands; without its limit where the row above has it.
+    fn figures(&self, run: &Run, with_limit: bool, told: String) -> Vec<Cell> {
+        let drawn = state::drawn(self.report, run, None);
+        let allowed = drawn
+            .and_then(|verdict| verdict.limit)
+            .unwrap_or(run.gpu.available_bytes);
         let reserved = run.peaks.warm.reserved;
         let color = State::of(self.report, run).color();
         let used = reserved.filter(|_| with_limit).map(|bytes| {
@@ -190,7 +223,7 @@ impl Layout<'_> {
             shown(reserved),
             tinted(used.unwrap_or_default(), color),
             if with_limit {
-                limited(limit, run.gpu.available_bytes)
+                limited(drawn, run.gpu.available_bytes)
             } else {
                 Cell::new("")
             },
@@ -199,7 +232,7 @@ impl Layout<'_> {
             cells.push(shown(run.peaks.warm.process));
         }
         cells.push(shown(run.peaks.cold.reserved));
-        cells.push(tinted(state::told(self.report, run), color));
+        cells.push(tinted(told, color));
         cells
     }
 
@@ -273,6 +306,21 @@ pub(in crate::report) fn lines(table: &Table) -> Vec<String> {
         }
     };
     table.lines().map(trimmed).collect()
+}
+
+/// A text on lines of at most so many columns, broken between words.
+fn broken(text: &str, room: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= room => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
 }
 
 /// How wide a table must be, of the width that is wanted for each column; the last may go on below itself.

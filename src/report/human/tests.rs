@@ -5,7 +5,8 @@ use crate::budget::{Budgets, judge, unjudged};
 use crate::bytes::Bytes;
 use crate::report::sample::{self, measured};
 use crate::report::{
-    Autotune, Obtained, Oom, OtherProcess, Outside, Pass, Peak, Phase, ProcessOf, Run, RunError, Spread, SpreadPeak,
+    Autotune, Baseline, BaselineFrom, Obtained, Oom, OtherProcess, Outside, Pass, Peak, Phase, ProcessOf, Run,
+    RunError, Spread, SpreadPeak,
 };
 
 const MIB: u64 = 1 << 20;
@@ -37,6 +38,7 @@ fn style() -> Style {
     Style {
         headline: "as the caller says".to_owned(),
         width: 120,
+        wraps: true,
         judged: true,
         ..Style::default()
     }
@@ -299,13 +301,96 @@ fn nothing_from_outside_steers_a_terminal() {
     assert!(!ours.lines().any(|line| line.starts_with("::")), "{ours}");
 }
 
+/// The same run, accepted when it held so much live.
+fn since(run: Run, live: u64) -> Run {
+    let mut peaks = run.peaks;
+    peaks.warm.live = Some(Bytes(live * MIB));
+    Run {
+        baseline: Some(Baseline {
+            from: BaselineFrom::Lock,
+            burn: run.burn.clone(),
+            inputs: run.inputs.clone(),
+            parameters: None,
+            peaks,
+            differs: Vec::new(),
+        }),
+        ..run
+    }
+}
+
+#[test]
+fn two_limits_that_are_exceeded_are_both_told_and_what_to_do_stands_below() {
+    let mut resnet = since(resnet18("l4"), 1700);
+    resnet.peaks.warm = peak(2200, 3300, 450);
+    let all = report(vec![since(vgg16("l4"), 6021), resnet]);
+    assert_eq!(
+        state::told(&all, &all.runs[1]),
+        "over budget: live, reserved; regressed: live"
+    );
+    assert_seen!(all, style());
+}
+
+#[test]
+fn a_baseline_that_nothing_moved_from_is_told() {
+    let seen = |runs| seen(&report(runs), &style());
+    assert!(seen(vec![since(vgg16("l4"), 6021)]).contains("\nbaseline: unchanged\n"));
+    let some = seen(vec![since(vgg16("l4"), 6000), since(resnet18("l4"), 1700)]);
+    assert!(
+        some.contains("\nbaseline: 1 of 2 runs unchanged\n  vgg16: live 5.86 GiB → 5.88 GiB"),
+        "{some}"
+    );
+    assert!(!seen(vec![vgg16("l4")]).contains("baseline"));
+}
+
+#[test]
+fn a_limit_is_told_in_the_unit_in_which_it_was_written() {
+    let file = "version: 1\ngpu: l4\nmodels:\n  a: { reserved: 300MB, live: { fail: 0.3 GB, warn: 250 MB } }\n";
+    let budgets = Budgets::parse(file.as_bytes(), "budgets.yaml", &["l4"]).unwrap();
+    let mut run = sample::run("a", "l4");
+    run.peaks.warm = peak(270, 290, 450);
+    let verdicts = judge(&[run.clone()], &budgets, "budgets.yaml");
+    let mut all = sample::report(vec![run]);
+    all.verdicts = verdicts;
+    let seen = seen(
+        &all,
+        &Style {
+            wraps: false,
+            ..style()
+        },
+    );
+    for told in [
+        " 300 MB ",
+        " 250 MB ",
+        "warm reserved 290 MiB (304.09 MB) is over its limit of 300 MB by 4.09 MB",
+        "warm live 270 MiB (283.12 MB) is over its warning limit of 250 MB by 33.12 MB",
+    ] {
+        assert!(seen.contains(told), "{told}:\n{seen}");
+    }
+    assert!(!seen.contains("286.10 MiB"), "{seen}");
+}
+
+#[test]
+fn each_of_several_gpus_is_named_wherever_a_model_is() {
+    let mut all = report(vec![vgg16("l4"), vgg16("h200")]);
+    all.verdicts[0].status = Status::Fail;
+    let seen = seen(
+        &all,
+        &Style {
+            wraps: false,
+            ..style()
+        },
+    );
+    assert!(seen.contains("p/vgg16 on l4: "), "{seen}");
+    assert!(seen.contains("vgg16 on h200 "), "{seen}");
+}
+
 #[test]
 fn each_failure_has_its_own_word() {
     let mut runs = checked();
     runs[3].peaks.warm.reserved = Some(Bytes(41 << 30));
     let all = report(runs);
     let told: Vec<_> = all.runs.iter().map(|run| state::told(&all, run)).collect();
-    assert_eq!(told, ["ok", "ok", "ok", "over budget", "ok", "ok"]);
+    assert_eq!(told, ["ok", "ok", "ok", "over budget; drift: reserved", "ok", "ok"]);
     let mut runs = checked();
     runs[2].peaks.warm.reserved = Some(Bytes(20 << 30));
     runs[2].peaks.warm.process = Some(Bytes(20 << 30));

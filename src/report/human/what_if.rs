@@ -1,15 +1,18 @@
 //! What-ifs, each against the model as it is.
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use unicode_width::UnicodeWidthStr;
 
+use super::state::on_gpu;
 use super::table::lines;
 use super::text::named;
 use crate::bytes::Bytes;
 use crate::report::change::{signed, signed_percent};
 use crate::report::{Metric, Report, Run};
 
-/// A row a what-if: by how much its figures are others.
-pub(super) fn what_ifs(report: &Report) -> String {
+/// A row a what-if: by how much its figures are others. Where names and figures do not fit beside each other, a name stands
+/// above its figures.
+pub(super) fn what_ifs(report: &Report, width: usize) -> String {
     let mut rows = Vec::new();
     for run in &report.runs {
         let Some(origin) = report.runs.iter().find(|origin| origin.is_origin_of(run)) else {
@@ -17,12 +20,30 @@ pub(super) fn what_ifs(report: &Report) -> String {
         };
         let whole = |run: &Run| run.error.is_none() && run.oom.is_none();
         if whole(run) && whole(origin) {
-            rows.push(row(origin, run));
+            let name = named(&run.full_name()) + &on_gpu(report, &run.gpu.id);
+            rows.push((name, changes(origin, run)));
         }
     }
     if rows.is_empty() {
         return String::new();
     }
+    let beside = drawn(rows.iter().map(|(name, changes)| (name.as_str(), changes)));
+    let fits = beside.iter().all(|line| line.width() <= width);
+    let table: String = match fits {
+        true => beside.into_iter().map(|line| format!("{line}\n")).collect(),
+        false => {
+            let names = [None].into_iter().chain(rows.iter().map(|(name, _)| Some(name)));
+            let below = drawn(rows.iter().map(|(_, changes)| ("", changes)));
+            let above = |name: Option<&String>| name.map_or_else(String::new, |name| format!(" {name}\n"));
+            let lines = names.zip(below);
+            lines.map(|(name, line)| format!("{}{line}\n", above(name))).collect()
+        }
+    };
+    format!("\n{table}`cargo vram explain MODEL`, with the same options, says what of it is for what.\n\n")
+}
+
+/// A line for the headings, and one for each row.
+fn drawn<'a>(rows: impl Iterator<Item = (&'a str, &'a [String; 3])>) -> Vec<String> {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.enforce_styling();
@@ -32,20 +53,20 @@ pub(super) fn what_ifs(report: &Report) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    table.add_rows(rows);
-    let table: String = lines(&table).into_iter().map(|line| format!("{line}\n")).collect();
-    format!("\n{table}`cargo vram explain MODEL`, with the same options, says what of it is for what.\n\n")
+    for (name, changes) in rows {
+        table.add_row(
+            [name]
+                .into_iter()
+                .chain(changes.iter().map(String::as_str))
+                .map(Cell::new),
+        );
+    }
+    lines(&table)
 }
 
-fn row(origin: &Run, run: &Run) -> Vec<Cell> {
-    let name = Cell::new(named(&run.full_name()));
+fn changes(origin: &Run, run: &Run) -> [String; 3] {
     if origin.peaks == run.peaks {
-        return vec![
-            name,
-            Cell::new("no effect"),
-            Cell::new("no effect"),
-            Cell::new("no effect"),
-        ];
+        return ["no effect"; 3].map(str::to_owned);
     }
     let change = |of: &dyn Fn(&Run) -> Option<Bytes>| {
         let text = of(origin)
@@ -54,10 +75,9 @@ fn row(origin: &Run, run: &Run) -> Vec<Cell> {
                 Some(percent) if before != after => format!("{} ({percent})", signed(before, after)),
                 _ => signed(before, after),
             });
-        Cell::new(text.unwrap_or_else(|| "–".to_owned()))
+        text.unwrap_or_else(|| "–".to_owned())
     };
-    vec![
-        name,
+    [
         change(&|run| run.peaks.warm.get(Metric::Live)),
         change(&|run| run.peaks.warm.get(Metric::Reserved)),
         change(&|run| run.peaks.cold.get(Metric::Reserved)),

@@ -87,7 +87,7 @@ fn is_accepted(told: &Told<'_>, verdicts: &[&Verdict]) -> bool {
     told.report.base.is_some() && is_judged && growth.all(|verdict| verdict.baseline == verdict.actual)
 }
 
-fn command(models: &BTreeSet<String>, rest: &str) -> String {
+pub(in crate::report) fn command(models: &BTreeSet<String>, rest: &str) -> String {
     let named = models.len() <= NAMED && models.iter().all(|model| is_plain(model));
     let selection: String = match named {
         true => models.iter().map(|model| format!(" -m {model}")).collect(),
@@ -97,7 +97,7 @@ fn command(models: &BTreeSet<String>, rest: &str) -> String {
 }
 
 /// Whether a shell takes it for one word, and `-m` for a name rather than a glob.
-fn is_plain(model: &str) -> bool {
+pub(in crate::report) fn is_plain(model: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     model.len() <= LONGEST && model.starts_with(|c: char| c.is_ascii_alphanumeric()) && model.chars().all(plain)
 }

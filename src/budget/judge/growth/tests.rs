@@ -1,6 +1,6 @@
 use crate::budget::Budgets;
-use crate::budget::judge::judge;
 use crate::budget::judge::tests::lines;
+use crate::budget::judge::{judge, judge_since};
 use crate::bytes::Bytes;
 use crate::report::sample::run;
 use crate::report::{Baseline, BaselineFrom, Peak, Peaks, Rule, Verdict};
@@ -47,20 +47,29 @@ fn live(before: u64) -> Vec<String> {
 #[test]
 fn both_the_percentage_and_the_bytes_must_be_passed() {
     let now = 800 * MIB;
-    // 2 % of 784 MiB are less than what is ignored, so that 16 MiB are let be, to the byte.
+    // 2 % of 784 MiB are less than what is ignored, so that 16 MiB are allowed, to the byte.
     assert_eq!(
         live(now - 16 * MIB),
-        ["3:37 Growth Pass a: warm live grew by 2.04 % (16 MiB), from 784 MiB to 800 MiB: within what is let be"]
+        [
+            "3:37 Growth Pass a: warm live grew by 2.04 % (16 MiB) since budgets.lock, from 784 MiB to 800 MiB; allowed: +2 % or +16 MiB"
+        ]
     );
     assert_eq!(
         live(now - 16 * MIB - 1),
-        ["3:37 Growth Warn a: warm live grew by 2.04 % (16 MiB), from 784 MiB to 800 MiB; 2% and 16 MiB are let be"]
+        [
+            "3:37 Growth Warn a: warm live grew by 2.04 % (16 MiB) since budgets.lock, from 784 MiB to 800 MiB; allowed without a warning: +2 % or +16 MiB"
+        ]
     );
     assert_eq!(
         live(700 * MIB),
-        ["3:37 Growth Fail a: warm live grew by 14.29 % (100 MiB), from 700 MiB to 800 MiB; 5% and 16 MiB are let be"]
+        [
+            "3:37 Growth Fail a: warm live grew by 14.29 % (100 MiB) since budgets.lock, from 700 MiB to 800 MiB; allowed: +5 % or +16 MiB"
+        ]
     );
-    assert_eq!(live(now), ["3:37 Growth Pass a: warm live 800 MiB is as it was"]);
+    assert_eq!(
+        live(now),
+        ["3:37 Growth Pass a: warm live 800 MiB is unchanged since budgets.lock"]
+    );
     assert_eq!(live(0).len(), 1);
 }
 
@@ -70,7 +79,7 @@ fn an_improvement_is_told_and_never_fails() {
     assert!(verdicts[0].is_improvement());
     assert_eq!(
         lines(verdicts),
-        ["3:37 Growth Pass a: warm live shrank by 20 % (200 MiB), from 1000 MiB to 800 MiB"]
+        ["3:37 Growth Pass a: warm live shrank by 20 % (200 MiB) since budgets.lock, from 1000 MiB to 800 MiB"]
     );
     let little = grown(FILE, "a", [810 * MIB, 1, 1], &[]);
     assert!(!little[0].is_improvement());
@@ -87,8 +96,8 @@ fn a_model_says_which_figures_are_judged_and_how() {
             &["batch_size 16 → 32", "burn 0.20.0 → 0.21.0"]
         )),
         [
-            "6:53 Growth Fail b: warm reserved grew by 2.40 % (24 MiB), from 1000 MiB to 1 GiB; 0.5% is let be; likely because of batch_size 16 → 32, burn 0.20.0 → 0.21.0",
-            "6:78 Growth Pass b: warm process grew by 0.67 % (10 MiB), from 1.46 GiB to 1.46 GiB: within what is let be; likely because of batch_size 16 → 32, burn 0.20.0 → 0.21.0",
+            "6:53 Growth Fail b: warm reserved grew by 2.40 % (24 MiB) since budgets.lock, from 1000 MiB to 1 GiB; allowed: +0.5 %; likely because of batch_size 16 → 32, burn 0.20.0 → 0.21.0",
+            "6:78 Growth Pass b: warm process grew by 0.67 % (10 MiB) since budgets.lock, from 1.46 GiB to 1.46 GiB; allowed: +1 % or +1 MiB; likely because of batch_size 16 → 32, burn 0.20.0 → 0.21.0",
         ]
     );
 }
@@ -100,6 +109,33 @@ fn live_is_judged_where_the_file_says_nothing() {
     assert_eq!(verdicts[0].line, None);
     assert_eq!(
         lines(verdicts),
-        ["Growth Fail a: warm live grew by 14.29 % (100 MiB), from 700 MiB to 800 MiB; 5% and 16 MiB are let be"]
+        [
+            "Growth Fail a: warm live grew by 14.29 % (100 MiB) since budgets.lock, from 700 MiB to 800 MiB; allowed: +5 % or +16 MiB"
+        ]
+    );
+}
+
+#[test]
+fn the_revision_that_was_built_is_named_and_growth_is_allowed_as_it_is_written() {
+    let mut run = run("a", "l4");
+    let mut before = run.peaks;
+    before.warm.live = Some(Bytes(700 * MIB));
+    run.baseline = Some(Baseline {
+        from: BaselineFrom::Rebuilt,
+        burn: run.burn.clone(),
+        inputs: run.inputs.clone(),
+        parameters: None,
+        peaks: before,
+        differs: Vec::new(),
+    });
+    let file = FILE.replace("ignore: 16 MiB", "ignore: 20MB");
+    let budgets = Budgets::parse(file.as_bytes(), "budgets.yaml", &["l4"]).unwrap();
+    let mut verdicts = judge_since(&[run], &budgets, "budgets.yaml", Some("origin/main"));
+    verdicts.retain(|verdict| verdict.rule == Rule::Growth);
+    assert_eq!(
+        lines(verdicts),
+        [
+            "3:37 Growth Fail a: warm live grew by 14.29 % (100 MiB) since origin/main, from 700 MiB to 800 MiB; allowed: +5 % or +20 MB"
+        ]
     );
 }
