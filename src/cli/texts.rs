@@ -61,6 +61,7 @@ mod tests {
                 line,
                 function: "forward".to_owned(),
             },
+            callers: Vec::new(),
             step: None,
             phase: Phase::Forward,
             live: Bytes(0),

@@ -246,7 +246,7 @@ fn cargo_build(
     // Both pipes are read at once: a full one would stop the build.
     std::thread::scope(|scope| {
         let (end, ended) = mpsc::channel::<()>();
-        scope.spawn(|| counted.ask(&program, workspace, selection, wanted, ended));
+        scope.spawn(|| counted.ask(workspace, selection, wanted, ended));
         let mut packages = BTreeSet::new();
         let words = scope.spawn(|| stderr.map(|stderr| words(stderr, progress)).unwrap_or_default());
         let messages = stdout.map(|stdout| Message::parse_stream(BufReader::new(stdout)));
@@ -300,18 +300,11 @@ impl Counted {
     }
 
     /// Asks Cargo, unless the build ends before: a build that takes no time has none for that.
-    fn ask(
-        &self,
-        program: &str,
-        workspace: &Workspace,
-        selection: &Selection,
-        wanted: &[&DeclaredTarget],
-        ended: mpsc::Receiver<()>,
-    ) {
+    fn ask(&self, workspace: &Workspace, selection: &Selection, wanted: &[&DeclaredTarget], ended: mpsc::Receiver<()>) {
         if ended.recv_timeout(PATIENCE) != Err(mpsc::RecvTimeoutError::Timeout) {
             return;
         }
-        let mut command = Command::new(program);
+        let mut command = Command::new(cargo());
         command.args([
             "tree",
             "--edges",

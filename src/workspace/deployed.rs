@@ -47,10 +47,13 @@ fn of_burn(built: &BuiltFeatures) -> Option<BurnFeatures> {
     // Burn's defaults switch them on in the crates of its backends.
     let backends = || built.keys().filter(|name| name.starts_with("burn"));
     let any = |feature: &str| backends().any(|krate| has(krate, feature));
-    GPU_BACKENDS.iter().any(|backend| has("burn", backend)).then(|| BurnFeatures {
-        fusion: any("fusion"),
-        autotune: any("autotune"),
-    })
+    GPU_BACKENDS
+        .iter()
+        .any(|backend| has("burn", backend))
+        .then(|| BurnFeatures {
+            fusion: any("fusion"),
+            autotune: any("autotune"),
+        })
 }
 
 #[cfg(test)]
@@ -59,18 +62,29 @@ mod tests {
 
     fn built(crates: &[(&str, &[&str])]) -> BuiltFeatures {
         let features = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        crates.iter().map(|(name, names)| ((*name).to_owned(), features(names))).collect()
+        crates
+            .iter()
+            .map(|(name, names)| ((*name).to_owned(), features(names)))
+            .collect()
     }
 
     #[test]
     fn fusion_and_autotune_are_those_of_the_backend_crates_too() {
-        let defaults = built(&[("app", &[]), ("burn", &["autodiff", "cuda"]), ("burn-cuda", &["autotune", "fusion"])]);
+        let defaults = built(&[
+            ("app", &[]),
+            ("burn", &["autodiff", "cuda"]),
+            ("burn-cuda", &["autotune", "fusion"]),
+        ]);
         let both = BurnFeatures {
             fusion: true,
             autotune: true,
         };
         assert_eq!(of_burn(&defaults), Some(both));
-        let bare = built(&[("burn", &["cuda", "std"]), ("burn-cuda", &["std"]), ("other", &["fusion", "autotune"])]);
+        let bare = built(&[
+            ("burn", &["cuda", "std"]),
+            ("burn-cuda", &["std"]),
+            ("other", &["fusion", "autotune"]),
+        ]);
         let neither = BurnFeatures {
             fusion: false,
             autotune: false,

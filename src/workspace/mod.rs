@@ -10,8 +10,8 @@ mod tree;
 
 pub use build::{BuildOptions, Building, Built, build};
 pub use declared::{DeclaredTarget, declared_targets};
-pub use deployed::{DeployedBinary, deployed_binaries};
 pub(crate) use declared::{supported_burn, supports_burn, supports_requirement};
+pub use deployed::{DeployedBinary, deployed_binaries};
 pub use locked::changed_dependencies;
 pub(crate) use locked::update_of_prereleases;
 pub use select::{Selection, Workspace};
