@@ -144,6 +144,12 @@ fn assumptions(trace: &Trace) -> Vec<String> {
     list
 }
 
+/// Whether the run's operations cannot be told apart.
+#[must_use]
+pub fn is_without_fusion(run: &Run) -> bool {
+    run.features.is_some_and(|features| !features.fusion)
+}
+
 /// Why it is of less than the whole run.
 fn partial(run: &Run, trace: &Trace) -> Option<String> {
     if let Some(oom) = &run.oom {
@@ -158,6 +164,14 @@ fn partial(run: &Run, trace: &Trace) -> Option<String> {
     }
     if let Some(error) = &run.error {
         return Some(format!("{}: what follows is what was seen until then", error.message));
+    }
+    if is_without_fusion(run) {
+        return Some(
+            "Burn is built without fusion, and its operations are told apart with fusion alone: there are no layers, tensors, \
+             categories and lines. Memory over time and the phases are those of an estimate. To see the rest, add the feature \
+             `fusion` of burn to the development dependencies: what is explained is then a build with fusion"
+                .to_owned(),
+        );
     }
     trace
         .is_damaged

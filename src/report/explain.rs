@@ -18,7 +18,7 @@ use crate::bytes::Bytes;
 use crate::explain::{Explanation, Leak, Leaking};
 use crate::protocol::Task;
 use crate::report::human::text::{named, words};
-use crate::report::words::{kernel_name, percent};
+use crate::report::words::{kernel_name, percent, with_features};
 use crate::report::{Mode, Pass};
 use paper::{BAD, DIM, NOTICE, PLAIN, Paper, STRONG, place, tied};
 
@@ -174,6 +174,9 @@ fn title(explanation: &Explanation, view: &View<'_>, paper: &Paper) -> String {
         Mode::Measure => "measured on",
     };
     of.push(tied(&format!("{how} {}", paper.name(&run.gpu.name))));
+    if run.features.is_some() {
+        of.push(tied(&format!("Burn {}{}", paper.name(&run.burn), with_features(run))));
+    }
     let name = paper.name(run.name());
     let name = if view.package {
         format!("{}/{name}", paper.name(&run.package))

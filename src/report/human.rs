@@ -3,6 +3,7 @@
 
 mod base;
 mod baseline;
+mod builds;
 pub(in crate::report) mod cells;
 mod limits;
 mod measurement;
@@ -47,7 +48,11 @@ pub fn render(report: &Report, style: &Style) -> String {
     let mut text = String::new();
     if !style.quiet && !report.runs.is_empty() {
         if !style.headline.is_empty() {
-            text.push_str(&prose(words(&style.headline) + "\n\n"));
+            text.push_str(&prose(words(&style.headline) + "\n"));
+        }
+        text.push_str(&prose(builds::builds(report)));
+        if !text.is_empty() {
+            text.push('\n');
         }
         text.push_str(&table::table(report, style));
         text.push('\n');

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::change::{Change, Told};
-use super::words::{mode_name, moved};
+use super::words::{mode_name, moved, with_features};
 use super::{Mode, Report, Rule, Run, Status, Verdict};
 use escape::{code, commit, name, words};
 use page::{Section, fit};
@@ -250,7 +250,11 @@ fn obtained(report: &Report, markdown: &Markdown<'_>) -> Section {
             Mode::Measure => format!("Measured on {}, driver {}", words(&run.gpu.name), name(&run.gpu.driver)),
         };
         // Around a list, the lines of `<sub>` would lie one upon the other.
-        lines.insert(format!("- <sub>{how}, Burn {}</sub>\n", name(&run.burn)));
+        lines.insert(format!(
+            "- <sub>{how}, Burn {}{}</sub>\n",
+            name(&run.burn),
+            with_features(run)
+        ));
     }
     let mut tail = format!("- <sub>{} {}", name(&report.tool.name), name(&report.tool.version));
     if let Some(id) = &report.commit {

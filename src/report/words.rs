@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::bytes::Bytes;
-use crate::report::{ChangedDependency, Mode, Pass, Phase, Rule};
+use crate::report::{ChangedDependency, Mode, Pass, Phase, Rule, Run};
 
 /// A part of a whole in percent, to the hundredth, in integer arithmetic: `0.57 %`. Where there is no whole there is
 /// no percentage; what is not nothing never reads as nothing.
@@ -35,6 +35,12 @@ pub(crate) const fn mode_name(mode: Mode) -> &'static str {
         Mode::Estimate => "estimated",
         Mode::Measure => "measured",
     }
+}
+
+/// The features of Burn that a run's program was built with, after the version: ` with fusion and autotune`; nothing where they
+/// are not known.
+pub(crate) fn with_features(run: &Run) -> String {
+    run.features.map_or_else(String::new, |features| format!(" {features}"))
 }
 
 /// What a run is that fails by a rule.

@@ -136,6 +136,13 @@ impl Failures {
     fn help(&self, target: &DeclaredTarget, selection: &Selection, options: &BuildOptions) -> String {
         let command = same_build(target, selection, options);
         match self.cause(target) {
+            // The type is no one's own: it stands in errors where a model asks more of its backend than Burn does.
+            Cause::Errors if self.of(target).contains("::observed::Observed") => format!(
+                "`cargo vram explain` runs models on a backend of its own, `Observed`, which has Burn's traits alone. A model of \
+                 {} asks for another trait, or is written for one type of backend: move it into a benchmark target of its own, \
+                 so that the others can be explained. `check`, `estimate` and `fit` run it as it is",
+                target.name
+            ),
             Cause::Errors => format!("{command} shows the same errors"),
             Cause::Signal => {
                 format!("where memory ran out, fewer jobs take less: CARGO_BUILD_JOBS=1; or try {command} by itself")

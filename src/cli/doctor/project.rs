@@ -80,9 +80,15 @@ fn models(workspace: &Workspace) -> Vec<Check> {
 
 fn burn(target: &DeclaredTarget, workspace: &Workspace) -> Finding {
     let what = format!("{}: target `{}`, Burn {}", target.package, target.name, target.burn);
-    let Some(features) = workspace.features("burn", &target.burn) else {
+    // Burn's defaults switch them on in the crate of the backend.
+    let features: Vec<_> = ["burn", "burn-cuda"]
+        .into_iter()
+        .filter_map(|name| workspace.features(name, &target.burn))
+        .flatten()
+        .collect();
+    if features.is_empty() {
         return Pass(what);
-    };
+    }
     let state = |feature: &str| {
         if features.iter().any(|it| it == feature) {
             "on"

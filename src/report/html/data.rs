@@ -99,6 +99,7 @@ fn model(shown: &Shown<'_>) -> Value {
             "mode": run.mode,
             "task": run.task,
             "burn": run.burn,
+            "features": run.features.map(|features| features.to_string()),
             "inputs": run.inputs.iter().map(|(name, value)| (name, value.to_string())).collect::<Vec<_>>(),
             "gpu": run.gpu,
             "peaks": run.peaks,

@@ -47,7 +47,7 @@ function headline(model) {
       badge(measured ? 'measured' : 'estimated', measured ? 'good' : 'accent', measured ? 'on a real GPU' : 'the real training step, on a virtual GPU'),
       run.task ? badge({ train: 'training', infer: 'inference' }[run.task] ?? run.task) : null,
       run.inputs.map(([name, value]) => badge(`${name} = ${value}`)),
-      badge(`Burn ${run.burn}`), badge(run.package, null, 'package')),
+      badge(`Burn ${run.burn}${run.features ? ` ${run.features}` : ''}`), badge(run.package, null, 'package')),
     model.oom ? el('p', { class: 'alert bad', role: 'alert' }, el('b', {}, 'Out of memory'), ` ${model.oom}`) : null,
     model.partial ? el('p', { class: 'alert', role: 'alert' }, el('b', {}, 'This is not the whole run. '), model.partial) : null,
     run.error ? el('p', { class: 'alert bad', role: 'alert' }, el('b', {}, `${run.error.code}. `), run.error.message, run.error.help ? el('span', { class: 'muted' }, ` ${run.error.help}`) : null) : null,
