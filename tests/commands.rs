@@ -206,6 +206,8 @@ fn a_newcomers_first_check_passes_and_their_tests_still_do() {
         .collect();
     assert!(crates.is_empty(), "{crates:?}");
 
+    the_examples_of_the_readme_run(&project);
+
     // Nothing of it was written over.
     let bench = project.folder.read("benches/vram.rs");
     let refused = project.init();
@@ -231,6 +233,34 @@ fn a_newcomers_first_check_passes_and_their_tests_still_do() {
             .output()
             .unwrap();
         assert_exit(&output, 0);
+    }
+}
+
+/// Each is a benchmark as it stands there, pasted into a project whose Burn has `train`.
+fn the_examples_of_the_readme_run(project: &Project) {
+    let readme = std::fs::read_to_string(common::root().join("README.md")).unwrap();
+    let examples: Vec<&str> = readme
+        .split("```rust\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
+    assert_eq!(examples.len(), 2, "an example that is not tried here");
+    let manifest = project.folder.read("Cargo.toml");
+    let mut with_examples = manifest.clone();
+    for (number, code) in examples.iter().enumerate() {
+        project.folder.write(&format!("benches/readme_{number}.rs"), code);
+        with_examples += &format!("\n[[bench]]\nname = \"readme_{number}\"\nharness = false\n");
+    }
+    with_examples += "\n[package.metadata.vram]\ntargets = [\"readme_0\", \"readme_1\"]\n";
+    project.folder.write("Cargo.toml", &with_examples);
+    let estimated = project.vram(&["estimate", "--gpu", "l4"]);
+    assert_exit(&estimated, 0);
+    for model in ["network", "network_inference", "classifier"] {
+        assert!(said(&estimated).contains(model), "{model}: {}", said(&estimated));
+    }
+    project.folder.write("Cargo.toml", &manifest);
+    for number in 0..examples.len() {
+        std::fs::remove_file(project.folder.path(&format!("benches/readme_{number}.rs"))).unwrap();
     }
 }
 
