@@ -207,8 +207,10 @@ impl Init {
         }
         let progress = Progress::spinner(loudness, "resolving dependencies");
         let mut resolved = resolve(&selection, package)?;
-        let (mut notes, features) = burn_features(&resolved, &selection, package)?;
-        if let Some((features, binaries)) = features {
+        let deployed = deployed_features(&resolved, &selection, package)?;
+        let mut notes: Vec<String> = deployed.note.into_iter().collect();
+        let (features, binaries) = (deployed.missing, deployed.binaries);
+        if !features.is_empty() {
             if manifest.add_burn_features(path, &features, &binaries)? {
                 put(path, manifest.text())?;
                 resolved = resolve(&selection, package)?;
@@ -575,18 +577,28 @@ fn resolve(selection: &Selection, package: &Package) -> Result<Workspace, Stoppe
     }
 }
 
-/// The features of Burn that the workspace's own binaries switch on and the benchmark does not, with these binaries; and
-/// what else there is to say.
-fn burn_features(
+/// What the workspace's own binaries switch on of Burn.
+#[derive(Default)]
+struct DeployedFeatures {
+    /// The features that they have and the benchmark lacks.
+    missing: Vec<String>,
+    /// Those binaries, as sentences name them.
+    binaries: String,
+    /// What there is to say where they have none of what the benchmark lacks.
+    note: Option<String>,
+}
+
+/// Compares the benchmark's Burn with that of the workspace's own binaries.
+fn deployed_features(
     workspace: &Workspace,
     selection: &Selection,
     package: &Package,
-) -> Result<(Vec<String>, Option<(Vec<String>, String)>), Stopped> {
+) -> Result<DeployedFeatures, Stopped> {
     let bench = built_features(workspace, selection, package, true)?;
     let lacks = |feature: &&str| !has_feature(&bench, "burn-cuda", feature);
     let missing: Vec<_> = JUDGED_FEATURES.into_iter().filter(lacks).collect();
     if missing.is_empty() {
-        return Ok((Vec::new(), None));
+        return Ok(DeployedFeatures::default());
     }
     let mut wanted: Vec<String> = Vec::new();
     let mut binaries: Vec<String> = Vec::new();
@@ -614,11 +626,18 @@ fn burn_features(
             "the benchmark runs without Burn's {}, as no binary of this workspace switches that on: if a program that you deploy does, add it to the features of burn in [dev-dependencies]",
             missing.join(" and ")
         );
-        return Ok((vec![note], None));
+        return Ok(DeployedFeatures {
+            note: Some(note),
+            ..DeployedFeatures::default()
+        });
     }
     wanted.sort_by_key(|feature| JUDGED_FEATURES.iter().position(|known| known == feature));
     wanted.dedup();
-    Ok((Vec::new(), Some((wanted, binaries.join(", ")))))
+    Ok(DeployedFeatures {
+        missing: wanted,
+        binaries: binaries.join(", "),
+        note: None,
+    })
 }
 
 fn has_feature(built: &BuiltFeatures, name: &str, feature: &str) -> bool {

@@ -135,6 +135,10 @@ impl Manifest {
         added
     }
 
+    #[expect(
+        clippy::manual_unwrap_or_default,
+        reason = "the default is of a static text, which `unwrap_or_default` would ask of this one"
+    )]
     fn document(&self) -> Document<&str> {
         // It was parsed before, and only whole lines were added.
         match Document::parse(self.text.as_str()) {

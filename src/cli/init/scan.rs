@@ -104,7 +104,7 @@ impl Scan {
         let mut models: Vec<_> = self.types.iter().filter(is_module).collect();
         let is_part = |found: &Found| {
             let fields = |other: &&Found| other.name != found.name && other.mentions(&found.name);
-            models.iter().any(|other| fields(&other))
+            models.iter().any(fields)
         };
         let parts: Vec<_> = models.iter().map(|found| is_part(found)).collect();
         let mut order: Vec<_> = (0..models.len()).collect();

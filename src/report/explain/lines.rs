@@ -145,8 +145,11 @@ impl FunctionLine<'_> {
     }
 }
 
+/// What a line did: which line, in which phase, with how many bytes after it and how many more, and how many tensors came and went.
+type Deed<'a> = (&'a Source, Option<Phase>, Option<Bytes>, i64, usize, usize);
+
 /// What the lines of a function did, to be told from what they did in another step.
-fn deeds<'a>(rows: &[FunctionLine<'a>]) -> Vec<(&'a Source, Option<Phase>, Option<Bytes>, i64, usize, usize)> {
+fn deeds<'a>(rows: &[FunctionLine<'a>]) -> Vec<Deed<'a>> {
     let deed = |row: &FunctionLine<'a>| {
         let [came, went] = row.moved();
         let phase = row.moment().map(|(_, phase)| phase);
