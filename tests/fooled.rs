@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use cargo_vram::bytes::Bytes;
-use cargo_vram::report::{Report, Rule, Run, Status};
+use cargo_vram::report::{Phase, Report, Rule, Run, Status, Step};
 
 const MANIFEST: &str = "fixtures/fooled/Cargo.toml";
 
@@ -79,8 +79,12 @@ fn check_with(models: &[&str], more: &[&str], with: impl FnOnce(&mut Command)) -
 
 #[test]
 fn a_model_with_nothing_wrong_passes() {
-    let checked = check(&["honest", "honest_on_a_thread", "only_logs"], &[]);
+    let checked = check(&["honest", "honest_on_a_thread", "an_unused_head", "only_logs"], &[]);
     assert_eq!(checked.exit, 0, "{}", checked.text);
+    // Where it goes backward is found, from the second step on at the latest.
+    let steps = &checked.run("an_unused_head").steps;
+    let backward = |step: &Step| step.phases.iter().any(|peaks| peaks.phase == Phase::Backward);
+    assert_eq!(steps.iter().map(backward).collect::<Vec<_>>(), [false, true, true]);
     // It reads its loss, and does the same whatever that is.
     assert_eq!(checked.run("only_logs").device_reads, 3);
 }

@@ -12,7 +12,8 @@ use super::card::{self, Measuring, Taken};
 use super::exit::{Exit, exit_codes};
 use super::options::{Archive, Loudness, Packages, ReportOutput, Running};
 use super::pipeline::{self, Models, Prepared};
-use super::{Stopped, cases, terminal};
+use super::terminal::Progress;
+use super::{Stopped, cases, terminal, timings};
 use crate::budget::{self, DeclaredModel, Lock};
 use crate::driver::DriverLibrary;
 use crate::gpu::{self, Profile};
@@ -200,7 +201,10 @@ impl Check {
         if self.exact {
             report.verdicts.extend(lock.inexact(&report, &lock_name, of_all));
         }
-        match prepared.source.deployed() {
+        let progress = Progress::spinner(loudness, "reading how the workspace's binaries are built");
+        let deployed = timings::timed("reading how the binaries are built", || prepared.source.deployed());
+        drop(progress);
+        match deployed {
             Ok(deployed) => report.verdicts.extend(budget::judge_build(&report.runs, &deployed)),
             Err(error) => report.skipped.push(Skipped {
                 what: "whether the models are built as the workspace's binaries are".to_owned(),

@@ -325,7 +325,7 @@ impl Search<'_> {
         let cases: Vec<_> = profiles.iter().map(|card| self.case(card, None)).collect();
         let doing = match profiles {
             [card] => format!("trying {} on {}", self.case.what_if.of(self.case.name()), card.id),
-            cards => format!("trying {} on {} cards", self.case.name(), cards.len()),
+            cards => format!("trying {} on {} GPUs", self.case.name(), cards.len()),
         };
         let runs = self.run(&cases, doing.clone(), loudness)?.runs;
         let mut cards: Vec<_> = profiles

@@ -20,10 +20,12 @@ use self::scan::Scan;
 use self::source::Source;
 use self::undo::Undo;
 use super::exit::Exit;
+use super::interrupt::Catching;
 use super::options::{Loudness, Packages};
 use super::terminal::Progress;
 use super::{Stopped, terminal};
 use crate::names::quoted;
+use crate::report::human::text::named;
 use crate::workspace::{
     self, BuiltFeatures, Selection, Workspace, WorkspaceError, built_features, supported_burn, supports_burn,
     supports_requirement, update_of_prereleases,
@@ -162,7 +164,10 @@ struct Plan<'a> {
 
 impl Init {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
-        let selection = self.packages.selection().into_diagnostic()?;
+        let selection = Selection {
+            default_members: true,
+            ..self.packages.selection().into_diagnostic()?
+        };
         let root = workspace::workspace_root(&selection)?;
         let lock = root.join("Cargo.lock");
         // Reading the workspace may write Cargo.lock, too.
@@ -196,6 +201,8 @@ impl Init {
         if is_there(&budgets) && !budgets.is_file() {
             return Err(Refused::Exists(budgets).into());
         }
+        // Whoever stops it now is left with everything as it was.
+        let signals = Catching::new();
         let path = &package.manifest_path;
         manifest.add_cargo_vram(path, &plan.source, plan.trains)?;
         manifest.add_bench(path)?;
@@ -206,7 +213,9 @@ impl Init {
             put(&budgets, &first_budgets(&self.gpu, &plan.bench.model))?;
         }
         let progress = Progress::spinner(loudness, "resolving dependencies");
-        let mut resolved = resolve(&selection, package)?;
+        let resolved = resolve(&selection, package);
+        signals.check()?;
+        let mut resolved = resolved?;
         let deployed = deployed_features(&resolved, &selection, package)?;
         let mut notes: Vec<String> = deployed.note.into_iter().collect();
         let (features, binaries) = (deployed.missing, deployed.binaries);
@@ -233,11 +242,12 @@ impl Init {
             let missing = read_manifest(&root.join("Cargo.toml"))?.add_profile(has_flex(&resolved));
             offer = Some(missing).filter(|missing| !missing.is_empty());
         }
+        signals.check()?;
         let mut changed = undo.keep();
         changed.sort_by_key(|path| *path == lock);
         if !loudness.quiet {
             for path in changed {
-                terminal::remark(&format!("wrote {path}"));
+                terminal::remark(&format!("wrote {}", named(path.as_str())));
             }
             terminal::remark(&plan.closing(&notes, offer.as_deref(), &root));
         }
@@ -339,7 +349,12 @@ impl Plan<'_> {
                 Some(_) => "",
                 None => "; private: make it and its module `pub` to name it in the benchmark",
             };
-            let _ = writeln!(text, "  {} ({file}): {traits}{hidden}", quoted(&model.name));
+            let _ = writeln!(
+                text,
+                "  {} ({}): {traits}{hidden}",
+                quoted(&model.name),
+                named(file.as_str())
+            );
         }
         if let Some(more) = models.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
             let _ = writeln!(text, "  and {more} more");

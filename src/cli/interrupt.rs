@@ -13,7 +13,7 @@ use thiserror::Error;
 
 /// A signal ended the command.
 #[derive(Debug, Error, Diagnostic)]
-#[error("{} stopped the command; {finished} of {count} models were finished", name(*.signal))]
+#[error("{} stopped the command{}", name(*.signal), of_models(*.finished, *.count))]
 #[diagnostic(
     code(cli::interrupted),
     help("run the command again; `estimate` and `measure` print what is finished when they are stopped")
@@ -25,6 +25,13 @@ pub(super) struct Interrupted {
     pub(super) finished: usize,
     /// Models that were to be run.
     pub(super) count: usize,
+}
+
+fn of_models(finished: usize, count: usize) -> String {
+    match count {
+        0 => String::new(),
+        count => format!("; {finished} of {count} models were finished"),
+    }
 }
 
 /// What a signal is called.
@@ -69,6 +76,18 @@ impl Catching {
     pub(super) fn new() -> Self {
         HANDLERS.get_or_init(Handlers::new).by_default.store(false, SeqCst);
         Self(())
+    }
+
+    /// Fails where a signal was caught, in a command that runs no models.
+    pub(super) fn check(&self) -> Result<(), Interrupted> {
+        match self.caught().load(SeqCst) {
+            0 => Ok(()),
+            signal => Err(Interrupted {
+                signal,
+                finished: 0,
+                count: 0,
+            }),
+        }
     }
 
     /// The signal that was caught; 0 as long as none was.

@@ -110,6 +110,7 @@ impl Packages {
             features,
             cargo_flags,
             target: self.target.clone(),
+            default_members: false,
         })
     }
 

@@ -167,9 +167,9 @@ fn partial(run: &Run, trace: &Trace) -> Option<String> {
     }
     if is_without_fusion(run) {
         return Some(
-            "Burn is built without fusion, and its operations are told apart with fusion alone: there are no layers, tensors, \
-             categories and lines. Memory over time and the phases are those of an estimate. To see the rest, add the feature \
-             `fusion` of burn to the development dependencies: what is explained is then a build with fusion"
+            "Burn numbers its operations only with fusion, and is built without it: `explain` cannot show layers, tensors, \
+             categories or lines. Memory over time and the phases are those of an estimate. To see the rest, add the feature \
+             `fusion` of burn to the development dependencies; what is explained is then a build with fusion"
                 .to_owned(),
         );
     }

@@ -7,6 +7,8 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::burn_0_21;
 #[cfg(feature = "train")]
+use super::burn_0_21::backward::{Watched, announce};
+#[cfg(feature = "train")]
 use super::events;
 use super::optimizer::IntoOptimizer;
 use super::run::{Infer, Marker, Run, Train};
@@ -104,16 +106,20 @@ impl<'a, B: AutodiffBackend, M: AutodiffModule<B>, X> WithBatch<'a, B, Train, M,
         let Self { run, make, batch } = self;
         let mut model = made(run, make);
         let mut sum = GradientsAccumulator::new();
+        let mut watched = Watched::Last;
         for step in 0..run.job.steps {
             for part in (0..run.parts()).rev() {
                 run.mark(Some(step), Phase::Batch);
                 let input = batch(&run.device.device);
                 // `step` of the trait runs forward and backward in one call, with no place for a mark between them.
                 let backward = run.marking(step, Phase::Backward);
-                let (announced, announcement) = burn_0_21::backward::announce(model, backward);
+                let (announced, announcement) = announce(model, watched, backward);
                 model = announced;
                 run.mark(Some(step), Phase::Forward);
                 let output = model.step(input);
+                if !announcement.came() {
+                    watched = Watched::All;
+                }
                 drop(announcement);
                 let Some(gradients) = summed(run, &mut sum, &model, output.grads, part) else {
                     drop(output.item);

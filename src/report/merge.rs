@@ -272,6 +272,8 @@ fn judged(reports: &[(String, Report)]) -> Result<(), MergeError> {
     let verdicts: HashSet<(&str, &str, &str)> = reports
         .iter()
         .flat_map(|(_, report)| &report.verdicts)
+        // These say nothing of a budget.
+        .filter(|verdict| !matches!(verdict.rule, Rule::Build | Rule::Edit))
         .filter(|verdict| verdict.mode == Mode::Estimate || verdict.rule != Rule::Drift)
         .map(|verdict| (verdict.package.as_str(), verdict.model.as_str(), verdict.gpu.as_str()))
         .collect();

@@ -2,6 +2,7 @@
 //! where its line is found.
 
 use super::human::text::named;
+use super::markdown::accept::is_plain;
 use super::{Mode, Oom, RefusedTensor, Run};
 use crate::bytes::Bytes;
 
@@ -57,6 +58,12 @@ pub(super) fn advice(run: &Run, oom: &Oom) -> Option<String> {
     if tensor.operation.is_some() {
         return Some(smaller.to_owned());
     }
+    // A name that a shell would take apart is for no command that is copied.
+    if !is_plain(&format!("{}/{}", run.package, run.model)) || !is_plain(&run.gpu.id) {
+        return Some(format!(
+            "{smaller}; `cargo vram explain` of this model shows its shape and its line"
+        ));
+    }
     let same = match run.what_if.is_none() {
         true => "",
         false => " with the what-if options of this run",
@@ -74,8 +81,6 @@ fn explain_command(run: &Run) -> String {
         Mode::Estimate => command.push_str(&format!(" --gpu {}", named(&run.gpu.id))),
         Mode::Measure => command.push_str(" --measure"),
     }
-    // A name that a shell would take apart cannot be set on a command line that is copied.
-    let is_plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
     for (name, value) in run.inputs.iter().filter(|(name, _)| is_plain(name)) {
         command.push_str(&format!(" --set {name}={value}"));
     }

@@ -1,5 +1,7 @@
 //! The binaries that a workspace deploys, and the Burn that they are built with.
 
+use std::collections::BTreeSet;
+
 use super::tree::{BuiltFeatures, built_features};
 use super::{Selection, Workspace, WorkspaceError};
 use crate::protocol::BurnFeatures;
@@ -16,6 +18,8 @@ pub struct DeployedBinary {
     pub name: String,
     /// The features that its own build has, without what other packages and development dependencies add.
     pub features: BurnFeatures,
+    /// The packages that it is built with, its own included.
+    pub packages: BTreeSet<String>,
 }
 
 /// The binaries of all packages of the workspace that run Burn on a GPU, as `cargo build -p PACKAGE` builds each.
@@ -29,13 +33,17 @@ pub fn deployed_binaries(workspace: &Workspace, selection: &Selection) -> Result
         if binaries.is_empty() || workspace.versions_in_graph(package, "burn", None).is_empty() {
             continue;
         }
-        let Some(features) = of_burn(&built_features(workspace, selection, package, false)?) else {
+        let built = built_features(workspace, selection, package, false)?;
+        let Some(features) = of_burn(&built) else {
             continue;
         };
+        let mut packages: BTreeSet<String> = built.into_keys().collect();
+        packages.insert(package.name.to_string());
         all.extend(binaries.iter().map(|binary| DeployedBinary {
             package: package.name.to_string(),
             name: binary.name.clone(),
             features,
+            packages: packages.clone(),
         }));
     }
     Ok(all)

@@ -87,6 +87,12 @@ const WORDS: &[(&str, Refusal)] = &[
 impl Refusal {
     /// What Cargo's text says.
     pub(crate) fn read(text: &str) -> Self {
+        // What a build script prints is its own matter, and warnings before the error are none of it.
+        if text.contains("failed to run custom build command") {
+            return Self::Other;
+        }
+        let start = text.find("error: ").unwrap_or(0);
+        let text = &text[start..];
         let known = WORDS.iter().find(|(words, _)| text.contains(words));
         known.map_or(Self::Other, |(_, refusal)| *refusal)
     }

@@ -23,6 +23,9 @@ pub struct Selection {
     pub cargo_flags: Vec<String>,
     /// `--target`.
     pub target: Option<String>,
+    /// Whether the workspace's `default-members` decide where nothing is selected. A gate that went by them would let a change
+    /// take a model out of what is judged.
+    pub default_members: bool,
 }
 
 impl Selection {
@@ -198,12 +201,13 @@ fn select(metadata: &Metadata, selection: &Selection) -> Result<Vec<cargo_metada
             Some(defaults)
                 if !selection.workspace && selection.exclude.is_empty() && !is_virtual_root(metadata, &defaults) =>
             {
-                // Like Cargo: in a member's folder, that member; at the root of a workspace, its `default-members`.
-                // Without these, Cargo takes the root package alone. A gate that did so would miss the models, so the
-                // root stands for the workspace.
+                // In a member's folder that member, as in Cargo. At the root of a workspace Cargo takes its `default-members`,
+                // or the root package alone. A gate that did so would miss models, so the root stands for the workspace.
                 match current_member(metadata, selection) {
                     Some(member) => vec![member],
-                    None if has_default_members(metadata) => defaults.iter().map(|p| p.id.clone()).collect(),
+                    None if selection.default_members && has_default_members(metadata) => {
+                        defaults.iter().map(|p| p.id.clone()).collect()
+                    }
                     None => members.iter().map(|p| p.id.clone()).collect(),
                 }
             }

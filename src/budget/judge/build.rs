@@ -4,19 +4,20 @@ use crate::protocol::BurnFeatures;
 use crate::report::{Rule, Run, Status, Verdict};
 use crate::workspace::DeployedBinary;
 
-/// A warning for each run of a model whose Burn has other features than that of every binary which is deployed.
+/// A warning for each run of a model whose Burn has other features than a binary that is built with the model's package.
 ///
 /// A model without fusion and autotune needs another amount of memory than the program that has both. One warning names one
-/// binary: of the run's own package where there is one, else the first.
+/// binary: of the run's own package where one differs, else the first that does.
 #[must_use]
 pub fn judge_build(runs: &[Run], deployed: &[DeployedBinary]) -> Vec<Verdict> {
     let verdict = |run: &Run| {
         let features = run.features.filter(|_| run.what_if.is_none())?;
-        if deployed.iter().any(|binary| binary.features == features) {
-            return None;
-        }
-        let own = deployed.iter().find(|binary| binary.package == run.package);
-        let binary = own.or(deployed.first())?;
+        let differs = |binary: &&DeployedBinary| binary.packages.contains(&run.package) && binary.features != features;
+        let own = deployed
+            .iter()
+            .filter(differs)
+            .find(|binary| binary.package == run.package);
+        let binary = own.or_else(|| deployed.iter().find(differs))?;
         let message = format!(
             "this model runs Burn {features}, the binary `{}` of {} {}: {}",
             binary.name,
@@ -55,11 +56,14 @@ mod tests {
     use super::*;
     use crate::report::sample;
 
-    fn binary(package: &str, fusion: bool, autotune: bool) -> DeployedBinary {
+    /// A binary of a package, which is built with that of the model where it `uses` it.
+    fn binary(package: &str, uses: bool, fusion: bool, autotune: bool) -> DeployedBinary {
+        let own = uses.then(|| sample::run("network", "l4").package);
         DeployedBinary {
             package: package.to_owned(),
             name: "train".to_owned(),
             features: BurnFeatures { fusion, autotune },
+            packages: own.into_iter().chain([package.to_owned()]).collect(),
         }
     }
 
@@ -72,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_build_that_no_binary_has_is_a_warning_that_says_what_is_missing() {
-        let verdicts = judge_build(&[run(false, false)], &[binary("app", true, true)]);
+        let verdicts = judge_build(&[run(false, false)], &[binary("app", true, true, true)]);
         let [verdict] = verdicts.as_slice() else {
             panic!("{verdicts:?}")
         };
@@ -86,10 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn a_build_that_one_binary_has_is_none() {
-        let deployed = [binary("old", false, false), binary("app", true, true)];
-        assert_eq!(judge_build(&[run(true, true), run(false, false)], &deployed), []);
-        assert_eq!(judge_build(&[run(true, false)], &deployed).len(), 1);
+    fn every_binary_that_is_built_with_the_model_counts_and_no_other() {
+        let old = binary("old", true, false, false);
+        let app = binary("app", true, true, true);
+        assert_eq!(judge_build(&[run(true, true)], std::slice::from_ref(&app)), []);
+        let verdicts = judge_build(&[run(true, true)], &[old, app.clone()]);
+        assert!(verdicts[0].message.contains("of old without"), "{verdicts:?}");
+        let unrelated = binary("viewer", false, false, false);
+        assert_eq!(judge_build(&[run(true, true)], &[unrelated, app]), []);
     }
 
     #[test]
@@ -99,6 +107,6 @@ mod tests {
             features: None,
             ..run(false, false)
         };
-        assert_eq!(judge_build(&[unknown], &[binary("app", true, true)]), []);
+        assert_eq!(judge_build(&[unknown], &[binary("app", true, true, true)]), []);
     }
 }

@@ -8,8 +8,8 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
@@ -31,8 +31,15 @@ const BELOW_EVERYTHING: usize = usize::MAX / 2;
 /// A model whose backward phase is announced, as long as this is held.
 pub(in crate::probe) struct Announced {
     is_awaited: Arc<AtomicBool>,
-    /// Keeps the node that is dropped from being cleared away unseen.
-    _node: Option<Arc<NodeId>>,
+    /// Keeps the nodes that are dropped from being cleared away unseen.
+    _nodes: Vec<Arc<NodeId>>,
+}
+
+impl Announced {
+    /// Whether autodiff went backward.
+    pub(in crate::probe) fn came(&self) -> bool {
+        !self.is_awaited.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for Announced {
@@ -44,32 +51,29 @@ impl Drop for Announced {
 
 /// Calls `began` when autodiff next goes backward from a loss of this model: on that thread, before the first gradient is computed.
 ///
-/// It is not called where the loss does not depend on the model's last learnable parameter.
+/// It is not called where the loss depends on none of the parameters that are watched.
 pub(in crate::probe) fn announce<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: M,
+    watched: Watched,
     began: impl FnOnce() + Send + 'static,
 ) -> (M, Announced) {
     let mut parameters = Learnable::default();
     model.visit(&mut parameters);
     let is_awaited = Arc::new(AtomicBool::new(true));
     let mut planter = Planter {
-        // The last one is used by the last layers, which are deep in any graph: the depth of no other node changes.
         left: parameters.count,
-        bell: Some(Bell {
-            began: Some(Box::new(began)),
+        watched,
+        bell: Bell {
+            began: Arc::new(Mutex::new(Some(Box::new(began)))),
             is_awaited: is_awaited.clone(),
-        }),
-        node: None,
+        },
+        nodes: Vec::new(),
     };
     let model = model.map(&mut planter);
     let announced = Announced {
         is_awaited,
-        _node: planter.node,
+        _nodes: planter.nodes,
     };
-    // What was not planted is not to ring either.
-    if let Some(mut bell) = planter.bell {
-        bell.began = None;
-    }
     (model, announced)
 }
 
@@ -84,9 +88,22 @@ impl<B: Backend> ModuleVisitor<B> for Learnable {
     }
 }
 
+/// Which parameters are watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::probe) enum Watched {
+    /// The last learnable one. The last layers use it, which are deep in any graph: the depth of no other node changes.
+    Last,
+    /// All learnable ones, for a model whose loss does not depend on its last one.
+    All,
+}
+
+/// What is called when autodiff goes backward, once.
+type Began = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
 /// Rings when it is dropped while awaited.
+#[derive(Clone)]
 struct Bell {
-    began: Option<Box<dyn FnOnce() + Send>>,
+    began: Began,
     is_awaited: Arc<AtomicBool>,
 }
 
@@ -96,17 +113,23 @@ impl fmt::Debug for Bell {
     }
 }
 
-impl Drop for Bell {
+/// The bell in a graph: only that one rings.
+#[derive(Debug)]
+struct Planted(Bell);
+
+impl Drop for Planted {
     fn drop(&mut self) {
-        if let Some(began) = self.began.take()
-            && self.is_awaited.swap(false, Ordering::Relaxed)
-        {
+        if !self.0.is_awaited.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let began = self.0.began.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(began) = began {
             began();
         }
     }
 }
 
-impl Backward<Chosen, 1> for Bell {
+impl Backward<Chosen, 1> for Planted {
     type State = ();
 
     /// Never called: it has no place among what is computed.
@@ -126,8 +149,9 @@ impl Backward<Chosen, 1> for Leaf {
 struct Planter {
     /// Learnable parameters that are still to come.
     left: usize,
-    bell: Option<Bell>,
-    node: Option<Arc<NodeId>>,
+    watched: Watched,
+    bell: Bell,
+    nodes: Vec<Arc<NodeId>>,
 }
 
 impl<B: Backend> ModuleMapper<B> for Planter {
@@ -136,7 +160,7 @@ impl<B: Backend> ModuleMapper<B> for Planter {
             return param;
         }
         self.left -= 1;
-        if self.left > 0 {
+        if self.left > 0 && self.watched == Watched::Last {
             return param;
         }
         param.map(|tensor| {
@@ -144,10 +168,8 @@ impl<B: Backend> ModuleMapper<B> for Planter {
                 unreachable!("quantized parameters are not learnable");
             };
             // The backend of trainings is this one alone.
-            if let Some(tensor) = (&mut primitive as &mut dyn Any).downcast_mut::<TrackedTensor>()
-                && let Some(bell) = self.bell.take()
-            {
-                self.node = plant(tensor, bell);
+            if let Some(tensor) = (&mut primitive as &mut dyn Any).downcast_mut::<TrackedTensor>() {
+                self.nodes.extend(plant(tensor, self.bell.clone()));
             }
             Tensor::from_primitive(TensorPrimitive::Float(primitive))
         })
@@ -155,21 +177,20 @@ impl<B: Backend> ModuleMapper<B> for Planter {
 }
 
 /// Makes the bell's node the parameter's parent; returns what keeps that node.
-fn plant(parameter: &mut TrackedTensor, mut bell: Bell) -> Option<Arc<NodeId>> {
+fn plant(parameter: &mut TrackedTensor, bell: Bell) -> Option<Arc<NodeId>> {
     // Nodes that nobody else has, so that they may be changed.
     let node = || Arc::try_unwrap(Tracked::from_inner(parameter.primitive.clone()).node);
     let (Ok(mut depth), Ok(mut link)) = (node(), node()) else {
-        bell.began = None;
         return None;
     };
     let requirement = parameter.node.requirement;
     let properties = parameter.node.properties.clone();
     // It asks for no gradient, so it is no part of the graph: it only lends its depth.
     depth.order = BELOW_EVERYTHING;
-    let ringing = OpsPrep::<Bell, Chosen, (), NoCheckpointing, 1, WithState>::new(
+    let ringing = OpsPrep::<Planted, Chosen, (), NoCheckpointing, 1, WithState>::new(
         [Arc::new(depth)],
         requirement,
-        bell,
+        Planted(bell),
         properties.clone(),
         Default::default(),
     )

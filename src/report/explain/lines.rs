@@ -165,8 +165,12 @@ fn functions(lines: &[Line]) -> Vec<Vec<FunctionLine<'_>>> {
     let mut functions: Vec<Vec<FunctionLine<'_>>> = Vec::new();
     let mut places: HashMap<Key<'_>, usize> = HashMap::new();
     for line in lines {
-        // The outer functions first, as they are reached.
+        // The outer functions first, as they are reached. Of a function that calls itself, the outermost call has it all.
+        let mut reached = HashSet::new();
         for source in line.callers.iter().rev().chain([&line.source]) {
+            if !reached.insert((source.file.as_str(), source.function.as_str())) {
+                continue;
+            }
             let key = (line.step, line.phase, source.file.as_str(), source.function.as_str());
             let place = *places.entry(key).or_insert(functions.len());
             if place == functions.len() {
@@ -174,8 +178,6 @@ fn functions(lines: &[Line]) -> Vec<Vec<FunctionLine<'_>>> {
             }
             let rows = &mut functions[place];
             match rows.last_mut() {
-                // A function that calls itself runs each of its lines once.
-                Some(last) if last.source == source && last.ran.last().is_some_and(|ran| std::ptr::eq(*ran, line)) => {}
                 Some(last) if last.source == source => last.ran.push(line),
                 _ => rows.push(FunctionLine {
                     source,
