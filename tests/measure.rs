@@ -9,6 +9,7 @@ use std::process::Output;
 
 use cargo_vram::bytes::Bytes;
 use cargo_vram::driver;
+use cargo_vram::gpu::Profiles;
 use cargo_vram::report::{Metric, Mode, Obtained, ProcessOf, Report, Rule, Run, Status, Tuning};
 use common::card::{CardFolder, builtin, card_folder};
 use common::run;
@@ -178,7 +179,10 @@ fn without_nvml_process_is_not_measured_and_nothing_is_made_up() {
     assert_eq!(run.peaks.warm.process, None);
     assert_eq!(run.measurement.as_ref().unwrap().process, None);
     assert!(run.peaks.warm.reserved.is_some() && run.peaks.warm.live.is_some());
-    assert_ne!(run.gpu.context.as_ref().unwrap().obtained, Obtained::Measured);
+    // It is that of the profile, from a published reading.
+    let profiles = Profiles::builtin().unwrap();
+    let context = run.gpu.context.as_ref().unwrap();
+    assert_eq!(context.bytes, profiles.get("l4").unwrap().context.value);
 }
 
 #[test]
@@ -327,10 +331,10 @@ fn what_was_measured_of_a_card_goes_into_its_estimates() {
     let context = estimate.runs[0].gpu.context.clone().unwrap();
     assert_eq!((context.bytes, context.obtained), (Bytes(CONTEXT), Obtained::Measured));
     let (without, ..) = common::report(&[&["estimate", "--gpu", "l4"], &model[..]].concat());
-    assert_eq!(
-        without.runs[0].gpu.context.as_ref().unwrap().obtained,
-        Obtained::Assumed
-    );
+    let profiles = Profiles::builtin().unwrap();
+    let published = profiles.get("l4").unwrap().context.value;
+    assert_ne!(published, Bytes(CONTEXT));
+    assert_eq!(without.runs[0].gpu.context.as_ref().unwrap().bytes, published);
 }
 
 #[test]

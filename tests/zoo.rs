@@ -207,7 +207,7 @@ fn every_figure_is_marked_as_an_estimate_and_says_what_it_assumes() {
         assert_eq!(run.gpu.id, "l4");
         assert!(run.gpu.driver.starts_with("virtual "));
         assert!(
-            run.assumptions.iter().any(|line| line.contains("context")),
+            run.assumptions.iter().any(|line| line.contains("loaded kernels")),
             "{}",
             run.model
         );
