@@ -112,8 +112,6 @@ fn what_cannot_be_is_said_and_a_what_if_is_never_accepted() {
     };
     let (code, said) = ended(&["estimate", "-p", PACKAGE, "--infer", "--optimizer", "sgd"]);
     assert!(code == 2 && said.contains("cannot be used with"), "{said}");
-    let (code, said) = ended(&["explain", "charted", "-p", PACKAGE, "--gpu", "l4", "--no-fusion"]);
-    assert!(code == 2 && said.contains("estimate --no-fusion"), "{said}");
     // A report of what-ifs is none of the models.
     let (folder, budgets) = common::budgets(BUDGETS);
     let file = folder.path().join("report.json");

@@ -12,7 +12,7 @@ use super::explanation::{self, Asked};
 use super::options::{Archive, Format, Inputs, LEAK_STEPS, Loudness, Output, Packages, Running};
 use super::what_if::WhatIfs;
 use super::{Stopped, pipeline, terminal};
-use crate::explain::{Activations, is_without_fusion};
+use crate::explain::Activations;
 use crate::report::explain::{Style, View, explain};
 
 /// Explain where a model's memory goes: layer by layer, phase by phase, line by line
@@ -146,7 +146,7 @@ impl Explain {
         }
         pipeline::put(&text, self.output.output.as_deref())?;
         let run = &explanation.explanation.run;
-        Ok(if run.error.is_some() || is_without_fusion(run) {
+        Ok(if run.error.is_some() {
             Exit::Incomplete
         } else {
             Exit::Success

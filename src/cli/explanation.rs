@@ -78,13 +78,6 @@ pub(super) enum ExplainError {
         help("`cargo vram estimate` shows them all beside each other")
     )]
     Matrix,
-    /// Nothing is seen where operations are not fused.
-    #[error("operations are seen by fusion, so nothing is explained without it")]
-    #[diagnostic(
-        code(explain::no_fusion),
-        help("`cargo vram estimate --no-fusion` tells what it comes to")
-    )]
-    NoFusion,
     /// The models could not be built or listed.
     #[error("{0}")]
     #[diagnostic(code(explain::problem))]
@@ -151,9 +144,6 @@ fn set<'a>(
     archive_file: Option<&Utf8Path>,
     loudness: Loudness,
 ) -> Result<(Stage<'a>, Models), Stopped> {
-    if asked.what_ifs.no_fusion {
-        return Err(ExplainError::NoFusion.into());
-    }
     let packages = &asked.packages.with_feature(FEATURE);
     let prepared = pipeline::prepare(packages, archive_file, asked.running.budgets.as_deref())?;
     // Before the models are built: without a card there is nothing to build them for.

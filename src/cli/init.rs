@@ -295,7 +295,7 @@ impl Init {
             }
         };
         let burn = require_burn(workspace, package, lock)?;
-        let built = built_features(workspace, selection, package, true)?;
+        let built = built_features(workspace, selection, &[package], true)?;
         let bench = Bench::new(&scan, root.as_deref(), &modules);
         let uses_train = built.get("burn").is_some_and(|features| features.contains("train"));
         let source = Source::find(
@@ -609,7 +609,7 @@ fn deployed_features(
     selection: &Selection,
     package: &Package,
 ) -> Result<DeployedFeatures, Stopped> {
-    let bench = built_features(workspace, selection, package, true)?;
+    let bench = built_features(workspace, selection, &[package], true)?;
     let lacks = |feature: &&str| !has_feature(&bench, "burn-cuda", feature);
     let missing: Vec<_> = JUDGED_FEATURES.into_iter().filter(lacks).collect();
     if missing.is_empty() {
@@ -621,7 +621,7 @@ fn deployed_features(
         .members()
         .filter(|member| member.targets.iter().any(Target::is_bin))
     {
-        let built = built_features(workspace, selection, member, false)?;
+        let built = built_features(workspace, selection, &[member], false)?;
         if !built.contains_key(package.name.as_str()) {
             continue;
         }

@@ -13,9 +13,8 @@ use super::options::{Inputs, LEAK_STEPS, Loudness, Packages, Running};
 use super::what_if::WhatIfs;
 use super::{Stopped, explanations, pipeline, terminal};
 use crate::bytes::Bytes;
-use crate::explain::{Activations, Explanation, is_without_fusion};
+use crate::explain::{Activations, Explanation};
 use crate::report::html::{self, Arrangement};
-use crate::report::human::text::named;
 use crate::report::{Limit, Metric, Shown, perfetto, svg};
 
 /// Draw where memory goes, as a page to look at
@@ -188,17 +187,6 @@ impl Report {
         }
         if !loudness.quiet {
             terminal::show(&(written.join("\n") + "\n"));
-        }
-        let without_fusion = all.iter().filter(|drawn| is_without_fusion(&drawn.explanation.run));
-        let names: Vec<_> = without_fusion
-            .map(|drawn| named(drawn.explanation.run.name()))
-            .collect();
-        if !names.is_empty() {
-            terminal::remark(&format!(
-                "warning: the page has no layers, tensors and lines of {}: Burn is built without fusion there",
-                names.join(", ")
-            ));
-            return Ok(Exit::Incomplete);
         }
         Ok(Exit::Success)
     }

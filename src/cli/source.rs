@@ -11,12 +11,12 @@ use super::base::BaseFiles;
 use super::options::{Loudness, Packages};
 use super::pipeline::Asked;
 use super::survey::rustc;
-use super::terminal::Progress;
+use super::terminal::{self, Progress};
 use crate::archive::{self, ArchiveError, Manifest, Unpacked};
 use crate::driver::{self, DriverLibrary};
 use crate::report::Problem;
 use crate::run::{self, Listed};
-use crate::workspace::{self, Building, Built, DeployedBinary, Selection, Workspace, WorkspaceError};
+use crate::workspace::{self, Building, Built, DeployedBinary, Recompiled, Selection, Workspace, WorkspaceError};
 
 /// The file of budgets, where no other is named.
 const BUDGETS: &str = "budgets.yaml";
@@ -260,6 +260,11 @@ impl Here {
             };
             return Err(WorkspaceError::NoModels(which).into());
         }
+        if !loudness.quiet
+            && let Some(recompiled) = workspace::recompiled(&self.workspace, &self.selection, &targets)?
+        {
+            terminal::remark(&compiled_again(&recompiled));
+        }
         let doing = match &self.revision {
             Some(revision) => format!("building models of {revision}"),
             None => "building models".to_owned(),
@@ -378,6 +383,20 @@ impl Brought {
         }
         Ok(())
     }
+}
+
+/// Says what it costs to select packages, before Cargo compiles.
+fn compiled_again(recompiled: &Recompiled) -> String {
+    let Recompiled { packages, of, crates } = recompiled;
+    let named = match crates.as_slice() {
+        [first, second, _, rest @ ..] => format!("{first}, {second} and {} other crates", rest.len() + 1),
+        few => few.join(" and "),
+    };
+    format!(
+        "note: you selected {packages} of {of} packages with models, for which Cargo builds {named} with other features than for all\n  \
+         Cargo compiles these crates and everything that depends on them once more, unless that build exists already\n  \
+         help: select no package to use one build for all"
+    )
 }
 
 fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> Asked + use<> {

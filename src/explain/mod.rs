@@ -136,18 +136,12 @@ fn assumptions(trace: &Trace) -> Vec<String> {
         );
     }
     if trace.operations.is_empty() {
-        list.push("no operation was seen: this needs Burn's feature `fusion`".to_owned());
+        list.push("the model asked Burn for no operation".to_owned());
     }
     if trace.addresses.values().flatten().all(|symbol| symbol.line.is_none()) {
         list.push("the program has no line numbers: build it with `debug = \"line-tables-only\"`".to_owned());
     }
     list
-}
-
-/// Whether the run's operations cannot be told apart.
-#[must_use]
-pub fn is_without_fusion(run: &Run) -> bool {
-    run.features.is_some_and(|features| !features.fusion)
 }
 
 /// Why it is of less than the whole run.
@@ -164,14 +158,6 @@ fn partial(run: &Run, trace: &Trace) -> Option<String> {
     }
     if let Some(error) = &run.error {
         return Some(format!("{}: what follows is what was seen until then", error.message));
-    }
-    if is_without_fusion(run) {
-        return Some(
-            "Burn numbers its operations only with fusion, and is built without it: `explain` cannot show layers, tensors, \
-             categories or lines. Memory over time and the phases are those of an estimate. To see the rest, add the feature \
-             `fusion` of burn to the development dependencies; what is explained is then a build with fusion"
-                .to_owned(),
-        );
     }
     trace
         .is_damaged

@@ -33,6 +33,8 @@ mod train;
 mod without_feature;
 
 pub use burn_0_21::Declared;
+#[cfg(feature = "explain")]
+pub use burn_0_21::Observed;
 #[cfg(feature = "distributed")]
 pub use distributed::Distributed;
 pub use entry::{Entry, entry, main};
@@ -40,6 +42,40 @@ pub use optimizer::IntoOptimizer;
 pub use parallel::DataParallel;
 pub use run::{Infer, Run, Train};
 pub use train::{Step, Steps, WithBatch, WithLoss, WithModel};
+
+/// Implements a backend trait of your own for [`Observed`](crate::probe::Observed), the backend that `cargo vram explain` runs
+/// models on. Every other build leaves the items out.
+///
+/// ```
+/// use burn::tensor::backend::Backend;
+///
+/// trait Scaled: Backend {
+///     fn factor() -> f32 {
+///         2.0
+///     }
+/// }
+///
+/// impl Scaled for burn::backend::Cuda {}
+///
+/// cargo_vram::explained! {
+///     impl Scaled for cargo_vram::probe::Observed {}
+/// }
+/// ```
+///
+/// A trait with kernels of its own hands them on with `Observed::operation`, which also records them.
+#[cfg(feature = "explain")]
+#[macro_export]
+macro_rules! explained {
+    ($($item:item)*) => { $($item)* };
+}
+
+/// Implements a backend trait of your own for `cargo_vram::probe::Observed`, the backend that `cargo vram explain` runs models
+/// on. This build has no such backend, so it leaves the items out.
+#[cfg(not(feature = "explain"))]
+#[macro_export]
+macro_rules! explained {
+    ($($item:item)*) => {};
+}
 
 /// Declares the models of a benchmark target and its `main`.
 ///

@@ -138,10 +138,11 @@ impl Failures {
         match self.cause(target) {
             // The type is no one's own: it stands in errors where a model asks more of its backend than Burn does.
             Cause::Errors if self.of(target).contains("::observed::Observed") => format!(
-                "`cargo vram explain` runs models on a backend of its own, `Observed`, which has Burn's traits alone. A model of \
-                 {} asks for another trait, or is written for one type of backend: move it into a benchmark target of its own, \
-                 so that the others can be explained. `check`, `estimate` and `fit` run it as it is",
-                target.name
+                "`cargo vram explain` runs models on the backend `cargo_vram::probe::Observed`, which implements Burn's traits. A \
+                 model of {name} needs a backend trait of its own: implement it in {name}, as `cargo_vram::explained! {{ impl \
+                 YourTrait for cargo_vram::probe::Observed {{}} }}`. A model for one backend type cannot be explained: move it \
+                 into another benchmark target. `check`, `estimate` and `fit` run both as they are",
+                name = target.name
             ),
             Cause::Errors => format!("{command} shows the same errors"),
             Cause::Signal => {

@@ -1,7 +1,7 @@
 //! Which targets of a package declare models, and whether they can be run at all.
 
 use cargo_metadata::semver::{Version, VersionReq};
-use cargo_metadata::{Package, TargetKind};
+use cargo_metadata::{Package, Target, TargetKind};
 
 use super::Workspace;
 use crate::report::Problem;
@@ -63,6 +63,12 @@ pub fn declared_targets(workspace: &Workspace) -> (Vec<DeclaredTarget>, Vec<Prob
         }
     }
     (declared, problems)
+}
+
+/// Whether a package says that it declares models, whether or not they can be used.
+pub(super) fn declares_models(package: &Package) -> bool {
+    let has_bench = |target: &Target| target.name == DEFAULT_TARGET && target.is_bench();
+    package.metadata.get("vram").is_some() || package.targets.iter().any(has_bench)
 }
 
 fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<DeclaredTarget>, Problem> {

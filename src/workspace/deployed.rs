@@ -33,7 +33,7 @@ pub fn deployed_binaries(workspace: &Workspace, selection: &Selection) -> Result
         if binaries.is_empty() || workspace.versions_in_graph(package, "burn", None).is_empty() {
             continue;
         }
-        let built = built_features(workspace, selection, package, false)?;
+        let built = built_features(workspace, selection, &[package], false)?;
         let Some(features) = of_burn(&built) else {
             continue;
         };

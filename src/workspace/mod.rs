@@ -16,6 +16,7 @@ pub use locked::changed_dependencies;
 pub(crate) use locked::update_of_prereleases;
 pub use select::{Selection, Workspace};
 pub(crate) use tree::{BuiltFeatures, built_features, workspace_root};
+pub use tree::{Recompiled, recompiled};
 
 use miette::Diagnostic;
 use thiserror::Error;

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use camino::Utf8PathBuf;
 use cargo_metadata::Package;
 
+use super::declared::declares_models;
 use super::select::{cargo, not_started, refused};
-use super::{Selection, Workspace, WorkspaceError};
+use super::{DeclaredTarget, Selection, Workspace, WorkspaceError};
 
 /// The features of each crate in one build, by the crate's name.
 pub(crate) type BuiltFeatures = BTreeMap<String, BTreeSet<String>>;
@@ -27,28 +28,67 @@ pub(crate) fn workspace_root(selection: &Selection) -> Result<Utf8PathBuf, Works
     Ok(manifest.parent().map(camino::Utf8Path::to_owned).unwrap_or_default())
 }
 
-/// The features with which Cargo builds the dependencies of one package alone: `cargo metadata` gives those of the whole
-/// workspace together. With those of development, as for its benchmarks, or without, as for its binaries.
+/// The features with which Cargo builds the dependencies of these packages alone: `cargo metadata` gives those of the whole
+/// workspace together. With those of development, as for benchmarks, or without, as for binaries.
 ///
 /// # Errors
 /// Where Cargo refuses.
 pub(crate) fn built_features(
     workspace: &Workspace,
     selection: &Selection,
-    package: &Package,
+    packages: &[&Package],
     development: bool,
 ) -> Result<BuiltFeatures, WorkspaceError> {
     let mut command = Command::new(cargo());
     let edges = if development { "normal,dev" } else { "normal" };
     command.args(["tree", "--edges", edges, "--prefix", "none", "--format", "{p}|{f}"]);
     command.args(["--manifest-path", workspace.root().join("Cargo.toml").as_str()]);
-    command.args(["--package", &package.id.repr]);
+    command.args(packages.iter().flat_map(|package| ["--package", &package.id.repr]));
     if development {
         command.args(&selection.features);
     }
     command.args(&selection.cargo_flags);
     command.args(selection.target.iter().flat_map(|target| ["--target", target]));
     Ok(read(&run(command, selection)?))
+}
+
+/// What a build of some packages compiles otherwise than a build of more packages of the same workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recompiled {
+    /// The number of packages that are built.
+    pub packages: usize,
+    /// The number of packages in the workspace that declare models.
+    pub of: usize,
+    /// The dependencies that have other features, by name.
+    pub crates: Vec<String>,
+}
+
+/// Finds the dependencies that Cargo builds with other features for the selected packages than for all packages with models:
+/// Cargo unifies features over the packages of one build. `None` where there are none.
+///
+/// # Errors
+/// Where Cargo refuses.
+pub fn recompiled(
+    workspace: &Workspace,
+    selection: &Selection,
+    selected: &[DeclaredTarget],
+) -> Result<Option<Recompiled>, WorkspaceError> {
+    let declares = |package: &&Package| declares_models(package);
+    let all: Vec<&Package> = workspace.members().filter(declares).collect();
+    let is_selected = |package: &&Package| selected.iter().any(|target| target.package_id == package.id.repr);
+    let some: Vec<&Package> = all.iter().copied().filter(is_selected).collect();
+    if some.is_empty() || some.len() == all.len() {
+        return Ok(None);
+    }
+    let of_all = built_features(workspace, selection, &all, true)?;
+    let of_some = built_features(workspace, selection, &some, true)?;
+    let differs = |(name, features): &(String, _)| of_all.get(name).is_some_and(|all| all != features);
+    let crates: Vec<String> = of_some.into_iter().filter(differs).map(|(name, _)| name).collect();
+    Ok((!crates.is_empty()).then(|| Recompiled {
+        packages: some.len(),
+        of: all.len(),
+        crates,
+    }))
 }
 
 /// Lines such as `burn v0.21.0|autodiff,std (*)`.

@@ -96,7 +96,7 @@ fn launches() -> Option<&'static Launches> {
 }
 
 /// Waits until every card's server did what it was given.
-fn wait_for_servers() {
+pub(super) fn wait_for_servers() {
     for launches in LAUNCHES.get().into_iter().flatten() {
         if launches.server.submit_blocking(|_| ()).is_err() {
             timeline::missed();

@@ -24,6 +24,8 @@ use cubecl::config::memory::PersistentMemory;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig};
 use cubecl::cuda::{CudaDevice, CudaRuntime};
 
+#[cfg(feature = "explain")]
+pub use self::observed::Observed;
 #[cfg(feature = "distributed")]
 pub(super) use self::observed::in_order;
 pub(super) use self::stage::{Elsewhere, card};
@@ -124,11 +126,6 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
     let device = cards[0].clone();
     if cards.len() > 1 && job.trace.is_some() {
         events::impossible("an explanation is of one card, and this model is over several".to_owned());
-    }
-    if cfg!(all(feature = "explain", feature = "no-fusion")) {
-        events::impossible(
-            "models that were built with the feature `explain` or `distributed` of cargo-vram are fused".to_owned(),
-        );
     }
     if cards.len() > 1 && cfg!(feature = "no-fusion") {
         events::impossible("several cards are told apart by the threads of Burn's fusion".to_owned());

@@ -20,6 +20,7 @@ use burn_backend::distributed::{
 };
 use burn_backend::tensor::FloatTensor;
 
+use super::tensor::{Argument, ObservedTensor};
 use super::{Inner, Observed};
 use crate::probe::events;
 
@@ -189,7 +190,8 @@ impl DistributedBackend for Observed {
             return CollectiveTensor::new(tensor);
         }
         // Each is waited for: without order, Burn would do the same a little later.
-        CollectiveTensor::new(Inner::all_reduce(tensor, operation, devices).resolve())
+        let reduced = Inner::all_reduce(tensor.into_inner(), operation, devices).resolve();
+        CollectiveTensor::new(ObservedTensor::new(reduced))
     }
 
     fn sync_collective(device: &<Self as burn::tensor::backend::BackendTypes>::Device) {

@@ -11,8 +11,8 @@ use burn_backend::quantization::*;
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IndexingUpdateOp, IntTensor, QuantizedTensor};
 use burn_backend::*;
 
-use super::convert::Convert;
 use super::seen::{self, Seen};
+use super::tensor::{Argument, ObservedTensor};
 use super::{Inner, Lazy, Observed};
 
 /// Operations that make tensors, and the tensors they make them of.
@@ -20,17 +20,7 @@ macro_rules! observed {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $made:ty [$($input:ident),*];)*) => {$(
         fn $name($($arg: $type),*) -> $made {
             let seen = Seen::of(stringify!($name), &[$(&$input),*]);
-            seen.made(stringify!($name), Inner::$name($($arg),*))
-        }
-    )*};
-}
-
-/// Those that give what is of another type for each backend.
-macro_rules! converted {
-    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $made:ty [$($input:ident),*];)*) => {$(
-        fn $name($($arg: $type),*) -> $made {
-            let seen = Seen::of(stringify!($name), &[$(&$input),*]);
-            seen.made(stringify!($name), Inner::$name($($arg),*)).convert()
+            seen.made::<L, _>(stringify!($name), Inner::$name($($arg.into_inner()),*))
         }
     )*};
 }
@@ -168,13 +158,15 @@ impl<L: Lazy> FloatTensorOps<Self> for Observed<L> {
         fn float_is_nan(tensor: FloatTensor<Self>, out_dtype: BoolDType) -> BoolTensor<Self> [tensor];
         fn float_is_inf(tensor: FloatTensor<Self>, out_dtype: BoolDType) -> BoolTensor<Self> [tensor];
     }
-    passed! {
-        fn float_device(tensor: &FloatTensor<Self>) -> Device<Self>;
-        fn float_is_require_grad(tensor: &FloatTensor<Self>) -> bool;
+    fn float_device(tensor: &FloatTensor<Self>) -> Device<Self> {
+        Inner::float_device(&tensor.inner)
+    }
+    fn float_is_require_grad(tensor: &FloatTensor<Self>) -> bool {
+        Inner::float_is_require_grad(&tensor.inner)
     }
     fn float_into_data(tensor: FloatTensor<Self>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         seen::read(&tensor);
-        Inner::float_into_data(tensor)
+        Inner::float_into_data(tensor.into_inner())
     }
 }
 
@@ -283,12 +275,12 @@ impl<L: Lazy> IntTensorOps<Self> for Observed<L> {
         fn int_cast(tensor: IntTensor<Self>, dtype: IntDType) -> IntTensor<Self> [tensor];
         fn int_unfold(tensor: IntTensor<Self>, dim: usize, size: usize, step: usize) -> IntTensor<Self> [tensor];
     }
-    passed! {
-        fn int_device(tensor: &IntTensor<Self>) -> Device<Self>;
+    fn int_device(tensor: &IntTensor<Self>) -> Device<Self> {
+        Inner::int_device(&tensor.inner)
     }
     fn int_into_data(tensor: IntTensor<Self>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         seen::read(&tensor);
-        Inner::int_into_data(tensor)
+        Inner::int_into_data(tensor.into_inner())
     }
 }
 
@@ -331,18 +323,19 @@ impl<L: Lazy> BoolTensorOps<Self> for Observed<L> {
         fn bool_expand(tensor: BoolTensor<Self>, shape: Shape) -> BoolTensor<Self> [tensor];
         fn bool_unfold(tensor: BoolTensor<Self>, dim: usize, size: usize, step: usize) -> BoolTensor<Self> [tensor];
     }
-    passed! {
-        fn bool_device(tensor: &BoolTensor<Self>) -> Device<Self>;
+    fn bool_device(tensor: &BoolTensor<Self>) -> Device<Self> {
+        Inner::bool_device(&tensor.inner)
     }
     fn bool_into_data(tensor: BoolTensor<Self>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         seen::read(&tensor);
-        Inner::bool_into_data(tensor)
+        Inner::bool_into_data(tensor.into_inner())
     }
     fn bool_argwhere(
         tensor: BoolTensor<Self>,
         out_dtype: IntDType,
     ) -> impl Future<Output = IntTensor<Self>> + 'static + Send {
-        Inner::bool_argwhere(tensor, out_dtype)
+        let found = Inner::bool_argwhere(tensor.into_inner(), out_dtype);
+        async move { ObservedTensor::new(found.await) }
     }
 }
 
@@ -398,8 +391,6 @@ impl<L: Lazy> ModuleOps<Self> for Observed<L> {
         fn ctc_loss_backward(log_probs: FloatTensor<Self>, targets: IntTensor<Self>, input_lengths: IntTensor<Self>, target_lengths: IntTensor<Self>, grad_loss: FloatTensor<Self>, blank: usize) -> FloatTensor<Self> [log_probs, targets, input_lengths, target_lengths, grad_loss];
         fn rfft(signal: FloatTensor<Self>, dim: usize, n: Option<usize>) -> (FloatTensor<Self>, FloatTensor<Self>) [signal];
         fn irfft(spectrum_re: FloatTensor<Self>, spectrum_im: FloatTensor<Self>, dim: usize, n: Option<usize>) -> FloatTensor<Self> [spectrum_re, spectrum_im];
-    }
-    converted! {
         fn deform_conv2d_backward(x: FloatTensor<Self>, offset: FloatTensor<Self>, weight: FloatTensor<Self>, mask: Option<FloatTensor<Self>>, bias: Option<FloatTensor<Self>>, output_grad: FloatTensor<Self>, options: DeformConvOptions<2>) -> DeformConv2dBackward<Self> [x, offset, weight, mask, bias, output_grad];
         fn max_pool1d_with_indices(x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize, ceil_mode: bool) -> MaxPool1dWithIndices<Self> [x];
         fn max_pool1d_with_indices_backward(x: FloatTensor<Self>, kernel_size: usize, stride: usize, padding: usize, dilation: usize, ceil_mode: bool, output_grad: FloatTensor<Self>, indices: IntTensor<Self>) -> MaxPool1dBackward<Self> [x, output_grad, indices];
@@ -469,8 +460,6 @@ impl<L: Lazy> QTensorOps<Self> for Observed<L> {
         fn q_sort(tensor: QuantizedTensor<Self>, dim: usize, descending: bool) -> QuantizedTensor<Self> [tensor];
         fn q_sort_with_indices(tensor: QuantizedTensor<Self>, dim: usize, descending: bool, out_dtype: IntDType) -> (QuantizedTensor<Self>, IntTensor<Self>) [tensor];
         fn q_argsort(tensor: QuantizedTensor<Self>, dim: usize, descending: bool, out_dtype: IntDType) -> IntTensor<Self> [tensor];
-    }
-    converted! {
         fn q_add(lhs: QuantizedTensor<Self>, rhs: QuantizedTensor<Self>) -> TensorPrimitive<Self> [lhs, rhs];
         fn q_add_scalar(lhs: QuantizedTensor<Self>, rhs: Scalar) -> TensorPrimitive<Self> [lhs];
         fn q_clamp_min(tensor: QuantizedTensor<Self>, min: Scalar) -> TensorPrimitive<Self> [tensor];
@@ -510,9 +499,11 @@ impl<L: Lazy> QTensorOps<Self> for Observed<L> {
         fn q_tanh(tensor: QuantizedTensor<Self>) -> TensorPrimitive<Self> [tensor];
         fn q_erf(tensor: QuantizedTensor<Self>) -> TensorPrimitive<Self> [tensor];
     }
-    passed! {
-        fn q_device(tensor: &QuantizedTensor<Self>) -> Device<Self>;
-        fn q_is_require_grad(tensor: &QuantizedTensor<Self>) -> bool;
+    fn q_device(tensor: &QuantizedTensor<Self>) -> Device<Self> {
+        Inner::q_device(&tensor.inner)
+    }
+    fn q_is_require_grad(tensor: &QuantizedTensor<Self>) -> bool {
+        Inner::q_is_require_grad(&tensor.inner)
     }
     fn quantize(
         tensor: FloatTensor<Self>,
@@ -520,17 +511,18 @@ impl<L: Lazy> QTensorOps<Self> for Observed<L> {
         qparams: QuantizationParametersPrimitive<Self>,
     ) -> QuantizedTensor<Self> {
         let seen = Seen::of("quantize", &[&tensor]);
-        let qparams = QuantizationParametersPrimitive { scales: qparams.scales };
-        seen.made("quantize", Inner::quantize(tensor, scheme, qparams))
+        let qparams = QuantizationParametersPrimitive {
+            scales: qparams.scales.into_inner(),
+        };
+        seen.made::<L, _>("quantize", Inner::quantize(tensor.into_inner(), scheme, qparams))
     }
     fn q_into_data(tensor: QuantizedTensor<Self>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         seen::read(&tensor);
-        Inner::q_into_data(tensor)
+        Inner::q_into_data(tensor.into_inner())
     }
     fn q_matmul(lhs: TensorPrimitive<Self>, rhs: TensorPrimitive<Self>) -> TensorPrimitive<Self> {
         let seen = Seen::of("q_matmul", &[&lhs, &rhs]);
-        seen.made("q_matmul", Inner::q_matmul(lhs.convert(), rhs.convert()))
-            .convert()
+        seen.made::<L, _>("q_matmul", Inner::q_matmul(lhs.into_inner(), rhs.into_inner()))
     }
 }
 impl<L: Lazy> TransactionOps<Self> for Observed<L> {
@@ -541,10 +533,10 @@ impl<L: Lazy> TransactionOps<Self> for Observed<L> {
         seen::read(&transaction.read_ints);
         seen::read(&transaction.read_bools);
         Inner::tr_execute(TransactionPrimitive::new(
-            transaction.read_floats,
-            transaction.read_qfloats,
-            transaction.read_ints,
-            transaction.read_bools,
+            transaction.read_floats.into_inner(),
+            transaction.read_qfloats.into_inner(),
+            transaction.read_ints.into_inner(),
+            transaction.read_bools.into_inner(),
         ))
     }
 }

@@ -19,7 +19,8 @@ use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorId, TensorIr, Tens
 use cubecl::cuda::{CudaDevice, CudaRuntime};
 
 use super::Inner;
-use crate::probe::burn_0_21::marks;
+use super::tensor::dropped;
+use crate::probe::burn_0_21::{launches, marks};
 use crate::probe::numbers::{Numbers, SPREAD};
 use crate::probe::{events, trace};
 use crate::protocol::{Event, Held, Made};
@@ -107,7 +108,20 @@ pub(in crate::probe::burn_0_21) fn forget() {
     LAST_ASKED.set(Asked::new());
 }
 
-/// A backend whose tensors' memory can be looked at, where it is fused.
+/// Whether fusion decides when operations run.
+pub(super) const ARE_FUSED: bool = marks::is_fused();
+
+/// Tells the trace which memory tensors got, and which tensors were dropped: where there is no fusion, that is known at once.
+pub(super) fn at_once(came: Vec<Held>) {
+    // Memory is handed out on the server's thread, which is to tell of it first.
+    launches::wait_for_servers();
+    let gone = dropped();
+    if !came.is_empty() || !gone.is_empty() {
+        trace::look(trace::operations(), trace::steps(), came, gone);
+    }
+}
+
+/// A backend whose tensors' memory can be looked at.
 trait Looks<D> {
     /// `is_ahead`: before an operation that is new here, rather than after one.
     fn look_on(device: &D, is_ahead: bool);
@@ -126,7 +140,9 @@ where
     I: burn_cubecl::IntElement,
     T: burn_cubecl::BoolElement,
 {
-    fn look_on(_: &R::Device, _: bool) {}
+    fn look_on(_: &R::Device, _: bool) {
+        at_once(Vec::new());
+    }
 }
 
 pub(super) fn send<R: FusionRuntime>(client: &Client<R>, made: Option<u64>, is_ahead: bool) {

@@ -1,6 +1,7 @@
 //! Tells the trace of an operation: of which tensors it made which, and from where it was called.
 
-use burn::tensor::TensorPrimitive;
+use burn::tensor::{Shape, TensorPrimitive};
+use burn_backend::DType;
 use burn_backend::ops::{
     DeformConv2dBackward, MaxPool1dBackward, MaxPool1dWithIndices, MaxPool2dBackward, MaxPool2dWithIndices,
 };
@@ -8,34 +9,37 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use burn_fusion::{FusionRuntime, FusionTensor};
 
-use super::{Inner, Lazy, Observed, looks};
+use super::tensor::{ObservedTensor, Output};
+use super::{Lazy, Observed, looks};
 use crate::probe::trace;
-use crate::protocol::Made;
+use crate::protocol::{Held, Made};
 
-/// A tensor of the observed backend, of any kind.
-pub(in crate::probe::burn_0_21) trait Numbered {
-    /// Its number, which it has where fusion is on.
+/// A tensor of a backend that can be observed.
+pub(in crate::probe::burn_0_21) trait Primitive {
+    /// Its number, which fusion gives it.
     fn number(&self) -> Option<u64>;
 
-    /// What there is to know of it.
-    fn made(&self) -> Option<Made>;
+    /// The number of its memory, which is known at once where there is no fusion.
+    fn memory(&self) -> Option<u64>;
+
+    /// Its shape and the type of its elements.
+    fn description(&self) -> (Shape, DType);
 
     /// Looks at fusion's tensors, after all that was asked for so far.
     fn look(&self);
 }
 
-impl<R: FusionRuntime> Numbered for FusionTensor<R> {
+impl<R: FusionRuntime> Primitive for FusionTensor<R> {
     fn number(&self) -> Option<u64> {
         Some(self.id.value())
     }
 
-    fn made(&self) -> Option<Made> {
-        Some(Made {
-            id: self.id.value(),
-            bytes: self.shape.num_elements() as u64 * self.dtype.size() as u64,
-            shape: self.shape.iter().map(|side| *side as u64).collect(),
-            dtype: self.dtype.name().to_owned(),
-        })
+    fn memory(&self) -> Option<u64> {
+        None
+    }
+
+    fn description(&self) -> (Shape, DType) {
+        (self.shape.clone(), self.dtype)
     }
 
     fn look(&self) {
@@ -43,16 +47,63 @@ impl<R: FusionRuntime> Numbered for FusionTensor<R> {
     }
 }
 
-impl<R: CubeRuntime> Numbered for CubeTensor<R> {
+impl<R: CubeRuntime> Primitive for CubeTensor<R> {
     fn number(&self) -> Option<u64> {
         None
     }
 
-    fn made(&self) -> Option<Made> {
-        None
+    fn memory(&self) -> Option<u64> {
+        // The number of a piece of memory is only shown, never told.
+        trace::memory_number(&format!("{:?}", self.handle.memory))
+    }
+
+    fn description(&self) -> (Shape, DType) {
+        (self.meta.shape().clone(), self.dtype)
     }
 
     fn look(&self) {}
+}
+
+/// A tensor of the observed backend, of any kind.
+pub(in crate::probe::burn_0_21) trait Numbered {
+    /// Its number, where the model is traced.
+    fn number(&self) -> Option<u64>;
+
+    /// What there is to know of it.
+    fn made(&self) -> Option<Made>;
+
+    /// Its memory, where that is known at once.
+    fn held(&self) -> Option<Held>;
+
+    /// Looks at fusion's tensors, after all that was asked for so far.
+    fn look(&self);
+}
+
+impl<T: Primitive> Numbered for ObservedTensor<T> {
+    fn number(&self) -> Option<u64> {
+        self.id()
+    }
+
+    fn made(&self) -> Option<Made> {
+        let (shape, dtype) = self.inner.description();
+        Some(Made {
+            id: self.id()?,
+            bytes: shape.num_elements() as u64 * dtype.size() as u64,
+            shape: shape.iter().map(|side| *side as u64).collect(),
+            dtype: dtype.name().to_owned(),
+        })
+    }
+
+    fn held(&self) -> Option<Held> {
+        Some(Held {
+            tensor: self.id()?,
+            memory: self.inner.memory()?,
+        })
+    }
+
+    fn look(&self) {
+        self.inner.look();
+    }
 }
 
 /// What holds tensors.
@@ -61,25 +112,25 @@ pub(super) trait Tensors {
     fn each(&self, seen: &mut dyn FnMut(&dyn Numbered));
 }
 
-impl<R: FusionRuntime> Tensors for FusionTensor<R> {
+impl<T: Primitive> Tensors for ObservedTensor<T> {
     fn each(&self, seen: &mut dyn FnMut(&dyn Numbered)) {
         seen(self);
     }
 }
 
-impl<R: CubeRuntime> Tensors for CubeTensor<R> {
-    fn each(&self, seen: &mut dyn FnMut(&dyn Numbered)) {
-        seen(self);
-    }
-}
-
-impl<T: Tensors> Tensors for &T {
+impl<T: Tensors + ?Sized> Tensors for &T {
     fn each(&self, seen: &mut dyn FnMut(&dyn Numbered)) {
         (**self).each(seen);
     }
 }
 
 impl<T: Tensors> Tensors for Option<T> {
+    fn each(&self, seen: &mut dyn FnMut(&dyn Numbered)) {
+        self.iter().for_each(|one| one.each(seen));
+    }
+}
+
+impl<T: Tensors> Tensors for [T] {
     fn each(&self, seen: &mut dyn FnMut(&dyn Numbered)) {
         self.iter().for_each(|one| one.each(seen));
     }
@@ -100,7 +151,7 @@ impl<T: Tensors, U: Tensors> Tensors for (T, U) {
 
 macro_rules! tensors {
     ($type:ty: $($field:ident),*) => {
-        impl Tensors for $type {
+        impl<L: Lazy> Tensors for $type {
             fn each(&self, seen: &mut dyn FnMut(&dyn Numbered)) {
                 $(self.$field.each(seen);)*
             }
@@ -108,19 +159,11 @@ macro_rules! tensors {
     };
 }
 
-tensors!(DeformConv2dBackward<Inner>: x_grad, offset_grad, weight_grad, mask_grad, bias_grad);
-tensors!(MaxPool1dBackward<Inner>: x_grad);
-tensors!(MaxPool1dWithIndices<Inner>: output, indices);
-tensors!(MaxPool2dBackward<Inner>: x_grad);
-tensors!(MaxPool2dWithIndices<Inner>: output, indices);
-
-impl Tensors for TensorPrimitive<Inner> {
-    fn each(&self, seen: &mut dyn FnMut(&dyn Numbered)) {
-        match self {
-            Self::Float(tensor) | Self::QFloat(tensor) => seen(tensor),
-        }
-    }
-}
+tensors!(DeformConv2dBackward<Observed<L>>: x_grad, offset_grad, weight_grad, mask_grad, bias_grad);
+tensors!(MaxPool1dBackward<Observed<L>>: x_grad);
+tensors!(MaxPool1dWithIndices<Observed<L>>: output, indices);
+tensors!(MaxPool2dBackward<Observed<L>>: x_grad);
+tensors!(MaxPool2dWithIndices<Observed<L>>: output, indices);
 
 impl<L: Lazy> Tensors for TensorPrimitive<Observed<L>> {
     fn each(&self, seen: &mut dyn FnMut(&dyn Numbered)) {
@@ -137,7 +180,12 @@ impl Seen {
     /// An operation begins.
     pub(super) fn of(name: &'static str, inputs: &[&dyn Tensors]) -> Self {
         Self(trace::is_on().then(|| {
-            looks::asking(name);
+            if looks::ARE_FUSED {
+                looks::asking(name);
+            } else {
+                // What the program dropped since the last operation is gone before this one runs.
+                looks::at_once(Vec::new());
+            }
             let mut numbers = Vec::new();
             for input in inputs {
                 input.each(&mut |tensor| numbers.extend(tensor.number()));
@@ -147,12 +195,23 @@ impl Seen {
     }
 
     /// It made this.
-    pub(super) fn made<T: Tensors>(self, name: &str, made: T) -> T {
+    pub(super) fn made<L: Lazy, T: Output<L>>(self, name: &str, made: T) -> T::Observed
+    where
+        T::Observed: Tensors,
+    {
+        let made = made.observed();
         let Some(inputs) = self.0 else { return made };
-        let mut outputs = Vec::new();
-        made.each(&mut |tensor| outputs.extend(tensor.made()));
+        let (mut outputs, mut held) = (Vec::new(), Vec::new());
+        made.each(&mut |tensor| {
+            outputs.extend(tensor.made());
+            held.extend(tensor.held());
+        });
         looks::asked(name, &outputs);
         trace::operation(name, inputs, outputs);
+        if !looks::ARE_FUSED {
+            looks::at_once(held);
+            return made;
+        }
         let mut looked = false;
         made.each(&mut |tensor| {
             if !std::mem::replace(&mut looked, true) {
@@ -167,6 +226,9 @@ impl Seen {
 pub(super) fn read(tensor: &dyn Tensors) {
     if trace::is_on() {
         looks::forget();
+        if !looks::ARE_FUSED {
+            looks::at_once(Vec::new());
+        }
         tensor.each(&mut |tensor| tensor.look());
     }
 }
