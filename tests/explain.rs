@@ -301,6 +301,7 @@ fn the_figures_are_those_of_an_estimate_and_add_up() {
         "resnet18",
         "transformer",
         "transformer_inference",
+        "decoder_inference",
         "sequential_loader",
         "resnet18_inference",
     ];
@@ -610,4 +611,63 @@ fn a_model_that_panics_is_told_as_far_as_it_came() {
         "{explanation:?}"
     );
     assert!(explanation.layers.iter().any(|layer| layer.path == "block1_conv1"));
+}
+
+#[test]
+fn a_model_without_fusion_is_explained_as_whole_as_one_with_it() {
+    // Another build, which all of these share.
+    for model in ["sequential", "vgg16", "resnet18_train_step", "transformer_inference"] {
+        let of = |more: &[&str]| explain(&[&[model, "--gpu", "l4", "--set", "batch_size=2", "--lines"], more].concat());
+        let (fused, unfused) = (of(&[]), of(&["--no-fusion"]));
+        assert!(!unfused.run.features.unwrap().fusion && unfused.partial.is_none());
+        adds_up(&unfused);
+        let rows = |explanation: &Explanation| {
+            let row = |layer: &Layer| {
+                (
+                    layer.path.clone(),
+                    layer.output.clone(),
+                    layer.parameters,
+                    layer.feature_bytes,
+                )
+            };
+            explanation.layers.iter().map(row).collect::<Vec<_>>()
+        };
+        assert_eq!(rows(&unfused), rows(&fused), "{model}");
+        assert!(!unfused.lines.is_empty(), "{model}");
+        if model == "resnet18_train_step" {
+            the_lines_add_up(&unfused);
+        }
+    }
+}
+
+#[test]
+fn a_backend_trait_of_the_models_own_is_implemented_for_the_observed_backend() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("explanation.json");
+    let explained = |package: &str| {
+        let manifest = [
+            "--manifest-path",
+            "fixtures/broken/Cargo.toml",
+            "-p",
+            package,
+            "--gpu",
+            "l4",
+        ];
+        let written = ["--message-format", "json", "-o", file.to_str().unwrap()];
+        common::output(&[&["explain", "doubled"], &manifest[..], &written].concat())
+    };
+    let output = explained("backend-trait");
+    assert!(output.status.success(), "{}", common::said(&output));
+    let explanation: Explanation = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    adds_up(&explanation);
+    assert_eq!(
+        explanation.layers.iter().map(|layer| layer.parameters).sum::<u64>(),
+        1024 * 1024 + 1024
+    );
+    // A target whose trait the observed backend lacks is told how to give it that, and how `check` goes on without.
+    let output = explained("backend-trait-unexplained");
+    let said = common::said(&output);
+    assert_eq!(output.status.code(), Some(101), "{said}");
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("cargo_vram::explained! {"), "{said}");
 }

@@ -1,6 +1,7 @@
 //! `cargo vram init`: a first benchmark, its Cargo.toml entries, and a first budgets.yaml.
 
 mod bench;
+mod conditions;
 mod manifest;
 mod scan;
 mod source;
@@ -209,7 +210,8 @@ impl Init {
         let mut put = |path: &Utf8Path, text: &str| undo.put(path, text).map_err(|source| unwritable(path, source));
         put(path, manifest.text())?;
         put(&bench, &plan.bench.text)?;
-        if !budgets.exists() {
+        let has_budgets = budgets.exists();
+        if !has_budgets {
             put(&budgets, &first_budgets(&self.gpu, &plan.bench.model))?;
         }
         let progress = Progress::spinner(loudness, "resolving dependencies");
@@ -249,7 +251,7 @@ impl Init {
             for path in changed {
                 terminal::remark(&format!("wrote {}", named(path.as_str())));
             }
-            terminal::remark(&plan.closing(&notes, offer.as_deref(), &root));
+            terminal::remark(&plan.closing(&notes, offer.as_deref(), &root, has_budgets));
         }
         Ok(Exit::Success)
     }
@@ -278,15 +280,22 @@ impl Init {
         lock: &Utf8Path,
     ) -> Result<Plan<'a>, Stopped> {
         let library = library(package)?;
+        let burn = require_burn(workspace, package, lock)?;
+        let built = built_features(workspace, selection, &[package], true)?;
+        let features = || built.get(package.name.as_str()).cloned().unwrap_or_default();
         let program = package.targets.iter().find(|target| target.is_bin());
         let (scan, root, modules) = match (library, program) {
             (Some(library), _) => {
                 let root = library.name.replace('-', "_");
-                (Scan::read(&library.src_path, false), Some(root), String::new())
+                (
+                    Scan::read(&library.src_path, features(), false),
+                    Some(root),
+                    String::new(),
+                )
             }
             (None, program) => {
                 let main = program.map_or_else(|| folder.join("src/main.rs"), |program| program.src_path.clone());
-                let scan = Scan::read(&main, true);
+                let scan = Scan::read(&main, features(), true);
                 if !self.from_binary || scan.files.is_empty() {
                     return Err(binary_only(package, folder, &main, &scan).into());
                 }
@@ -294,8 +303,6 @@ impl Init {
                 (scan, None, modules)
             }
         };
-        let burn = require_burn(workspace, package, lock)?;
-        let built = built_features(workspace, selection, &[package], true)?;
         let bench = Bench::new(&scan, root.as_deref(), &modules);
         let uses_train = built.get("burn").is_some_and(|features| features.contains("train"));
         let source = Source::find(
@@ -317,7 +324,7 @@ impl Init {
 
 impl Plan<'_> {
     /// What was found, and what comes next.
-    fn closing(&self, notes: &[String], offer: Option<&str>, root: &Utf8Path) -> String {
+    fn closing(&self, notes: &[String], offer: Option<&str>, root: &Utf8Path, has_budgets: bool) -> String {
         let mut text = String::new();
         let train = if self.trains {
             ", with `train`: cargo-vram has its feature `train` on"
@@ -334,8 +341,12 @@ impl Plan<'_> {
         for note in notes {
             let _ = writeln!(text, "{note}");
         }
-        let models = self.scan.models();
-        if !models.is_empty() {
+        let (models, private): (Vec<_>, Vec<_>) = self
+            .scan
+            .models()
+            .into_iter()
+            .partition(|model| self.scan.path(model).is_some());
+        if !models.is_empty() || !private.is_empty() {
             let _ = writeln!(text, "\nmodels in {}:", self.package.name);
         }
         for model in models.iter().take(MOST_NAMED) {
@@ -345,19 +356,37 @@ impl Plan<'_> {
             } else {
                 "Module"
             };
-            let hidden = match self.scan.path(model) {
-                Some(_) => "",
-                None => "; private: make it and its module `pub` to name it in the benchmark",
-            };
-            let _ = writeln!(
-                text,
-                "  {} ({}): {traits}{hidden}",
-                quoted(&model.name),
-                named(file.as_str())
-            );
+            let _ = writeln!(text, "  {} ({}): {traits}", quoted(&model.name), named(file.as_str()));
         }
         if let Some(more) = models.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
             let _ = writeln!(text, "  and {more} more");
+        }
+        if !private.is_empty() {
+            let names: Vec<_> = private
+                .iter()
+                .take(MOST_NAMED)
+                .map(|model| quoted(&model.name))
+                .collect();
+            let more = match private.len() - names.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let _ = writeln!(
+                text,
+                "  private: {}{more}; to name one in the benchmark, make it and its module `pub`",
+                names.join(", ")
+            );
+        }
+        for (model, feature) in &self.scan.hidden_train_steps {
+            let _ = writeln!(
+                text,
+                "  {} implements `TrainStep` with the feature {} of {} only: to have the benchmark train it, add that feature \
+                 to `default`, or to {} in [dev-dependencies] (`path = \".\"`), and run `init` again",
+                quoted(model),
+                quoted(feature),
+                self.package.name,
+                self.package.name
+            );
         }
         let edit = match &self.bench.trains {
             Some(path) => format!(
@@ -366,10 +395,16 @@ impl Plan<'_> {
             ),
             None => "in benches/vram.rs, put your own model in the place of `First`".to_owned(),
         };
-        let limits = format!(
-            "in budgets.yaml, set the limits of {} to what your GPU has room for",
-            quoted(&self.bench.model)
-        );
+        let model = &self.bench.model;
+        let limits = match has_budgets {
+            false => format!(
+                "in budgets.yaml, set the limits of {} to what your GPU has room for",
+                quoted(model)
+            ),
+            true => format!(
+                "in budgets.yaml, add limits under `models`, such as `{model}: {{ inputs: {{ batch_size: 32 }}, reserved: 8 GiB }}`"
+            ),
+        };
         let _ = writeln!(text, "\nnext:\n  1. {edit}\n  2. {limits}\n  3. run `cargo vram check`");
         text.push_str(
             "\nThe first check compiles Burn, which takes 5 to 10 minutes on two cores. Later checks compile only what changed.\n",

@@ -136,14 +136,18 @@ impl Failures {
     fn help(&self, target: &DeclaredTarget, selection: &Selection, options: &BuildOptions) -> String {
         let command = same_build(target, selection, options);
         match self.cause(target) {
-            // The type is no one's own: it stands in errors where a model asks more of its backend than Burn does.
-            Cause::Errors if self.of(target).contains("::observed::Observed") => format!(
-                "`cargo vram explain` runs models on the backend `cargo_vram::probe::Observed`, which implements Burn's traits. A \
+            // Only the build of `explain` has this type. Errors name it where a model asks more of its backend than Burn does.
+            Cause::Errors
+                if self.of(target).contains("`Observed`") || self.of(target).contains("observed::Observed") =>
+            {
+                format!(
+                    "`cargo vram explain` runs models on the backend `cargo_vram::probe::Observed`, which implements Burn's traits. A \
                  model of {name} needs a backend trait of its own: implement it in {name}, as `cargo_vram::explained! {{ impl \
                  YourTrait for cargo_vram::probe::Observed {{}} }}`. A model for one backend type cannot be explained: move it \
                  into another benchmark target. `check`, `estimate` and `fit` run both as they are",
-                name = target.name
-            ),
+                    name = target.name
+                )
+            }
             Cause::Errors => format!("{command} shows the same errors"),
             Cause::Signal => {
                 format!("where memory ran out, fewer jobs take less: CARGO_BUILD_JOBS=1; or try {command} by itself")

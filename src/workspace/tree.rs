@@ -84,7 +84,7 @@ pub fn recompiled(
     let of_some = built_features(workspace, selection, &some, true)?;
     let differs = |(name, features): &(String, _)| of_all.get(name).is_some_and(|all| all != features);
     let crates: Vec<String> = of_some.into_iter().filter(differs).map(|(name, _)| name).collect();
-    Ok((!crates.is_empty()).then(|| Recompiled {
+    Ok((!crates.is_empty()).then_some(Recompiled {
         packages: some.len(),
         of: all.len(),
         crates,

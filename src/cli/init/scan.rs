@@ -1,10 +1,13 @@
 //! What a package's sources say of its models: which types implement `Module` and `TrainStep`, and how they are made.
 //!
-//! The sources are parsed and not compiled, so macros and conditions other than `cfg(test)` are not followed. What is
-//! found is offered, and `init` works without it.
+//! The sources are parsed and not compiled, so macros are not followed. What is found is offered, and `init` works without it.
+
+use std::collections::BTreeSet;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use syn::{Attribute, Fields, FnArg, GenericParam, Item, ReturnType, Type, Visibility};
+
+use super::conditions::Compiled;
 
 /// Everything that was found, in the order of the sources.
 #[derive(Default)]
@@ -12,6 +15,8 @@ pub(super) struct Scan {
     pub(super) types: Vec<Found>,
     pub(super) functions: Vec<Function>,
     pub(super) train_steps: Vec<TrainStep>,
+    /// The types whose `TrainStep` is compiled with another feature of the package only, with that feature.
+    pub(super) hidden_train_steps: Vec<(String, String)>,
     /// The modules that the root declares and that have files of their own, with these.
     pub(super) files: Vec<(String, Utf8PathBuf)>,
     exports: Vec<Export>,
@@ -19,6 +24,8 @@ pub(super) struct Scan {
     by_hand: Vec<(String, Vec<String>)>,
     /// The first names of paths that begin with `crate`.
     own_paths: Vec<String>,
+    /// The package's features that the benchmark is built with.
+    features: BTreeSet<String>,
 }
 
 /// A struct or an enum.
@@ -83,15 +90,26 @@ struct Place<'a> {
     /// Where the files of this module's own modules are.
     folder: Utf8PathBuf,
     is_visible: bool,
+    /// The feature, which is off, that everything here is compiled with.
+    hidden_by: Option<String>,
 }
 
 impl Scan {
     /// Reads the root file of a library or of a program, and the modules below it. Those of a program are visible as
     /// far as `pub(crate)` goes, for they become modules of the benchmark.
-    pub(super) fn read(root: &Utf8Path, of_program: bool) -> Self {
-        let mut scan = Self::default();
-        let folder = root.parent().unwrap_or(Utf8Path::new("")).to_owned();
-        scan.file(root, Vec::new(), folder, true, of_program);
+    pub(super) fn read(root: &Utf8Path, features: BTreeSet<String>, of_program: bool) -> Self {
+        let mut scan = Self {
+            features,
+            ..Self::default()
+        };
+        let place = Place {
+            module: Vec::new(),
+            file: root,
+            folder: root.parent().unwrap_or(Utf8Path::new("")).to_owned(),
+            is_visible: true,
+            hidden_by: None,
+        };
+        scan.file(&place, of_program);
         scan
     }
 
@@ -156,8 +174,8 @@ impl Scan {
         self.own_paths.iter().all(is_file)
     }
 
-    fn file(&mut self, file: &Utf8Path, module: Vec<String>, folder: Utf8PathBuf, is_visible: bool, of_program: bool) {
-        let Ok(text) = std::fs::read_to_string(file) else {
+    fn file(&mut self, place: &Place<'_>, of_program: bool) {
+        let Ok(text) = std::fs::read_to_string(place.file) else {
             return;
         };
         let Ok(parsed) = syn::parse_file(&text) else {
@@ -165,17 +183,11 @@ impl Scan {
         };
         for rest in text.split("crate::").skip(1) {
             let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            if !module.is_empty() && !name.is_empty() {
+            if !place.module.is_empty() && !name.is_empty() {
                 self.own_paths.push(name);
             }
         }
-        let place = Place {
-            module,
-            file,
-            folder,
-            is_visible,
-        };
-        self.items(&parsed.items, &place, of_program);
+        self.items(&parsed.items, place, of_program);
     }
 
     fn items(&mut self, items: &[Item], place: &Place<'_>, of_program: bool) {
@@ -184,8 +196,13 @@ impl Scan {
             place.is_visible && (matches!(visibility, Visibility::Public(_)) || of_program && is_restricted)
         };
         for item in items {
+            let hidden_by = match Compiled::new(attributes(item), &self.features) {
+                Compiled::No => continue,
+                Compiled::WithFeature(feature) => Some(feature),
+                Compiled::Yes => place.hidden_by.clone(),
+            };
             match item {
-                Item::Mod(inner) if !is_for_tests(&inner.attrs) => {
+                Item::Mod(inner) => {
                     let name = inner.ident.to_string();
                     let mut module = place.module.clone();
                     module.push(name.clone());
@@ -199,15 +216,29 @@ impl Scan {
                             file,
                             folder,
                             is_visible,
+                            hidden_by,
                         };
                         self.items(items, &place, of_program);
                     } else if let Some((file, folder)) = file_of(&name, &inner.attrs, place) {
-                        if place.module.is_empty() {
+                        if place.module.is_empty() && hidden_by.is_none() {
                             self.files.push((name, file.clone()));
                         }
-                        self.file(&file, module, folder, is_visible, of_program);
+                        let place = Place {
+                            module,
+                            file: &file,
+                            folder,
+                            is_visible,
+                            hidden_by,
+                        };
+                        self.file(&place, of_program);
                     }
                 }
+                Item::Impl(item) if hidden_by.is_some() => {
+                    let is_train_step = implemented(item).is_some_and(|name| name == "TrainStep");
+                    let of = name_of(&item.self_ty).filter(|_| is_train_step);
+                    self.hidden_train_steps.extend(of.zip(hidden_by));
+                }
+                _ if hidden_by.is_some() => {}
                 Item::Struct(item) => {
                     let fields = match &item.fields {
                         Fields::Named(fields) => Some(fields.named.iter().map(|it| field(it, of_program)).collect()),
@@ -220,7 +251,7 @@ impl Scan {
                     let found = Found::new(&item.ident, place, seen(&item.vis), &item.attrs, &item.generics, None);
                     self.types.push(found);
                 }
-                Item::Impl(item) if !is_for_tests(&item.attrs) => self.implementation(item, place, of_program),
+                Item::Impl(item) => self.implementation(item, place, of_program),
                 Item::Use(item) if seen(&item.vis) => self.export(&item.tree, place, &mut Vec::new()),
                 _ => {}
             }
@@ -232,8 +263,8 @@ impl Scan {
             return;
         };
         let module = place.module.clone();
-        if let Some((_, path, _)) = &item.trait_ {
-            match path.segments.last().map(|segment| segment.ident.to_string()).as_deref() {
+        if item.trait_.is_some() {
+            match implemented(item).as_deref() {
                 Some("Module") => self.by_hand.push((of, module)),
                 Some("TrainStep") => {
                     let input = item.items.iter().find_map(|item| match item {
@@ -454,15 +485,22 @@ fn derives(attributes: &[Attribute]) -> Vec<String> {
     derives
 }
 
-/// Whether something is there only for tests.
-fn is_for_tests(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        let condition = attribute
-            .path()
-            .is_ident("cfg")
-            .then(|| attribute.parse_args::<syn::Path>());
-        condition.is_some_and(|path| path.is_ok_and(|path| path.is_ident("test")))
-    })
+/// The attributes of an item of a kind that is of interest.
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Mod(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+/// The last part of the name of the trait that is implemented.
+fn implemented(item: &syn::ItemImpl) -> Option<String> {
+    let (_, path, _) = item.trait_.as_ref()?;
+    path.segments.last().map(|segment| segment.ident.to_string())
 }
 
 /// The file of a module, and the folder of the modules in it.
@@ -520,7 +558,7 @@ mod tests {
         );
         write("hidden/unused.rs", "#[derive(Module)] pub struct Unused<B> { a: B }\n");
         write("train.rs", "");
-        let scan = Scan::read(&root.join("lib.rs"), false);
+        let scan = Scan::read(&root.join("lib.rs"), BTreeSet::new(), false);
         let found: Vec<_> = scan
             .models()
             .into_iter()
@@ -538,5 +576,27 @@ mod tests {
                 ("Block", path("model::Block")),
             ]
         );
+    }
+
+    #[test]
+    fn a_train_step_behind_a_feature_that_is_off_is_hidden_by_that_feature() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(folder.path()).unwrap();
+        let lib = "#[derive(Module)] pub struct Net<B> { a: B }\n#[cfg(feature = \"train\")]\nmod training;\n";
+        std::fs::write(root.join("lib.rs"), lib).unwrap();
+        std::fs::write(
+            root.join("training.rs"),
+            "impl<B: Backend> TrainStep for Net<B> { type Input = Batch<B>; }\n",
+        )
+        .unwrap();
+        let read = |features: &[&str]| {
+            let features = features.iter().map(|feature| (*feature).to_owned()).collect();
+            Scan::read(&root.join("lib.rs"), features, false)
+        };
+        let off = read(&[]);
+        assert!(off.train_steps.is_empty());
+        assert_eq!(off.hidden_train_steps, [("Net".to_owned(), "train".to_owned())]);
+        let on = read(&["train"]);
+        assert_eq!((on.train_steps.len(), on.hidden_train_steps.len()), (1, 0));
     }
 }

@@ -166,6 +166,10 @@ fn marker(device: &CudaDevice, traced: bool) -> Marker {
             pending.stream = Some(stream);
             // Watching costs a look at every tensor for every operation: only around the border of two phases.
             pending.watch();
+            drop(pending);
+            // The look above found what ran before; fusion reports what runs from now on.
+            #[cfg(feature = "explain")]
+            super::observed::watched();
         });
     })
 }

@@ -20,7 +20,7 @@ use burn_backend::distributed::{
 };
 use burn_backend::tensor::FloatTensor;
 
-use super::tensor::{Argument, ObservedTensor};
+use super::tensor::{Argument, Primitive};
 use super::{Inner, Observed};
 use crate::probe::events;
 
@@ -191,7 +191,7 @@ impl DistributedBackend for Observed {
         }
         // Each is waited for: without order, Burn would do the same a little later.
         let reduced = Inner::all_reduce(tensor.into_inner(), operation, devices).resolve();
-        CollectiveTensor::new(ObservedTensor::new(reduced))
+        CollectiveTensor::new(reduced.into_observed())
     }
 
     fn sync_collective(device: &<Self as burn::tensor::backend::BackendTypes>::Device) {

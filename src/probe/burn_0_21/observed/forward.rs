@@ -12,7 +12,7 @@ use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IndexingUpdateOp, In
 use burn_backend::*;
 
 use super::seen::{self, Seen};
-use super::tensor::{Argument, ObservedTensor};
+use super::tensor::{Argument, Primitive};
 use super::{Inner, Lazy, Observed};
 
 /// Operations that make tensors, and the tensors they make them of.
@@ -159,10 +159,10 @@ impl<L: Lazy> FloatTensorOps<Self> for Observed<L> {
         fn float_is_inf(tensor: FloatTensor<Self>, out_dtype: BoolDType) -> BoolTensor<Self> [tensor];
     }
     fn float_device(tensor: &FloatTensor<Self>) -> Device<Self> {
-        Inner::float_device(&tensor.inner)
+        Inner::float_device(Primitive::of(tensor))
     }
     fn float_is_require_grad(tensor: &FloatTensor<Self>) -> bool {
-        Inner::float_is_require_grad(&tensor.inner)
+        Inner::float_is_require_grad(Primitive::of(tensor))
     }
     fn float_into_data(tensor: FloatTensor<Self>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         seen::read(&tensor);
@@ -276,7 +276,7 @@ impl<L: Lazy> IntTensorOps<Self> for Observed<L> {
         fn int_unfold(tensor: IntTensor<Self>, dim: usize, size: usize, step: usize) -> IntTensor<Self> [tensor];
     }
     fn int_device(tensor: &IntTensor<Self>) -> Device<Self> {
-        Inner::int_device(&tensor.inner)
+        Inner::int_device(Primitive::of(tensor))
     }
     fn int_into_data(tensor: IntTensor<Self>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         seen::read(&tensor);
@@ -324,7 +324,7 @@ impl<L: Lazy> BoolTensorOps<Self> for Observed<L> {
         fn bool_unfold(tensor: BoolTensor<Self>, dim: usize, size: usize, step: usize) -> BoolTensor<Self> [tensor];
     }
     fn bool_device(tensor: &BoolTensor<Self>) -> Device<Self> {
-        Inner::bool_device(&tensor.inner)
+        Inner::bool_device(Primitive::of(tensor))
     }
     fn bool_into_data(tensor: BoolTensor<Self>) -> impl Future<Output = Result<TensorData, ExecutionError>> + Send {
         seen::read(&tensor);
@@ -335,7 +335,7 @@ impl<L: Lazy> BoolTensorOps<Self> for Observed<L> {
         out_dtype: IntDType,
     ) -> impl Future<Output = IntTensor<Self>> + 'static + Send {
         let found = Inner::bool_argwhere(tensor.into_inner(), out_dtype);
-        async move { ObservedTensor::new(found.await) }
+        async move { found.await.into_observed() }
     }
 }
 
@@ -500,10 +500,10 @@ impl<L: Lazy> QTensorOps<Self> for Observed<L> {
         fn q_erf(tensor: QuantizedTensor<Self>) -> TensorPrimitive<Self> [tensor];
     }
     fn q_device(tensor: &QuantizedTensor<Self>) -> Device<Self> {
-        Inner::q_device(&tensor.inner)
+        Inner::q_device(Primitive::of(tensor))
     }
     fn q_is_require_grad(tensor: &QuantizedTensor<Self>) -> bool {
-        Inner::q_is_require_grad(&tensor.inner)
+        Inner::q_is_require_grad(Primitive::of(tensor))
     }
     fn quantize(
         tensor: FloatTensor<Self>,

@@ -258,6 +258,11 @@ fn last() -> MutexGuard<'static, Option<Last>> {
     LAST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Fusion reports what it runs from now on, and everything that it ran before was looked at.
+pub(in crate::probe::burn_0_21) fn watched() {
+    last().get_or_insert_default().is_unwatched = false;
+}
+
 /// Fusion runs operations that make and free these: the next look need not look at all others.
 pub(in crate::probe::burn_0_21) fn expect(made: impl Iterator<Item = u64>, freed: &[u64]) {
     let mut last = last();

@@ -17,10 +17,10 @@ use burn_backend::tensor::FloatTensor;
 
 #[cfg(feature = "distributed")]
 pub(in crate::probe) use distributed::in_order;
-pub(super) use looks::{expect, forget, look};
+pub(super) use looks::{expect, forget, look, watched};
 pub(super) use seen::Numbered;
 use seen::Seen;
-use tensor::{Argument, ObservedTensor};
+use tensor::{Argument, Primitive};
 
 /// What is observed.
 type Inner = super::Underlying;
@@ -51,13 +51,13 @@ impl<L: Lazy> Observed<L> {
 
 impl<L: Lazy> BackendTypes for Observed<L> {
     type Device = <Inner as BackendTypes>::Device;
-    type FloatTensorPrimitive = ObservedTensor<<Inner as BackendTypes>::FloatTensorPrimitive>;
+    type FloatTensorPrimitive = <<Inner as BackendTypes>::FloatTensorPrimitive as Primitive>::Observed;
     type FloatElem = <Inner as BackendTypes>::FloatElem;
-    type IntTensorPrimitive = ObservedTensor<<Inner as BackendTypes>::IntTensorPrimitive>;
+    type IntTensorPrimitive = <<Inner as BackendTypes>::IntTensorPrimitive as Primitive>::Observed;
     type IntElem = <Inner as BackendTypes>::IntElem;
-    type BoolTensorPrimitive = ObservedTensor<<Inner as BackendTypes>::BoolTensorPrimitive>;
+    type BoolTensorPrimitive = <<Inner as BackendTypes>::BoolTensorPrimitive as Primitive>::Observed;
     type BoolElem = <Inner as BackendTypes>::BoolElem;
-    type QuantizedTensorPrimitive = ObservedTensor<<Inner as BackendTypes>::QuantizedTensorPrimitive>;
+    type QuantizedTensorPrimitive = <<Inner as BackendTypes>::QuantizedTensorPrimitive as Primitive>::Observed;
 }
 
 impl<L: Lazy> Backend for Observed<L> {

@@ -14,56 +14,6 @@ use super::{Lazy, Observed, looks};
 use crate::probe::trace;
 use crate::protocol::{Held, Made};
 
-/// A tensor of a backend that can be observed.
-pub(in crate::probe::burn_0_21) trait Primitive {
-    /// Its number, which fusion gives it.
-    fn number(&self) -> Option<u64>;
-
-    /// The number of its memory, which is known at once where there is no fusion.
-    fn memory(&self) -> Option<u64>;
-
-    /// Its shape and the type of its elements.
-    fn description(&self) -> (Shape, DType);
-
-    /// Looks at fusion's tensors, after all that was asked for so far.
-    fn look(&self);
-}
-
-impl<R: FusionRuntime> Primitive for FusionTensor<R> {
-    fn number(&self) -> Option<u64> {
-        Some(self.id.value())
-    }
-
-    fn memory(&self) -> Option<u64> {
-        None
-    }
-
-    fn description(&self) -> (Shape, DType) {
-        (self.shape.clone(), self.dtype)
-    }
-
-    fn look(&self) {
-        looks::send(&self.client, self.number(), false);
-    }
-}
-
-impl<R: CubeRuntime> Primitive for CubeTensor<R> {
-    fn number(&self) -> Option<u64> {
-        None
-    }
-
-    fn memory(&self) -> Option<u64> {
-        // The number of a piece of memory is only shown, never told.
-        trace::memory_number(&format!("{:?}", self.handle.memory))
-    }
-
-    fn description(&self) -> (Shape, DType) {
-        (self.meta.shape().clone(), self.dtype)
-    }
-
-    fn look(&self) {}
-}
-
 /// A tensor of the observed backend, of any kind.
 pub(in crate::probe::burn_0_21) trait Numbered {
     /// Its number, where the model is traced.
@@ -79,30 +29,51 @@ pub(in crate::probe::burn_0_21) trait Numbered {
     fn look(&self);
 }
 
-impl<T: Primitive> Numbered for ObservedTensor<T> {
+impl<R: FusionRuntime> Numbered for FusionTensor<R> {
+    fn number(&self) -> Option<u64> {
+        Some(self.id.value())
+    }
+
+    fn made(&self) -> Option<Made> {
+        Some(made(self.id.value(), &self.shape, self.dtype))
+    }
+
+    fn held(&self) -> Option<Held> {
+        None
+    }
+
+    fn look(&self) {
+        looks::send(&self.client, self.number(), false);
+    }
+}
+
+impl<R: CubeRuntime> Numbered for ObservedTensor<CubeTensor<R>> {
     fn number(&self) -> Option<u64> {
         self.id()
     }
 
     fn made(&self) -> Option<Made> {
-        let (shape, dtype) = self.inner.description();
-        Some(Made {
-            id: self.id()?,
-            bytes: shape.num_elements() as u64 * dtype.size() as u64,
-            shape: shape.iter().map(|side| *side as u64).collect(),
-            dtype: dtype.name().to_owned(),
-        })
+        let tensor = self.inner();
+        Some(made(self.id()?, tensor.meta.shape(), tensor.dtype))
     }
 
     fn held(&self) -> Option<Held> {
         Some(Held {
             tensor: self.id()?,
-            memory: self.inner.memory()?,
+            // The number of a piece of memory is only shown, never told.
+            memory: trace::memory_number(&format!("{:?}", self.inner().handle.memory))?,
         })
     }
 
-    fn look(&self) {
-        self.inner.look();
+    fn look(&self) {}
+}
+
+fn made(id: u64, shape: &Shape, dtype: DType) -> Made {
+    Made {
+        id,
+        bytes: shape.num_elements() as u64 * dtype.size() as u64,
+        shape: shape.iter().map(|side| *side as u64).collect(),
+        dtype: dtype.name().to_owned(),
     }
 }
 
@@ -112,7 +83,13 @@ pub(super) trait Tensors {
     fn each(&self, seen: &mut dyn FnMut(&dyn Numbered));
 }
 
-impl<T: Primitive> Tensors for ObservedTensor<T> {
+impl<R: FusionRuntime> Tensors for FusionTensor<R> {
+    fn each(&self, seen: &mut dyn FnMut(&dyn Numbered)) {
+        seen(self);
+    }
+}
+
+impl<R: CubeRuntime> Tensors for ObservedTensor<CubeTensor<R>> {
     fn each(&self, seen: &mut dyn FnMut(&dyn Numbered)) {
         seen(self);
     }

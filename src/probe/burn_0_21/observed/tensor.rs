@@ -1,7 +1,9 @@
-//! Tensors of the observed backend: Burn's own, each with a number.
+//! Tensors of the observed backend: Burn's own where fusion is on, and Burn's own with a number where it is off.
 //!
 //! Fusion numbers its tensors. Without fusion they get a number here, and tell when the last of their clones is dropped. The
 //! number lies beside the tensor, so Burn's counts of who holds a piece of memory stay as they are.
+//!
+//! With fusion the types stay Burn's own: models choose kernels by them.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,39 +18,36 @@ use burn_backend::ops::{
 use burn_backend::quantization::QuantScheme;
 use burn_backend::tensor::IndexingUpdateOp;
 use burn_backend::{Distribution, QTensorPrimitive, Scalar};
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use burn_fusion::{FusionRuntime, FusionTensor};
 
-use super::seen::Primitive;
 use super::{Inner, Lazy, Observed};
 use crate::probe::trace;
 
-/// A tensor of the observed backend.
+/// A tensor of a backend without fusion, with a number of its own.
 #[derive(Debug, Clone)]
 pub struct ObservedTensor<T> {
-    pub(super) inner: T,
-    /// Its own number, where Burn gives it none.
+    inner: T,
+    /// Only where the model is traced.
     number: Option<Arc<Number>>,
 }
 
 impl<T> ObservedTensor<T> {
-    pub(super) fn new(inner: T) -> Self
-    where
-        T: Primitive,
-    {
-        let is_needed = inner.number().is_none() && trace::is_on();
+    pub(super) fn new(inner: T) -> Self {
         Self {
             inner,
-            number: is_needed.then(|| Arc::new(Number::next())),
+            number: trace::is_on().then(|| Arc::new(Number::next())),
         }
     }
 
+    pub(super) fn inner(&self) -> &T {
+        &self.inner
+    }
+
     /// The number by which the trace knows it.
-    pub(super) fn id(&self) -> Option<u64>
-    where
-        T: Primitive,
-    {
-        self.inner
-            .number()
-            .or_else(|| self.number.as_ref().map(|number| number.0))
+    pub(super) fn id(&self) -> Option<u64> {
+        self.number.as_ref().map(|number| number.0)
     }
 }
 
@@ -110,11 +109,55 @@ pub(super) trait Argument {
     fn into_inner(self) -> Self::Inner;
 }
 
+impl<R: FusionRuntime> Argument for FusionTensor<R> {
+    type Inner = Self;
+
+    fn into_inner(self) -> Self {
+        self
+    }
+}
+
 impl<T> Argument for ObservedTensor<T> {
     type Inner = T;
 
     fn into_inner(self) -> T {
         self.inner
+    }
+}
+
+/// A tensor of the backend that is observed.
+pub trait Primitive {
+    /// The same of the observing backend.
+    type Observed: TensorMetadata + QTensorPrimitive + 'static;
+
+    /// Makes one of it.
+    fn into_observed(self) -> Self::Observed;
+
+    /// The observed backend's own.
+    fn of(observed: &Self::Observed) -> &Self;
+}
+
+impl<R: FusionRuntime> Primitive for FusionTensor<R> {
+    type Observed = Self;
+
+    fn into_observed(self) -> Self {
+        self
+    }
+
+    fn of(observed: &Self) -> &Self {
+        observed
+    }
+}
+
+impl<R: CubeRuntime> Primitive for CubeTensor<R> {
+    type Observed = ObservedTensor<Self>;
+
+    fn into_observed(self) -> Self::Observed {
+        ObservedTensor::new(self)
+    }
+
+    fn of(observed: &Self::Observed) -> &Self {
+        &observed.inner
     }
 }
 
@@ -190,10 +233,10 @@ pub(super) trait Output<L: Lazy> {
 }
 
 impl<L: Lazy, T: Primitive> Output<L> for T {
-    type Observed = ObservedTensor<T>;
+    type Observed = T::Observed;
 
     fn observed(self) -> Self::Observed {
-        ObservedTensor::new(self)
+        self.into_observed()
     }
 }
 
@@ -210,8 +253,8 @@ impl<L: Lazy> Output<L> for TensorPrimitive<Inner> {
 
     fn observed(self) -> Self::Observed {
         match self {
-            Self::Float(tensor) => TensorPrimitive::Float(ObservedTensor::new(tensor)),
-            Self::QFloat(tensor) => TensorPrimitive::QFloat(ObservedTensor::new(tensor)),
+            Self::Float(tensor) => TensorPrimitive::Float(tensor.into_observed()),
+            Self::QFloat(tensor) => TensorPrimitive::QFloat(tensor.into_observed()),
         }
     }
 }
@@ -236,18 +279,18 @@ trait Field {
 }
 
 impl<T: Primitive> Field for T {
-    type Observed = ObservedTensor<T>;
+    type Observed = T::Observed;
 
     fn map_tensor(self) -> Self::Observed {
-        ObservedTensor::new(self)
+        self.into_observed()
     }
 }
 
 impl<T: Primitive> Field for Option<T> {
-    type Observed = Option<ObservedTensor<T>>;
+    type Observed = Option<T::Observed>;
 
     fn map_tensor(self) -> Self::Observed {
-        self.map(ObservedTensor::new)
+        self.map(T::into_observed)
     }
 }
 
