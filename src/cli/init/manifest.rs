@@ -8,12 +8,37 @@ use toml_edit::{Array, Document, InlineTable, Item, Table, Value};
 use super::source::Source;
 use super::{BENCH, Refused};
 
-/// The lines of a profile, and the tables that they are in. This repository's own manifest has the same.
-const PROFILE: &[(&[&str], &str, &str)] = &[
-    (&["profile", "dev"], "debug", "\"line-tables-only\""),
-    (&["profile", "dev", "package", "*"], "opt-level", "1"),
-    (&["profile", "dev", "package", "burn-flex"], "opt-level", "0"),
+/// The packages that do the host work of a pass. Optimizing these alone takes half as long as optimizing every dependency.
+const OPTIMIZED: [&str; 26] = [
+    "cargo-vram",
+    "burn-autodiff",
+    "burn-backend",
+    "burn-cubecl",
+    "burn-cubecl-fusion",
+    "burn-fusion",
+    "burn-ir",
+    "burn-std",
+    "burn-tensor",
+    "cubecl-common",
+    "cubecl-core",
+    "cubecl-cpp",
+    "cubecl-cuda",
+    "cubecl-ir",
+    "cubecl-opt",
+    "cubecl-runtime",
+    "cubecl-std",
+    "cubecl-zspace",
+    "cubek-attention",
+    "cubek-convolution",
+    "cubek-matmul",
+    "cubek-quant",
+    "cubek-random",
+    "cubek-reduce",
+    "cubek-std",
+    "hashbrown",
 ];
+/// What the profile says of each.
+const OPTIMIZATION: &str = "{ opt-level = 1 }";
 
 /// A manifest's text. Every edit is an insertion.
 pub(super) struct Manifest {
@@ -105,34 +130,54 @@ impl Manifest {
         Ok(true)
     }
 
-    /// Adds what is missing of the profile with which checks are fast; gives what was added.
-    pub(super) fn add_profile(&mut self, has_flex: bool) -> String {
-        let mut added = String::new();
-        for (table, key, value) in PROFILE {
-            if table.last() == Some(&"burn-flex") && !has_flex {
-                continue;
-            }
-            let (is_there, is_set) = {
-                let document = self.document();
-                let found = table.iter().try_fold(document.as_item(), |item, name| item.get(name));
-                (found.is_some(), found.is_some_and(|item| item.get(key).is_some()))
-            };
-            if is_set {
-                continue;
-            }
-            let header = table.iter().map(|name| if *name == "*" { "\"*\"" } else { name });
-            let header = header.collect::<Vec<_>>().join(".");
-            let line = format!("{key} = {value}\n");
-            let inside = self.end_of(table);
-            match inside {
-                Some(end) => self.insert(end, &line),
-                None if !is_there => self.append(&format!("[{header}]\n{line}")),
-                // Written in a way that no line can be added to.
-                None => continue,
-            }
-            added += &format!("{}[{header}]\n{line}", if added.is_empty() { "" } else { "\n" });
+    /// Adds what is missing of the profile with which checks are fast; gives what was added. `is_used` says which packages the
+    /// workspace is built with: Cargo warns of others.
+    ///
+    /// Where the manifest sets the level of all dependencies, or of one of these, that stays.
+    pub(super) fn add_profile(&mut self, is_used: impl Fn(&str) -> bool) -> String {
+        let mut added = self.add_lines(&["profile", "dev"], &[("debug", "\"line-tables-only\"")]);
+        let packages = ["profile", "dev", "package"];
+        let is_set = |name: &str| {
+            let level = [&packages[..], &[name, "opt-level"]].concat();
+            self.item(&level).is_some()
+        };
+        if !is_set("*") {
+            let names = OPTIMIZED.into_iter().filter(|name| is_used(name) && !is_set(name));
+            let lines: Vec<_> = names.map(|name| (name, OPTIMIZATION)).collect();
+            let more = self.add_lines(&packages, &lines);
+            let gap = if added.is_empty() || more.is_empty() { "" } else { "\n" };
+            added += &format!("{gap}{more}");
         }
         added
+    }
+
+    /// Adds the lines of a table that it lacks, and the table's header where needed; gives what was added.
+    fn add_lines(&mut self, table: &[&str], lines: &[(&str, &str)]) -> String {
+        let is_missing = |(key, _): &&(&str, &str)| self.item(&[table, &[*key]].concat()).is_none();
+        let missing = lines.iter().filter(is_missing);
+        let text: String = missing.map(|(key, value)| format!("{key} = {value}\n")).collect();
+        if text.is_empty() {
+            return text;
+        }
+        let header = format!("[{}]\n", table.join("."));
+        match (self.end_of(table), self.item(table)) {
+            (Some(end), _) => self.insert(end, &text),
+            (None, None) => self.append(&format!("{header}{text}")),
+            // Only tables within it have a header so far.
+            (None, Some(Item::Table(inner))) if inner.is_implicit() && !inner.is_dotted() => {
+                self.append(&format!("{header}{text}"));
+            }
+            // Written in a way that no line can be added to.
+            (None, Some(_)) => return String::new(),
+        }
+        header + &text
+    }
+
+    fn item(&self, path: &[&str]) -> Option<Item> {
+        let document = self.document();
+        path.iter()
+            .try_fold(document.as_item(), |item, name| item.get(name))
+            .cloned()
     }
 
     #[expect(
@@ -372,25 +417,44 @@ mod tests {
     fn the_profile_that_is_offered_is_the_one_that_this_repository_has() {
         let own = include_str!("../../../Cargo.toml");
         let mut manifest = Manifest::parse(own.to_owned()).unwrap();
-        assert_eq!(manifest.add_profile(true), "");
+        assert_eq!(manifest.add_profile(|_| true), "");
         let mut manifest = Manifest::parse("[profile.dev]\npanic = \"abort\"\n".to_owned()).unwrap();
-        manifest.add_profile(true);
-        let text = manifest.text().to_owned();
-        assert_eq!(
-            text,
-            "[profile.dev]\npanic = \"abort\"\ndebug = \"line-tables-only\"\n\n[profile.dev.package.\"*\"]\nopt-level = 1\n\n[profile.dev.package.burn-flex]\nopt-level = 0\n"
-        );
+        manifest.add_profile(|_| true);
         let ours: toml_edit::DocumentMut = own.parse().unwrap();
-        let theirs: toml_edit::DocumentMut = text.parse().unwrap();
-        for (table, key, _) in PROFILE {
-            let value = |document: &toml_edit::DocumentMut| {
-                let table = table.iter().try_fold(document.as_item(), |item, name| item.get(name));
-                table
-                    .and_then(|table| table.get(key))
-                    .map(|value| value.to_string().trim().to_owned())
-            };
-            assert_eq!(value(&ours), value(&theirs));
-            assert!(value(&ours).is_some());
+        let theirs: toml_edit::DocumentMut = manifest.text().parse().unwrap();
+        let levels = |document: &toml_edit::DocumentMut| -> Vec<(String, String)> {
+            let packages = document["profile"]["dev"]["package"].as_table().unwrap();
+            let level =
+                |(name, item): (&str, &Item)| (name.to_owned(), item["opt-level"].to_string().trim().to_owned());
+            packages.iter().map(level).collect()
+        };
+        assert_eq!(levels(&ours), levels(&theirs));
+        assert_eq!(
+            ours["profile"]["dev"]["debug"].as_str(),
+            theirs["profile"]["dev"]["debug"].as_str()
+        );
+    }
+
+    #[test]
+    fn a_profile_is_completed_and_never_contradicted() {
+        let profile = |text: &str| {
+            let mut manifest = Manifest::parse(text.to_owned()).unwrap();
+            let added = manifest.add_profile(|name| ["burn-fusion", "cubecl-core"].contains(&name));
+            (manifest.text().to_owned(), added)
+        };
+        let debug = "[profile.dev]\ndebug = \"line-tables-only\"\n";
+        let both = "[profile.dev.package]\nburn-fusion = { opt-level = 1 }\ncubecl-core = { opt-level = 1 }\n";
+        assert_eq!(profile("").1, format!("{debug}\n{both}"));
+        // The level of every dependency is a choice of the user's own.
+        let all = "[profile.dev.package.\"*\"]\nopt-level = 3\n";
+        assert_eq!(profile(all), (format!("{all}\n{debug}"), debug.to_owned()));
+        let one = "[profile.dev]\ndebug = 1\n\n[profile.dev.package.burn-fusion]\nopt-level = 2\n";
+        let added = "[profile.dev.package]\ncubecl-core = { opt-level = 1 }\n";
+        assert_eq!(profile(one), (format!("{one}\n{added}"), added.to_owned()));
+        let inline = "[profile.dev]\ndebug = 1\npackage = { a = { opt-level = 2 } }\n";
+        assert_eq!(profile(inline), (inline.to_owned(), String::new()));
+        for text in ["", all, one] {
+            profile(text).0.parse::<toml_edit::DocumentMut>().unwrap();
         }
     }
 }
