@@ -1,5 +1,7 @@
 //! Which packages a command is about.
 
+use std::collections::BTreeSet;
+
 use camino::{Utf8Path, Utf8PathBuf};
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 
@@ -35,6 +37,19 @@ impl Selection {
         let has_defaults = !self.features.iter().any(|option| option == "--no-default-features");
         self.packages.is_empty() && self.exclude.is_empty() && has_defaults
     }
+}
+
+/// The packages that the profiles of a manifest name, as they are written there.
+fn profile_packages(manifest: &str) -> BTreeSet<String> {
+    let manifest: toml_edit::DocumentMut = manifest.parse().unwrap_or_default();
+    let profiles = manifest.get("profile").and_then(|item| item.as_table_like());
+    let packages = profiles
+        .into_iter()
+        .flat_map(|profiles| profiles.iter())
+        .filter_map(|(_, profile)| profile.get("package")?.as_table_like());
+    packages
+        .flat_map(|packages| packages.iter().map(|(name, _)| name.to_owned()))
+        .collect()
 }
 
 /// A workspace, and what of it is selected.
@@ -107,12 +122,25 @@ impl Workspace {
         self.whole
     }
 
-    /// The ids of the packages that are there by their path, members or not.
-    pub fn local(&self) -> impl Iterator<Item = &str> {
-        let packages = self.metadata.packages.iter();
-        packages
-            .filter(|package| package.source.is_none())
-            .map(|package| package.id.repr.as_str())
+    /// The packages that are there by their path, members or not, each as a profile is to name it: as the root manifest names
+    /// it in a profile already, for Cargo refuses two names of one package, or by its id.
+    #[must_use]
+    pub fn local_specs(&self) -> BTreeSet<String> {
+        let manifest = std::fs::read_to_string(self.root().join("Cargo.toml")).unwrap_or_default();
+        let named = profile_packages(&manifest);
+        let local = self.metadata.packages.iter().filter(|package| package.source.is_none());
+        local
+            .map(|package| {
+                let Package { name, version, id, .. } = package;
+                let spellings = [
+                    name.to_string(),
+                    format!("{name}@{version}"),
+                    format!("{name}:{version}"),
+                ];
+                let is_named = |spelling: &String| named.contains(spelling);
+                spellings.into_iter().find(is_named).unwrap_or_else(|| id.repr.clone())
+            })
+            .collect()
     }
 
     /// The packages that are there by a path which leads out of a folder.
@@ -308,5 +336,22 @@ pub(super) fn refused(stderr: &str, selection: &Selection) -> WorkspaceError {
         help: refusal.help(selection),
         may_need_network: refusal.may_need_network(),
         said,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_are_found_in_every_profile_however_it_is_written() {
+        let manifest = "[profile.dev.package]\na = { opt-level = 1 }\n[profile.dev.package.\"b@1.0.0\"]\nopt-level = 2\n\
+                        [profile.release]\npackage = { c = { debug = 1 } }\n[profile.bench]\ndebug = true\n";
+        let named = profile_packages(manifest);
+        assert_eq!(
+            named.iter().map(String::as_str).collect::<Vec<_>>(),
+            ["a", "b@1.0.0", "c"]
+        );
+        assert!(profile_packages("").is_empty() && profile_packages("[profile").is_empty());
     }
 }

@@ -1,5 +1,7 @@
 //! The base's own models, built from its own sources and run as those here are.
 
+use std::collections::BTreeSet;
+
 use camino::Utf8Path;
 
 use super::worktree::Worktree;
@@ -45,7 +47,7 @@ impl Against {
         let packages = packages.at(&manifest, &config);
         let selection = packages.selection().map_err(miette::Report::msg)?;
         let profile = packages.build(true).profile;
-        worktree.configure(target, profile.as_deref(), [].into_iter())?;
+        worktree.configure(target, profile.as_deref(), &BTreeSet::new())?;
         let source = match Source::at(selection, &self.revision) {
             Ok(source) => source,
             Err(WorkspaceError::UnknownPackage(..)) => return Ok(()),
@@ -67,7 +69,7 @@ impl Against {
         };
         if let Source::Workspace(there) = &source {
             // Before it is built: now it is known what is to be told apart.
-            worktree.configure(target, profile.as_deref(), there.workspace().local())?;
+            worktree.configure(target, profile.as_deref(), &there.workspace().local_specs())?;
         }
         let base = Prepared {
             source,

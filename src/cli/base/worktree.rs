@@ -1,5 +1,6 @@
 //! Another commit, checked out beside the workspace for as long as it is needed.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -65,11 +66,11 @@ impl Worktree {
     /// Has it built in the shared target folder, and tells its own packages from those of the other checkout: Cargo takes
     /// two packages at the same place of two workspaces for one, and the newer one's program for both. A profile that
     /// differs in how the compiler splits its work makes them two, and changes no program's meaning.
-    pub(super) fn configure<'a>(
+    pub(super) fn configure(
         &self,
         target: &Utf8Path,
         profile: Option<&str>,
-        packages: impl Iterator<Item = &'a str>,
+        packages: &BTreeSet<String>,
     ) -> Result<(), BaseError> {
         let text = |text: &str| toml_edit::Value::from(text).to_string();
         let mut config = format!("[build]\ntarget-dir = {}\n", text(target.as_str()).trim());
