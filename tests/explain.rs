@@ -301,7 +301,6 @@ fn the_figures_are_those_of_an_estimate_and_add_up() {
         "resnet18",
         "transformer",
         "transformer_inference",
-        "decoder_inference",
         "sequential_loader",
         "resnet18_inference",
     ];
@@ -326,6 +325,18 @@ fn the_figures_are_those_of_an_estimate_and_add_up() {
         );
         assert!(!phases.iter().any(|row| row.failed));
     }
+}
+
+#[test]
+fn a_model_whose_first_operation_runs_at_once_is_explained() {
+    // Its rotary table is made with the model, by an operation that fusion does not hold back.
+    let explanation = explain(&["decoder_inference", "--gpu", "l4"]);
+    assert_eq!((&explanation.partial, &explanation.run.error), (&None, &None));
+    adds_up(&explanation);
+    let (report, ..) = common::report(&["estimate", "-p", "zoo", "--gpu", "l4", "-m", "decoder_inference"]);
+    let estimated = common::run(&report, "decoder_inference");
+    assert_eq!(explanation.run.peaks.warm.live, estimated.peaks.warm.live);
+    assert_eq!(explanation.run.peaks.cold, estimated.peaks.cold);
 }
 
 #[test]
