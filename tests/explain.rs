@@ -648,6 +648,21 @@ fn a_model_without_fusion_is_explained_as_whole_as_one_with_it() {
         if model == "resnet18_train_step" {
             the_lines_add_up(&unfused);
         }
+        // What outlives a step is the same: a tensor that is never seen to go, or to be whose it is, would show.
+        let left = |explanation: &Explanation, category| *bytes(explanation, category).last().unwrap();
+        for category in [
+            Category::Parameter,
+            Category::Buffer,
+            Category::OptimizerState,
+            Category::Activation,
+        ] {
+            assert_eq!(
+                left(&unfused, category),
+                left(&fused, category),
+                "{model}, {category:?}"
+            );
+        }
+        assert_eq!(left(&unfused, Category::Unattributed), 0, "{model}");
     }
 }
 
@@ -675,10 +690,20 @@ fn a_backend_trait_of_the_models_own_is_implemented_for_the_observed_backend() {
         explanation.layers.iter().map(|layer| layer.parameters).sum::<u64>(),
         1024 * 1024 + 1024
     );
+    let is_recorded = |tensor: &cargo_vram::explain::Tensor| tensor.operation == "doubled";
+    assert!(explanation.tensors.iter().any(is_recorded));
     // A target whose trait the observed backend lacks is told how to give it that, and how `check` goes on without.
     let output = explained("backend-trait-unexplained");
     let said = common::said(&output);
     assert_eq!(output.status.code(), Some(101), "{said}");
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("cargo_vram::explained! {"), "{said}");
+    let manifest = [
+        "--manifest-path",
+        "fixtures/broken/Cargo.toml",
+        "-p",
+        "backend-trait-unexplained",
+    ];
+    let output = common::output(&[&["estimate", "--gpu", "l4"], &manifest[..]].concat());
+    assert!(output.status.success(), "{}", common::said(&output));
 }

@@ -181,9 +181,13 @@ impl Init {
         let mut manifest = read_manifest(&package.manifest_path)?;
         if self.write_profile && manifest.has_bench() {
             let added = write_profile(&root, &workspace, &mut undo)?;
+            resolve(&selection, package)?;
             if !loudness.quiet {
                 terminal::remark(&match added.as_str() {
-                    "" => format!("{} has the profile already", root.join("Cargo.toml")),
+                    "" => format!(
+                        "{} needs no line of the profile, or has no place for one",
+                        root.join("Cargo.toml")
+                    ),
                     added => format!("wrote {}\n{}", root.join("Cargo.toml"), indented(added)),
                 });
             }
@@ -240,6 +244,7 @@ impl Init {
         let mut offer = None;
         if self.write_profile {
             write_profile(&root, &resolved, &mut undo)?;
+            resolve(&selection, package)?;
         } else {
             let missing = read_manifest(&root.join("Cargo.toml"))?.add_profile(|name| resolved.has_package(name));
             offer = Some(missing).filter(|missing| !missing.is_empty());

@@ -260,10 +260,12 @@ impl Here {
             };
             return Err(WorkspaceError::NoModels(which).into());
         }
-        if !loudness.quiet
-            && let Some(recompiled) = workspace::recompiled(&self.workspace, &self.selection, &targets)?
-        {
-            terminal::remark(&compiled_again(&recompiled));
+        if !loudness.quiet && self.revision.is_none() {
+            // Where Cargo refuses, the build says so.
+            let recompiled = workspace::recompiled(&self.workspace, &self.selection, &targets);
+            if let Ok(Some(recompiled)) = recompiled {
+                terminal::remark(&compiled_again(&recompiled));
+            }
         }
         let doing = match &self.revision {
             Some(revision) => format!("building models of {revision}"),
@@ -389,13 +391,14 @@ impl Brought {
 fn compiled_again(recompiled: &Recompiled) -> String {
     let Recompiled { packages, of, crates } = recompiled;
     let named = match crates.as_slice() {
-        [first, second, _, rest @ ..] => format!("{first}, {second} and {} other crates", rest.len() + 1),
-        few => few.join(" and "),
+        [first, second, rest @ ..] if rest.len() > 1 => format!("{first}, {second} and {} other crates", rest.len()),
+        few => few.join(", "),
     };
     format!(
-        "note: you selected {packages} of {of} packages with models, for which Cargo builds {named} with other features than for all\n  \
-         Cargo compiles these crates and everything that depends on them once more, unless that build exists already\n  \
-         help: select no package to use one build for all"
+        "note: you selected {packages} of {of} packages with models\n  \
+         Cargo builds {named} with other features for these than for all {of}\n  \
+         it compiles these crates and everything that depends on them once more, unless that build exists already\n  \
+         help: pass --workspace to use one build for all"
     )
 }
 

@@ -120,18 +120,25 @@ pub fn explain(mut of: Ingredients<'_>) -> std::io::Result<Explanation> {
         lines,
         texts: Vec::new(),
         savings,
-        assumptions: assumptions(&trace),
+        assumptions: assumptions(&trace, &of.run),
         run: of.run,
     })
 }
 
 /// What the attribution rests on.
-fn assumptions(trace: &Trace) -> Vec<String> {
+fn assumptions(trace: &Trace, run: &Run) -> Vec<String> {
     let mut list = Vec::new();
     if trace.belongs.is_empty() {
         list.push(
             "the model's parameters are not known: a loop written by hand tells them with `step.model(&model)`; until then they \
              count as what the phase they are made in makes"
+                .to_owned(),
+        );
+    }
+    if run.features.is_some_and(|features| !features.fusion) {
+        list.push(
+            "without fusion, an explained model has tensors of another type: one that chooses its kernels by a tensor's `TypeId` may \
+             choose others than in an estimate"
                 .to_owned(),
         );
     }

@@ -34,7 +34,7 @@ mod without_feature;
 
 pub use burn_0_21::Declared;
 #[cfg(feature = "explain")]
-pub use burn_0_21::Observed;
+pub use burn_0_21::{Observed, ObservedBackend};
 #[cfg(feature = "distributed")]
 pub use distributed::Distributed;
 pub use entry::{Entry, entry, main};
@@ -62,7 +62,8 @@ pub use train::{Step, Steps, WithBatch, WithLoss, WithModel};
 /// }
 /// ```
 ///
-/// A trait with kernels of its own hands them on with `Observed::operation`, which also records them.
+/// A trait with kernels of its own hands them on to `ObservedBackend` with `Observed::operation`, which also records them.
+/// The trait has to be declared in the crate that implements it: a library does so with `cargo-vram` as an optional dependency.
 #[cfg(feature = "explain")]
 #[macro_export]
 macro_rules! explained {

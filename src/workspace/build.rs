@@ -137,13 +137,11 @@ impl Failures {
         let command = same_build(target, selection, options);
         match self.cause(target) {
             // Only the build of `explain` has this type. Errors name it where a model asks more of its backend than Burn does.
-            Cause::Errors
-                if self.of(target).contains("`Observed`") || self.of(target).contains("observed::Observed") =>
-            {
+            Cause::Errors if self.names_observed(target, selection) => {
                 format!(
                     "`cargo vram explain` runs models on the backend `cargo_vram::probe::Observed`, which implements Burn's traits. A \
-                 model of {name} needs a backend trait of its own: implement it in {name}, as `cargo_vram::explained! {{ impl \
-                 YourTrait for cargo_vram::probe::Observed {{}} }}`. A model for one backend type cannot be explained: move it \
+                 model of {name} needs a backend trait of its own: implement it in the crate that declares it, as \
+                 `cargo_vram::explained! {{ impl YourTrait for cargo_vram::probe::Observed {{}} }}`. A model for one backend type cannot be explained: move it \
                  into another benchmark target. `check`, `estimate` and `fit` run both as they are",
                     name = target.name
                 )
@@ -157,6 +155,16 @@ impl Failures {
                 refusal => refusal.help(selection),
             },
         }
+    }
+
+    /// Whether errors name the backend of `explain`; a project may have a type of that name, too.
+    fn names_observed(&self, target: &DeclaredTarget, selection: &Selection) -> bool {
+        let errors = self.of(target);
+        let is_explained = selection
+            .features
+            .iter()
+            .any(|feature| feature.contains("cargo-vram/explain"));
+        errors.contains("observed::Observed") || is_explained && errors.contains("`Observed`")
     }
 
     fn cause(&self, target: &DeclaredTarget) -> Cause {

@@ -39,6 +39,16 @@ pub(crate) fn built_features(
     packages: &[&Package],
     development: bool,
 ) -> Result<BuiltFeatures, WorkspaceError> {
+    let printed = tree(workspace, selection, packages, development)?;
+    Ok(read(&printed, |package| package.split(' ').next().unwrap_or(package)))
+}
+
+fn tree(
+    workspace: &Workspace,
+    selection: &Selection,
+    packages: &[&Package],
+    development: bool,
+) -> Result<String, WorkspaceError> {
     let mut command = Command::new(cargo());
     let edges = if development { "normal,dev" } else { "normal" };
     command.args(["tree", "--edges", edges, "--prefix", "none", "--format", "{p}|{f}"]);
@@ -49,7 +59,7 @@ pub(crate) fn built_features(
     }
     command.args(&selection.cargo_flags);
     command.args(selection.target.iter().flat_map(|target| ["--target", target]));
-    Ok(read(&run(command, selection)?))
+    run(command, selection)
 }
 
 /// What a build of some packages compiles otherwise than a build of more packages of the same workspace.
@@ -77,13 +87,22 @@ pub fn recompiled(
     let all: Vec<&Package> = workspace.members().filter(declares).collect();
     let is_selected = |package: &&Package| selected.iter().any(|target| target.package_id == package.id.repr);
     let some: Vec<&Package> = all.iter().copied().filter(is_selected).collect();
-    if some.is_empty() || some.len() == all.len() {
+    let is_whole = workspace.packages().count() == workspace.members().count();
+    if is_whole || some.is_empty() || some.len() == all.len() {
         return Ok(None);
     }
-    let of_all = built_features(workspace, selection, &all, true)?;
-    let of_some = built_features(workspace, selection, &some, true)?;
+    let features = |packages: &[&Package]| -> Result<BuiltFeatures, WorkspaceError> {
+        let printed = tree(workspace, selection, packages, true)?;
+        // A crate that is there in two versions is two crates.
+        Ok(read(&printed, |package| match package.match_indices(' ').nth(1) {
+            Some((end, _)) => &package[..end],
+            None => package,
+        }))
+    };
+    let (of_all, of_some) = (features(&all)?, features(&some)?);
     let differs = |(name, features): &(String, _)| of_all.get(name).is_some_and(|all| all != features);
-    let crates: Vec<String> = of_some.into_iter().filter(differs).map(|(name, _)| name).collect();
+    let name = |(package, _): (String, _)| package.split(' ').next().unwrap_or_default().to_owned();
+    let crates: Vec<String> = of_some.into_iter().filter(differs).map(name).collect();
     Ok((!crates.is_empty()).then_some(Recompiled {
         packages: some.len(),
         of: all.len(),
@@ -92,13 +111,13 @@ pub fn recompiled(
 }
 
 /// Lines such as `burn v0.21.0|autodiff,std (*)`.
-fn read(printed: &str) -> BuiltFeatures {
+fn read(printed: &str, key: impl Fn(&str) -> &str) -> BuiltFeatures {
     let mut built = BuiltFeatures::new();
     for line in printed.lines() {
         let Some((package, features)) = line.rsplit_once('|') else {
             continue;
         };
-        let name = package.split(' ').next().unwrap_or(package);
+        let name = key(package);
         let features = features.trim_end_matches("(*)").trim();
         let features = features.split(',').filter(|feature| !feature.is_empty());
         built
@@ -126,6 +145,7 @@ mod tests {
     fn the_features_of_a_build_are_read() {
         let built = read(
             "app v0.1.0 (/a|b)|\nburn v0.21.0|autodiff,std\nburn-cuda v0.21.0|fusion (*)\nserde v1.0.0 (proc-macro)|\n",
+            |package| package.split(' ').next().unwrap(),
         );
         let features = |name: &str| built[name].iter().map(String::as_str).collect::<Vec<_>>();
         assert_eq!(features("burn"), ["autodiff", "std"]);

@@ -1,6 +1,6 @@
 //! Pieces that no tensor has, and of which no sum said yet that they are gone.
 //!
-//! A model without fusion leaves a million of them behind in one window, and each sample asks which of them are gone. So each
+//! A long window can leave a million of them behind, and each sample asks which of them are gone. So each
 //! question takes the time of its answer, whatever the number of pieces. The answers are those of `oracle.rs`, which looks at
 //! every piece each time.
 

@@ -26,6 +26,9 @@ use cubecl::cuda::{CudaDevice, CudaRuntime};
 
 #[cfg(feature = "explain")]
 pub use self::observed::Observed;
+/// The backend that [`Observed`] runs operations on: Burn's CUDA backend, as the model's features have it.
+#[cfg(feature = "explain")]
+pub type ObservedBackend = Underlying;
 #[cfg(feature = "distributed")]
 pub(super) use self::observed::in_order;
 pub(super) use self::stage::{Elsewhere, card};

@@ -5,7 +5,7 @@ use std::fmt::{Display, Result, Write};
 
 use crate::protocol::{Held, Made, Traced};
 
-/// Writes a line as serde would. Names of operations and of element types need no escapes.
+/// Writes a line as serde would. Names of Burn's operations and of element types need no escapes.
 pub(super) fn write(what: &Traced, to: &mut String) -> Result {
     match what {
         Traced::Operation {
@@ -14,7 +14,16 @@ pub(super) fn write(what: &Traced, to: &mut String) -> Result {
             outputs,
             stack,
         } => {
-            write!(to, r#"{{"t":"operation","name":"{name}","inputs":"#)?;
+            let is_plain = name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_:.-".contains(&byte));
+            if is_plain {
+                write!(to, r#"{{"t":"operation","name":"{name}","inputs":"#)?;
+            } else {
+                // A user names operations of their own.
+                let name = serde_json::Value::from(name.as_str());
+                write!(to, r#"{{"t":"operation","name":{name},"inputs":"#)?;
+            }
             list(inputs, to)?;
             to.push_str(r#","outputs":"#);
             objects(outputs, to, made)?;
@@ -114,6 +123,12 @@ mod tests {
                 inputs: vec![1, 2],
                 outputs: vec![made(3, &[2, 4]), made(u64::MAX, &[])],
                 stack: 7,
+            },
+            Traced::Operation {
+                name: "a \"name\" with \\ and \n".to_owned(),
+                inputs: Vec::new(),
+                outputs: Vec::new(),
+                stack: 0,
             },
             Traced::Operation {
                 name: "float_ones".to_owned(),

@@ -334,8 +334,9 @@ impl<L: Lazy> BoolTensorOps<Self> for Observed<L> {
         tensor: BoolTensor<Self>,
         out_dtype: IntDType,
     ) -> impl Future<Output = IntTensor<Self>> + 'static + Send {
+        let seen = Seen::of("bool_argwhere", &[&tensor]);
         let found = Inner::bool_argwhere(tensor.into_inner(), out_dtype);
-        async move { found.await.into_observed() }
+        async move { seen.made::<L, _>("bool_argwhere", found.await) }
     }
 }
 
