@@ -287,20 +287,20 @@ impl Init {
         let library = library(package)?;
         let burn = require_burn(workspace, package, lock)?;
         let built = built_features(workspace, selection, &[package], true)?;
-        let features = || built.get(package.name.as_str()).cloned().unwrap_or_default();
+        let features = built.get(package.name.as_str()).cloned().unwrap_or_default();
         let program = package.targets.iter().find(|target| target.is_bin());
         let (scan, root, modules) = match (library, program) {
             (Some(library), _) => {
                 let root = library.name.replace('-', "_");
                 (
-                    Scan::read(&library.src_path, features(), false),
+                    Scan::read(&library.src_path, features, false),
                     Some(root),
                     String::new(),
                 )
             }
             (None, program) => {
                 let main = program.map_or_else(|| folder.join("src/main.rs"), |program| program.src_path.clone());
-                let scan = Scan::read(&main, features(), true);
+                let scan = Scan::read(&main, features, true);
                 if !self.from_binary || scan.files.is_empty() {
                     return Err(binary_only(package, folder, &main, &scan).into());
                 }

@@ -137,15 +137,7 @@ impl Failures {
         let command = same_build(target, selection, options);
         match self.cause(target) {
             // Only the build of `explain` has this type. Errors name it where a model asks more of its backend than Burn does.
-            Cause::Errors if self.names_observed(target, selection) => {
-                format!(
-                    "`cargo vram explain` runs models on the backend `cargo_vram::probe::Observed`, which implements Burn's traits. A \
-                 model of {name} needs a backend trait of its own: implement it in the crate that declares it, as \
-                 `cargo_vram::explained! {{ impl YourTrait for cargo_vram::probe::Observed {{}} }}`. A model for one backend type cannot be explained: move it \
-                 into another benchmark target. `check`, `estimate` and `fit` run both as they are",
-                    name = target.name
-                )
-            }
+            Cause::Errors if self.names_observed(target, selection) => observed_help(&target.name),
             Cause::Errors => format!("{command} shows the same errors"),
             Cause::Signal => {
                 format!("where memory ran out, fewer jobs take less: CARGO_BUILD_JOBS=1; or try {command} by itself")
@@ -195,6 +187,16 @@ impl Failures {
             .find(|errors| !errors.is_empty())
             .unwrap_or_else(|| self.words.clone())
     }
+}
+
+/// What to do where a model asks more of its backend than that of `explain` has.
+fn observed_help(target: &str) -> String {
+    format!(
+        "`cargo vram explain` runs models on the backend `cargo_vram::probe::Observed`, which implements Burn's traits. A model of \
+         {target} needs a backend trait of its own: implement it in the crate that declares it, as `cargo_vram::explained! {{ impl \
+         YourTrait for cargo_vram::probe::Observed {{}} }}`. A model for one backend type cannot be explained: move it into another \
+         benchmark target. `check`, `estimate` and `fit` run both as they are"
+    )
 }
 
 /// What a compiler's message shows, if it is an error. The count of errors that ends them is none.

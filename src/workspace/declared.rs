@@ -72,6 +72,9 @@ pub(super) fn declares_models(package: &Package) -> bool {
 }
 
 fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<DeclaredTarget>, Problem> {
+    if !declares_models(package) {
+        return Ok(Vec::new());
+    }
     let problem = |code, message, help: &str| Problem {
         package: package.name.to_string(),
         target: None,
@@ -91,10 +94,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
             }
             None => vec![DEFAULT_TARGET.to_owned()],
         },
-        None if package.targets.iter().any(|t| t.name == DEFAULT_TARGET && t.is_bench()) => {
-            vec![DEFAULT_TARGET.to_owned()]
-        }
-        None => return Ok(Vec::new()),
+        None => vec![DEFAULT_TARGET.to_owned()],
     };
     let mut targets = Vec::new();
     for name in names {

@@ -8,7 +8,7 @@ use toml_edit::{Array, Document, InlineTable, Item, Table, Value};
 use super::source::Source;
 use super::{BENCH, Refused};
 
-/// The packages that do the host work of a pass. Optimizing these alone takes half as long as optimizing every dependency.
+/// The packages that do the host work of a pass: with these alone a first check took 4.5 minutes, with every dependency 7.5.
 const OPTIMIZED: [&str; 26] = [
     "cargo-vram",
     "burn-autodiff",
@@ -163,25 +163,23 @@ impl Manifest {
             return text;
         }
         let header = format!("[{}]\n", table.join("."));
-        match (self.end_of(table), self.item(table)) {
-            (Some(end), _) => self.insert(end, &text),
-            (None, None) if self.is_in_tables(table) => self.append(&format!("{header}{text}")),
-            // Only tables within it have a header so far.
-            (None, Some(Item::Table(inner))) if inner.is_implicit() && !inner.is_dotted() => {
-                self.append(&format!("{header}{text}"));
-            }
+        match self.end_of(table) {
+            Some(end) => self.insert(end, &text),
+            None if self.takes_header(table) => self.append(&format!("{header}{text}")),
             // Written in a way that no line can be added to.
-            (None, _) => return String::new(),
+            None => return String::new(),
         }
         header + &text
     }
 
-    /// Whether everything around a table is a table with a header, or not there: an inline table takes none within it.
-    fn is_in_tables(&self, table: &[&str]) -> bool {
-        let around = (1..table.len()).filter_map(|depth| self.item(&table[..depth]));
-        around
-            .into_iter()
-            .all(|item| matches!(item, Item::Table(table) if !table.is_dotted()))
+    /// Whether a header of this table can be appended: it has none yet, and neither it nor what is around it is written inline
+    /// or with dots.
+    fn takes_header(&self, table: &[&str]) -> bool {
+        (1..=table.len()).all(|depth| match self.item(&table[..depth]) {
+            None => true,
+            Some(Item::Table(found)) => !found.is_dotted() && (depth < table.len() || found.is_implicit()),
+            Some(_) => false,
+        })
     }
 
     fn item(&self, path: &[&str]) -> Option<Item> {

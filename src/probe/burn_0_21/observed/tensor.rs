@@ -240,6 +240,14 @@ impl<L: Lazy, T: Primitive> Output<L> for T {
     }
 }
 
+impl<L: Lazy, T: Output<L>> Output<L> for Option<T> {
+    type Observed = Option<T::Observed>;
+
+    fn observed(self) -> Self::Observed {
+        self.map(T::observed)
+    }
+}
+
 impl<L: Lazy, T: Output<L>, U: Output<L>> Output<L> for (T, U) {
     type Observed = (T::Observed, U::Observed);
 
@@ -265,33 +273,10 @@ macro_rules! outputs {
             type Observed = $name<Observed<L>>;
 
             fn observed(self) -> Self::Observed {
-                $name { $($field: self.$field.map_tensor()),* }
+                $name { $($field: Output::<L>::observed(self.$field)),* }
             }
         }
     )*};
-}
-
-/// A field of what an operation makes.
-trait Field {
-    type Observed;
-
-    fn map_tensor(self) -> Self::Observed;
-}
-
-impl<T: Primitive> Field for T {
-    type Observed = T::Observed;
-
-    fn map_tensor(self) -> Self::Observed {
-        self.into_observed()
-    }
-}
-
-impl<T: Primitive> Field for Option<T> {
-    type Observed = Option<T::Observed>;
-
-    fn map_tensor(self) -> Self::Observed {
-        self.map(T::into_observed)
-    }
 }
 
 outputs! {
