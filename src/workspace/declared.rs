@@ -65,8 +65,13 @@ pub fn declared_targets(workspace: &Workspace) -> (Vec<DeclaredTarget>, Vec<Prob
     (declared, problems)
 }
 
+/// Whether a package declares models that can be built: nothing is compiled for one that is refused before.
+pub(super) fn has_models_to_build(workspace: &Workspace, package: &Package) -> bool {
+    package_targets(workspace, package).is_ok_and(|targets| !targets.is_empty())
+}
+
 /// Whether a package says that it declares models, whether or not they can be used.
-pub(super) fn declares_models(package: &Package) -> bool {
+fn declares_models(package: &Package) -> bool {
     let has_bench = |target: &Target| target.name == DEFAULT_TARGET && target.is_bench();
     package.metadata.get("vram").is_some() || package.targets.iter().any(has_bench)
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use camino::Utf8PathBuf;
 use cargo_metadata::Package;
 
-use super::declared::declares_models;
+use super::declared::has_models_to_build;
 use super::select::{cargo, not_started, refused};
 use super::{DeclaredTarget, Selection, Workspace, WorkspaceError};
 
@@ -67,7 +67,7 @@ fn tree(
 pub struct Recompiled {
     /// The number of packages that are built.
     pub packages: usize,
-    /// The number of packages in the workspace that declare models.
+    /// The number of packages in the workspace whose models can be built.
     pub of: usize,
     /// The dependencies that have other features, by name.
     pub crates: Vec<String>,
@@ -83,8 +83,8 @@ pub fn recompiled(
     selection: &Selection,
     selected: &[DeclaredTarget],
 ) -> Result<Option<Recompiled>, WorkspaceError> {
-    let declares = |package: &&Package| declares_models(package);
-    let all: Vec<&Package> = workspace.members().filter(declares).collect();
+    let builds = |package: &&Package| has_models_to_build(workspace, package);
+    let all: Vec<&Package> = workspace.members().filter(builds).collect();
     let is_selected = |package: &&Package| selected.iter().any(|target| target.package_id == package.id.repr);
     let some: Vec<&Package> = all.iter().copied().filter(is_selected).collect();
     let is_whole = workspace.packages().count() == workspace.members().count();
