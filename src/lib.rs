@@ -21,7 +21,7 @@ pub mod github;
 pub mod gpu;
 #[cfg(feature = "cli")]
 mod names;
-#[cfg(feature = "burn-0_21")]
+#[cfg(any(feature = "burn-0_21", feature = "burn-0_22"))]
 pub mod probe;
 pub mod protocol;
 #[cfg(feature = "cli")]
@@ -34,6 +34,10 @@ pub mod run;
 pub mod workspace;
 
 #[cfg(feature = "burn-0_21")]
-pub use probe::{Infer, Run, Step, Steps, Train};
-#[cfg(feature = "burn-0_21")]
+pub use probe::burn_0_21::{self, Run, Step, Steps};
+#[cfg(feature = "burn-0_22")]
+pub use probe::burn_0_22;
+#[cfg(any(feature = "burn-0_21", feature = "burn-0_22"))]
+pub use probe::{Infer, Train};
+#[cfg(any(feature = "burn-0_21", feature = "burn-0_22"))]
 pub use protocol::Phase;

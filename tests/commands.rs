@@ -388,14 +388,17 @@ fn a_burn_that_is_not_supported_is_refused_before_anything_is_written() {
         std::fs::remove_file(project.folder.path("Cargo.lock")).unwrap();
         project
     };
-    let optional = "burn = { version = \"0.22\", default-features = false, optional = true }";
+    let optional = "burn = { version = \"0.20\", default-features = false, optional = true }";
     for (burn, version) in [
         ("burn = { version = \"=0.20.1\", default-features = false }", "0.20.1"),
-        ("burn = { version = \"=0.22.1\", default-features = false }", "0.22.1"),
-        (optional, "^0.22"),
+        (
+            "burn = { version = \"=0.23.0-pre.1\", default-features = false }",
+            "0.23.0-pre.1",
+        ),
+        (optional, "^0.20"),
     ] {
         let sentence = format!("new-comer uses Burn {version}, which this version of cargo-vram does not support");
-        with(burn).assert_init_refuses(&[], &[&sentence, "supports Burn 0.21"]);
+        with(burn).assert_init_refuses(&[], &[&sentence, "supports Burn 0.21 and 0.22"]);
     }
 }
 
@@ -975,17 +978,29 @@ fn the_command_line_tool_compiles_no_burn_and_the_models_no_command_line_tool() 
     let has = |tree: &str, name: &str| tree.lines().any(|line| line.split(' ').next() == Some(name));
     let cli = tree(&["--features", "cli"]);
     assert!(has(&cli, "clap") && !has(&cli, "burn") && !has(&cli, "cubecl") && !has(&cli, "cudarc"));
-    let models = tree(&["--features", "burn-0_21"]);
-    assert!(has(&models, "burn"));
-    for tool in [
-        "clap",
-        "miette",
-        "indicatif",
-        "cargo_metadata",
-        "toml_edit",
-        "comfy-table",
+    // With every other feature on: each serves whichever Burn is there, and brings none.
+    let others = "train,what-if,checkpointing,no-fusion,distributed,explain";
+    assert!(!has(&tree(&["--features", others]), "burn"));
+    for (adapter, burn, cubecl) in [
+        ("burn-0_21", " v0.21.", " v0.10."),
+        ("burn-0_22", " v0.22.", " v0.11."),
     ] {
-        assert!(!has(&models, tool), "{tool}");
+        let models = tree(&["--features", &format!("{adapter},{others}")]);
+        assert!(has(&models, "burn") && has(&models, "cubecl"), "{adapter}");
+        for (name, version) in [("burn", burn), ("cubecl", cubecl)] {
+            let foreign = models.lines().find(|line| line.starts_with(name) && !line.contains(version));
+            assert_eq!(foreign, None, "{adapter}");
+        }
+        for tool in [
+            "clap",
+            "miette",
+            "indicatif",
+            "cargo_metadata",
+            "toml_edit",
+            "comfy-table",
+        ] {
+            assert!(!has(&models, tool), "{adapter}: {tool}");
+        }
     }
     let neither = tree(&[]);
     assert!(neither.lines().count() < 20, "{neither}");

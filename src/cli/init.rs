@@ -10,12 +10,13 @@ mod undo;
 use std::fmt::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use cargo_metadata::semver::Version;
 use cargo_metadata::{Package, Target, TargetKind};
 use clap::Args;
 use miette::{Diagnostic, IntoDiagnostic, WrapErr};
 use thiserror::Error;
 
-use self::bench::Bench;
+use self::bench::{Bench, Dialect};
 use self::manifest::Manifest;
 use self::scan::Scan;
 use self::source::Source;
@@ -28,8 +29,8 @@ use super::{Stopped, terminal};
 use crate::names::quoted;
 use crate::report::human::text::named;
 use crate::workspace::{
-    self, BuiltFeatures, Selection, Workspace, WorkspaceError, built_features, supported_burn, supports_burn,
-    supports_requirement, update_of_prereleases,
+    self, BuiltFeatures, Selection, Workspace, WorkspaceError, adapter_feature, built_features, supported_burn, supported_by,
+    supports_burn, update_of_prereleases,
 };
 
 /// Write a benchmark with a first model, its Cargo.toml entries, and a first budgets.yaml
@@ -159,7 +160,10 @@ struct Plan<'a> {
     scan: Scan,
     bench: Bench,
     source: Source,
+    /// Burn's version, or what the package requires where nothing was resolved.
     burn: String,
+    /// The feature of cargo-vram for it.
+    adapter: String,
     trains: bool,
 }
 
@@ -209,7 +213,7 @@ impl Init {
         // Whoever stops it now is left with everything as it was.
         let signals = Catching::new();
         let path = &package.manifest_path;
-        manifest.add_cargo_vram(path, &plan.source, plan.trains)?;
+        manifest.add_cargo_vram(path, &plan.source, &plan.adapter, plan.trains)?;
         manifest.add_bench(path)?;
         let mut put = |path: &Utf8Path, text: &str| undo.put(path, text).map_err(|source| unwritable(path, source));
         put(path, manifest.text())?;
@@ -285,7 +289,7 @@ impl Init {
         lock: &Utf8Path,
     ) -> Result<Plan<'a>, Stopped> {
         let library = library(package)?;
-        let burn = require_burn(workspace, package, lock)?;
+        let (burn, version) = require_burn(workspace, package, lock)?;
         let built = built_features(workspace, selection, &[package], true)?;
         let features = built.get(package.name.as_str()).cloned().unwrap_or_default();
         let program = package.targets.iter().find(|target| target.is_bin());
@@ -308,7 +312,8 @@ impl Init {
                 (scan, None, modules)
             }
         };
-        let bench = Bench::new(&scan, root.as_deref(), &modules);
+        let dialect = Dialect::new((version.major, version.minor));
+        let bench = Bench::new(&scan, dialect, root.as_deref(), &modules);
         let uses_train = built.get("burn").is_some_and(|features| features.contains("train"));
         let source = Source::find(
             self.path.as_deref(),
@@ -323,6 +328,7 @@ impl Init {
             bench,
             source: source.ok_or(Refused::NoSource)?,
             burn,
+            adapter: adapter_feature(&version),
         })
     }
 }
@@ -524,9 +530,9 @@ fn binary_only(package: &Package, folder: &Utf8Path, main: &Utf8Path, scan: &Sca
     }
 }
 
-/// The package's Burn. What Cargo resolved counts; the requirement alone where nothing was resolved, as with a dependency
-/// that is optional.
-fn require_burn(workspace: &Workspace, package: &Package, lock: &Utf8Path) -> Result<String, Refused> {
+/// The package's Burn, as people read it, and as a version. What Cargo resolved counts; the requirement alone where nothing was
+/// resolved, as with a dependency that is optional.
+fn require_burn(workspace: &Workspace, package: &Package, lock: &Utf8Path) -> Result<(String, Version), Refused> {
     let mut declared = package
         .dependencies
         .iter()
@@ -534,7 +540,7 @@ fn require_burn(workspace: &Workspace, package: &Package, lock: &Utf8Path) -> Re
     let Some(dependency) = declared.next() else {
         return Err(Refused::NoBurn(package.name.to_string()));
     };
-    let is_supported = supports_requirement(&dependency.req);
+    let required = supported_by(&dependency.req);
     let unsupported = |burn: String| Refused::UnsupportedBurn {
         package: package.name.to_string(),
         burn,
@@ -549,17 +555,17 @@ fn require_burn(workspace: &Workspace, package: &Package, lock: &Utf8Path) -> Re
         .find(|version| !supports_burn(version))
         .or(versions.last())
     else {
-        return match is_supported {
-            true => Ok(dependency.req.to_string()),
-            false => Err(unsupported(dependency.req.to_string())),
+        return match required {
+            Some(version) => Ok((dependency.req.to_string(), version)),
+            None => Err(unsupported(dependency.req.to_string())),
         };
     };
     if supports_burn(version) {
-        return Ok(version.to_string());
+        return Ok((version.to_string(), version.clone()));
     }
     let text = std::fs::read_to_string(lock).unwrap_or_default();
     match update_of_prereleases(&text).filter(|_| !version.pre.is_empty()) {
-        Some(command) if is_supported => Err(Refused::LockedPrerelease {
+        Some(command) if required.is_some() => Err(Refused::LockedPrerelease {
             burn: version.to_string(),
             command: format!(
                 "nothing was written; run this command, then `cargo vram init` again\n{}",

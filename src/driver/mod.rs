@@ -44,6 +44,12 @@ const LINKS: [&str; 6] = [
 const VIRTUAL: &str = "virtual";
 const NCCL_LINKS: [&str; 2] = ["libnccl.so", "libnccl.so.2"];
 
+/// Where CUDA's math functions lie in a toolkit, for the compiler of Burn 0.22's kernels.
+pub(crate) const LIBDEVICE: &str = "nvvm/libdevice/libdevice.10.bc";
+/// What lies there for a virtual GPU: LLVM bitcode of a module without functions. Kernels that call one of them keep the call, and
+/// no kernel runs. Made from the one line `target triple = "nvptx64-nvidia-cuda"` with `llvm-as` of LLVM 22.
+const NO_FUNCTIONS: &[u8] = include_bytes!("libdevice.bc");
+
 macro_rules! sources {
     ($($file:literal)*) => { &[$(($file, include_str!(concat!("source/", $file)))),*] };
 }
@@ -80,7 +86,8 @@ impl DriverLibrary {
         let survey = folder.join(SURVEY);
         let nccl = NCCL_LINKS.map(|link| folder.join(VIRTUAL).join(link));
         let links = LINKS.map(|link| folder.join(link)).into_iter().chain(nccl);
-        let complete = library.is_file() && survey.is_file() && links.into_iter().all(|link| link.is_file());
+        let mut files = [library.clone(), survey.clone(), folder.join(LIBDEVICE)].into_iter().chain(links);
+        let complete = files.all(|file| file.is_file());
         complete.then(|| Self {
             folder: folder.to_owned(),
             library,
@@ -88,11 +95,15 @@ impl DriverLibrary {
         })
     }
 
-    /// Makes the names under which programs look for CUDA lead to the library, in a folder that has the library.
+    /// Makes the names under which programs look for CUDA lead to the library, in a folder that has the library, and puts there
+    /// what they look for in a toolkit.
     ///
     /// # Errors
-    /// Where a link cannot be made.
+    /// Where a link cannot be made, or a file not be written.
     pub fn link(folder: &Path) -> std::io::Result<()> {
+        let libdevice = folder.join(LIBDEVICE);
+        std::fs::create_dir_all(libdevice.with_file_name(""))?;
+        std::fs::write(&libdevice, NO_FUNCTIONS)?;
         LINKS.iter().try_for_each(|link| link_to(LIBRARY, &folder.join(link)))?;
         let nccl = folder.join(VIRTUAL);
         std::fs::create_dir_all(&nccl)?;

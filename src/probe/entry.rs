@@ -2,16 +2,36 @@
 
 use std::process::ExitCode;
 
-use super::burn_0_21::{ADAPTER, Declared, features};
 use super::events;
-use super::run::Context;
-use crate::protocol::{Action, Event, JOB_VARIABLE, Job, PROTOCOL, Task};
+use super::pass::Pass;
+use crate::protocol::{Action, BurnFeatures, Event, JOB_VARIABLE, Job, PROTOCOL, Task};
+
+/// What runs models of one version of Burn.
+#[derive(Clone, Copy)]
+pub struct Adapter {
+    /// The feature that switches it on.
+    pub(super) name: &'static str,
+    /// What the program's Burn was built with.
+    pub(super) features: fn() -> BurnFeatures,
+}
+
+/// A function that can be declared as a model. `Kind` is an adapter with `Train` or `Infer`, and is inferred.
+pub trait Declared<Kind>: 'static {
+    /// What such a model does.
+    const TASK: Task;
+    /// What runs it.
+    const ADAPTER: Adapter;
+
+    /// Runs one pass on the CUDA backend.
+    fn run(&self, pass: Pass);
+}
 
 /// A declared model.
 pub struct Entry {
     name: &'static str,
     task: Task,
-    run: Box<dyn Fn(Context)>,
+    adapter: Adapter,
+    run: Box<dyn Fn(Pass)>,
 }
 
 /// Makes an entry of a function; called by [`models!`](crate::models).
@@ -19,7 +39,8 @@ pub fn entry<Kind, F: Declared<Kind>>(path: &'static str, function: F) -> Entry 
     Entry {
         name: path.rsplit("::").next().unwrap_or(path).trim(),
         task: F::TASK,
-        run: Box::new(move |context| function.run(context)),
+        adapter: F::ADAPTER,
+        run: Box::new(move |pass| function.run(pass)),
     }
 }
 
@@ -41,11 +62,13 @@ pub fn main(entries: &[Entry]) -> ExitCode {
     if events::open(&job.events).is_err() {
         return ExitCode::FAILURE;
     }
+    // `models!` takes at least one, and all models of a program use the same Burn: the tool refuses two before it builds.
+    let adapter = entries.first().map(|entry| entry.adapter);
     events::send(&Event::Hello {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").into(),
-        adapter: ADAPTER.into(),
-        features: Some(features()),
+        adapter: adapter.map_or("", |adapter| adapter.name).into(),
+        features: adapter.map(|adapter| (adapter.features)()),
     });
     if job.protocol != PROTOCOL {
         return ExitCode::FAILURE;
@@ -63,7 +86,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
             let Some(entry) = entries.iter().find(|entry| entry.name == run.model) else {
                 return ExitCode::FAILURE;
             };
-            (entry.run)(Context::new(run));
+            (entry.run)(Pass::new(run));
         }
     }
     ExitCode::SUCCESS

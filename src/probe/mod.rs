@@ -15,33 +15,25 @@
 //! }
 //! ```
 
-mod burn_0_21;
-#[cfg(feature = "distributed")]
-mod distributed;
+#[cfg(feature = "burn-0_21")]
+pub mod burn_0_21;
+#[cfg(feature = "burn-0_22")]
+pub mod burn_0_22;
 mod entry;
 mod events;
 #[cfg(feature = "explain")]
 mod numbers;
-mod optimizer;
-mod parallel;
-mod run;
+mod panics;
+mod pass;
+mod threads;
 mod timeline;
 #[cfg(feature = "explain")]
 mod trace;
-mod train;
-#[cfg(not(all(feature = "train", feature = "distributed")))]
-mod without_feature;
 
-pub use burn_0_21::Declared;
-#[cfg(feature = "explain")]
+#[cfg(all(feature = "burn-0_21", feature = "explain"))]
 pub use burn_0_21::{Observed, ObservedBackend};
-#[cfg(feature = "distributed")]
-pub use distributed::Distributed;
-pub use entry::{Entry, entry, main};
-pub use optimizer::IntoOptimizer;
-pub use parallel::DataParallel;
-pub use run::{Infer, Run, Train};
-pub use train::{Step, Steps, WithBatch, WithLoss, WithModel};
+pub use entry::{Declared, Entry, entry, main};
+pub use pass::{Infer, Train};
 
 /// Implements a backend trait of your own for [`Observed`](crate::probe::Observed), the backend that `cargo vram explain` runs
 /// models on. Every other build leaves the items out.

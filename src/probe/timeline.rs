@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use super::{burn_0_21, events};
+use super::{events, threads};
 use crate::protocol::{Event, Phase};
 
 /// A step and a phase: where in a pass something happens. Before the first step there is no step.
@@ -97,7 +97,7 @@ fn with_all<R>(act: impl FnOnce(&mut Vec<Timeline>) -> R) -> R {
 
 /// That of the card whose thread this is; the program's own threads are the first one's.
 fn with<R>(act: impl FnOnce(&mut Timeline) -> R) -> R {
-    let card = burn_0_21::card().unwrap_or(0) as usize;
+    let card = threads::card().unwrap_or(0) as usize;
     with_all(|all| {
         if all.len() <= card {
             all.resize(card + 1, Timeline::NEW);
@@ -121,7 +121,7 @@ pub(super) fn pass(moment: Moment, time: u64) {
 
 fn began(moment: Moment, time: u64) {
     events::send(&Event::Phase {
-        card: burn_0_21::card().unwrap_or(0),
+        card: threads::card().unwrap_or(0),
         time,
         step: moment.step,
         phase: moment.phase,

@@ -24,7 +24,7 @@ pub use identity::RunIdentity;
 pub use one::Recording;
 pub use record::{Recorded, record};
 pub use recordings::{Recordings, fingerprint};
-pub use tuned::{TuneFile, Tuned, read_folder};
+pub use tuned::{TuneFile, Tuned, read_folder, read_measured};
 
 #[cfg(test)]
 pub(crate) mod samples;

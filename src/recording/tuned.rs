@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 
 /// How the names of these files end.
 const SUFFIX: &str = ".json.log";
+/// How the names of files end that a plan takes over as they are: the throughput that Burn 0.22 measures before it tunes.
+const MEASURED_SUFFIX: &str = ".jsonl";
 
 /// One key that was tuned.
 #[derive(Debug, Clone, PartialEq)]
@@ -130,24 +132,36 @@ impl TuneFile {
 /// # Errors
 /// Where a folder or file cannot be read.
 pub fn read_folder(folder: &Path) -> io::Result<Vec<TuneFile>> {
+    read_files(folder, SUFFIX)
+}
+
+/// All files of a folder that hold what Burn measured of the GPU, sorted by path.
+///
+/// # Errors
+/// Where a folder or file cannot be read.
+pub fn read_measured(folder: &Path) -> io::Result<Vec<TuneFile>> {
+    read_files(folder, MEASURED_SUFFIX)
+}
+
+fn read_files(folder: &Path, suffix: &str) -> io::Result<Vec<TuneFile>> {
     let mut files = Vec::new();
     if folder.exists() {
-        collect(folder, folder, &mut files)?;
+        collect(folder, folder, suffix, &mut files)?;
     }
     files.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(files)
 }
 
-fn collect(root: &Path, folder: &Path, files: &mut Vec<TuneFile>) -> io::Result<()> {
+fn collect(root: &Path, folder: &Path, suffix: &str, files: &mut Vec<TuneFile>) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let path = entry.path();
         if entry.file_type()?.is_dir() {
-            collect(root, &path, files)?;
+            collect(root, &path, suffix, files)?;
             continue;
         }
         let name = entry.file_name();
-        let Some(module) = name.to_str().and_then(|name| name.strip_suffix(SUFFIX)) else {
+        let Some(module) = name.to_str().and_then(|name| name.strip_suffix(suffix)) else {
             continue;
         };
         files.push(TuneFile {

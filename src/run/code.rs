@@ -12,6 +12,8 @@ pub const MANIFEST: &str = "manifest";
 pub const UNSUPPORTED_BURN: &str = "unsupported-burn";
 /// Two versions of Burn in one program.
 pub const TWO_BURNS: &str = "two-burns";
+/// cargo-vram is there for another Burn than the models'.
+pub const OTHER_ADAPTER: &str = "other-adapter";
 /// Two models of one name in a package.
 pub const DUPLICATE_MODEL: &str = "duplicate-model";
 /// The tool and the crate that the models link do not understand each other.
@@ -75,6 +77,7 @@ pub fn is_configuration(code: &str) -> bool {
         MANIFEST,
         UNSUPPORTED_BURN,
         TWO_BURNS,
+        OTHER_ADAPTER,
         DUPLICATE_MODEL,
         PROBE_VERSION,
         UNSUPPORTED_HOST,

@@ -72,12 +72,12 @@ pub fn build(
 ) -> Result<(Vec<Built>, Vec<Problem>), WorkspaceError> {
     let mut built = Vec::new();
     let mut problems = Vec::new();
-    let kinds: BTreeSet<_> = targets.iter().map(|t| (t.option, t.name.clone())).collect();
-    for (option, name) in kinds {
-        let wanted: Vec<_> = targets
-            .iter()
-            .filter(|t| t.option == option && t.name == name)
-            .collect();
+    // One build unifies features over its packages: models for two Burns would each be built with both adapters.
+    let minor = |burn: &str| burn.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
+    let kind = |target: &DeclaredTarget| (minor(&target.burn), target.option, target.name.clone());
+    let kinds: BTreeSet<_> = targets.iter().map(kind).collect();
+    for builds in kinds {
+        let wanted: Vec<_> = targets.iter().filter(|target| kind(target) == builds).collect();
         let (executables, failures) = cargo_build(workspace, selection, options, &wanted, &progress)?;
         for target in wanted {
             match executables.get(&target.package_id) {

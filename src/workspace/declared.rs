@@ -10,28 +10,33 @@ use crate::run::code;
 /// The name of the benchmark target that is looked for where a package does not say otherwise.
 const DEFAULT_TARGET: &str = "vram";
 /// Burn's versions that there is an adapter for, as `major.minor`.
-const SUPPORTED_BURN: &[(u64, u64)] = &[(0, 21)];
+const SUPPORTED_BURN: &[(u64, u64)] = &[(0, 21), (0, 22)];
 
 /// Whether there is an adapter for a Burn. A pre-release is another Burn than the release it comes before.
 pub(crate) fn supports_burn(version: &Version) -> bool {
     version.pre.is_empty() && SUPPORTED_BURN.contains(&(version.major, version.minor))
 }
 
-/// Whether a requirement takes any Burn that there is an adapter for.
-pub(crate) fn supports_requirement(requirement: &VersionReq) -> bool {
-    // No minor version of Burn had as many patches.
-    let patches = |&(major, minor): &(u64, u64)| (0..100).map(move |patch| Version::new(major, minor, patch));
-    let mut supported = SUPPORTED_BURN.iter().flat_map(patches);
-    supported.any(|version| requirement.matches(&version))
+/// The feature of cargo-vram that has the adapter for a Burn: `burn-0_21`.
+pub(crate) fn adapter_feature(burn: &Version) -> String {
+    format!("burn-{}_{}", burn.major, burn.minor)
 }
 
-/// The Burn versions that there is an adapter for, newest last: `0.21`.
+/// The newest Burn that there is an adapter for and that a requirement takes, as its `major.minor.0`.
+pub(crate) fn supported_by(requirement: &VersionReq) -> Option<Version> {
+    // No minor version of Burn had as many patches.
+    let takes = |&&(major, minor): &&(u64, u64)| (0..100).any(|patch| requirement.matches(&Version::new(major, minor, patch)));
+    let (major, minor) = SUPPORTED_BURN.iter().rev().find(takes)?;
+    Some(Version::new(*major, *minor, 0))
+}
+
+/// The Burn versions that there is an adapter for, newest last: `0.21 and 0.22`.
 pub(crate) fn supported_burn() -> String {
     let versions: Vec<_> = SUPPORTED_BURN
         .iter()
         .map(|(major, minor)| format!("{major}.{minor}"))
         .collect();
-    versions.join(", ")
+    versions.join(" and ")
 }
 
 /// A target that declares models.
@@ -128,7 +133,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         }
         targets.push((target.name.clone(), option));
     }
-    let burn = burn(workspace, package).map_err(|(code, message, help)| problem(code, message, help))?;
+    let burn = burn(workspace, package).map_err(|(code, message, help)| problem(code, message, &help))?;
     Ok(targets
         .into_iter()
         .map(|(name, option)| DeclaredTarget {
@@ -141,38 +146,61 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
                 .unwrap_or_default(),
             name,
             option,
-            burn: burn.clone(),
+            burn: burn.to_string(),
         })
         .collect())
 }
 
-/// The Burn of a package; or the code, message and help of why it is not one that models can be run with.
-fn burn(workspace: &Workspace, package: &Package) -> Result<String, (&'static str, String, &'static str)> {
+/// The Burn of a package; or the code, message and help of why it is not one that models can be run with. What cargo-vram's own
+/// features bring says nothing of the Burn that the models are written for: in a workspace with both, it brings both.
+fn burn(workspace: &Workspace, package: &Package) -> Result<Version, (&'static str, String, String)> {
     let name = &package.name;
-    let all = workspace.versions_in_graph(package, "burn", None);
-    // What cargo-vram's own feature brings says nothing of the Burn that the models are written for.
-    let own = workspace.versions_in_graph(package, "burn", Some(env!("CARGO_PKG_NAME")));
-    match (own.as_slice(), all.as_slice()) {
-        ([], []) => Err((
+    let mut own = workspace.versions_in_graph(package, "burn", Some(env!("CARGO_PKG_NAME")));
+    if own.is_empty() {
+        own = workspace.versions_in_graph(package, "burn", None);
+    }
+    match own.as_slice() {
+        [] => Err((
             code::UNSUPPORTED_BURN,
             format!("{name} is not built with Burn"),
-            "depend on burn 0.21, and on cargo-vram with `default-features = false, features = [\"burn-0_21\"]`",
+            "depend on burn, and on cargo-vram with `default-features = false` and the feature for that Burn, such as \"burn-0_22\""
+                .to_owned(),
         )),
-        ([one], _) | ([], [one]) if !SUPPORTED_BURN.contains(&(one.major, one.minor)) => Err((
+        [one] if !supports_burn(one) => Err((
             code::UNSUPPORTED_BURN,
             format!("{name} is built with Burn {one}, for which this version of cargo-vram has no adapter"),
-            "use burn 0.21, or a cargo-vram that supports your Burn",
+            format!("use Burn {}, or a cargo-vram that supports your Burn", supported_burn()),
         )),
-        (_, [one]) => Ok(one.to_string()),
-        (_, several) => {
+        [one] => match other_adapter(package, one) {
+            None => Ok(one.clone()),
+            Some(other) => Err((
+                code::OTHER_ADAPTER,
+                format!("{name} is built with Burn {one}, and with the feature `{other}` of cargo-vram, which is for another Burn"),
+                format!("write the feature \"{}\" for cargo-vram in {}", adapter_feature(one), package.manifest_path),
+            )),
+        },
+        several => {
             let list: Vec<_> = several.iter().map(ToString::to_string).collect();
             Err((
                 code::TWO_BURNS,
                 format!("{name} is built with more than one Burn: {}", list.join(" and ")),
-                "make all dependencies agree on one Burn (`cargo tree -i burn@VERSION` shows who wants which); the feature of cargo-vram must be that of your Burn",
+                "make all dependencies agree on one Burn (`cargo tree -i burn@VERSION` shows who wants which); the feature of cargo-vram must be that of your Burn".to_owned(),
             ))
         }
     }
+}
+
+/// An adapter that a package asks for, where it does not ask for that of its own Burn. `None` where it names none: then a feature
+/// of its own may.
+fn other_adapter(package: &Package, burn: &Version) -> Option<String> {
+    let own = package.dependencies.iter().filter(|dependency| dependency.name == env!("CARGO_PKG_NAME"));
+    let adapters: Vec<&String> = own
+        .flat_map(|dependency| &dependency.features)
+        .filter(|feature| feature.starts_with("burn-"))
+        .collect();
+    let wanted = adapter_feature(burn);
+    let is_there = adapters.iter().any(|adapter| **adapter == wanted);
+    adapters.first().filter(|_| !is_there).map(|adapter| (*adapter).clone())
 }
 
 /// What Cargo's option for targets of a kind is called.

@@ -10,7 +10,7 @@ mod tree;
 
 pub use build::{BuildOptions, Building, Built, build};
 pub use declared::{DeclaredTarget, declared_targets};
-pub(crate) use declared::{supported_burn, supports_burn, supports_requirement};
+pub(crate) use declared::{adapter_feature, supported_burn, supported_by, supports_burn};
 pub use deployed::{DeployedBinary, deployed_binaries};
 pub use locked::changed_dependencies;
 pub(crate) use locked::update_of_prereleases;

@@ -11,6 +11,41 @@ const NUMBER: &str = "10";
 /// What stands for the sizes of inputs: the images of Burn's book have it.
 const SIZE: usize = 28;
 
+/// How users of a version of Burn write models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// Models and tensors have the backend as their first type parameter: Burn 0.21.
+    Backend,
+    /// They have none, and a device says where they are: Burn 0.22.
+    Device,
+}
+
+impl Dialect {
+    /// That of a version, as `major.minor`.
+    pub(super) fn new(burn: (u64, u64)) -> Self {
+        match burn < (0, 22) {
+            true => Self::Backend,
+            false => Self::Device,
+        }
+    }
+
+    /// The type parameter of a model: `::<B>`.
+    const fn parameter(self) -> &'static str {
+        match self {
+            Self::Backend => "::<B>",
+            Self::Device => "",
+        }
+    }
+
+    /// How many type parameters a model has.
+    const fn parameters(self) -> usize {
+        match self {
+            Self::Backend => 1,
+            Self::Device => 0,
+        }
+    }
+}
+
 /// A benchmark, and the name of the model in it.
 pub(super) struct Bench {
     pub(super) text: String,
@@ -22,12 +57,12 @@ pub(super) struct Bench {
 impl Bench {
     /// For the first `TrainStep` whose model and inputs can be made of what the sources say; else the example. Types are
     /// named as `root::…`, or without a root where the sources are modules of the benchmark itself.
-    pub(super) fn new(scan: &Scan, root: Option<&str>, modules: &str) -> Self {
+    pub(super) fn new(scan: &Scan, dialect: Dialect, root: Option<&str>, modules: &str) -> Self {
         let found = scan
             .train_steps
             .iter()
-            .find_map(|step| train_step(scan, step, root, modules));
-        found.unwrap_or_else(|| example(scan, root, modules))
+            .find_map(|step| train_step(scan, step, dialect, root, modules));
+        found.unwrap_or_else(|| example(scan, dialect, root, modules))
     }
 }
 
@@ -35,13 +70,17 @@ fn named(path: &str, root: Option<&str>) -> String {
     root.map_or_else(|| path.to_owned(), |root| format!("{root}::{path}"))
 }
 
-fn example(scan: &Scan, root: Option<&str>, modules: &str) -> Bench {
+fn example(scan: &Scan, dialect: Dialect, root: Option<&str>, modules: &str) -> Bench {
     let model = scan.models().into_iter().find_map(|found| scan.path(found));
     let model = model.map_or_else(
         || format!("{}::new(device)", named("model::Model", root.or(Some("crate")))),
         |path| named(&path, root),
     );
-    let text = include_str!("vram.rs.template").replace("MODEL", &model);
+    let template = match dialect {
+        Dialect::Backend => include_str!("vram_0_21.rs.template"),
+        Dialect::Device => include_str!("vram_0_22.rs.template"),
+    };
+    let text = template.replace("MODEL", &model);
     Bench {
         text: text.replace("MODULES\n", modules),
         model: "first".to_owned(),
@@ -49,11 +88,14 @@ fn example(scan: &Scan, root: Option<&str>, modules: &str) -> Bench {
     }
 }
 
-fn train_step(scan: &Scan, step: &TrainStep, root: Option<&str>, modules: &str) -> Option<Bench> {
-    let backend = step.backend.as_deref()?;
+fn train_step(scan: &Scan, step: &TrainStep, dialect: Dialect, root: Option<&str>, modules: &str) -> Option<Bench> {
+    let backend = step.backend.as_deref();
+    if backend.is_some() != (dialect == Dialect::Backend) {
+        return None;
+    }
     let found = scan.find(&step.of, &step.module)?;
     let path = named(&scan.path(found)?, root);
-    let make = Maker { scan, root }.model(found)?;
+    let make = Maker { scan, dialect, root }.model(found)?;
     let mut inputs = Inputs {
         scan,
         root,
@@ -68,7 +110,11 @@ fn train_step(scan: &Scan, step: &TrainStep, root: Option<&str>, modules: &str) 
     } else {
         String::new()
     };
-    let text = include_str!("train_step.rs.template")
+    let template = match dialect {
+        Dialect::Backend => include_str!("train_step_0_21.rs.template"),
+        Dialect::Device => include_str!("train_step_0_22.rs.template"),
+    };
+    let text = template
         .replace("MODULES\n", modules)
         .replace("TENSORS", tensors)
         .replace("SIZE\n", &size)
@@ -86,6 +132,7 @@ fn train_step(scan: &Scan, step: &TrainStep, root: Option<&str>, modules: &str) 
 /// Writes what makes a model.
 struct Maker<'a> {
     scan: &'a Scan,
+    dialect: Dialect,
     root: Option<&'a str>,
 }
 
@@ -94,7 +141,7 @@ impl Maker<'_> {
     fn model(&self, model: &Found) -> Option<String> {
         let gives = |function: &&Function| {
             let returned = self.scan.find(&function.returns, &function.module);
-            returned.is_some_and(|it| std::ptr::eq(it, model)) && function.generics <= 1
+            returned.is_some_and(|it| std::ptr::eq(it, model)) && function.generics <= self.dialect.parameters()
         };
         let functions = self.scan.functions.iter().filter(gives);
         let (methods, plain): (Vec<_>, Vec<_>) = functions.partition(|function| function.has_self);
@@ -106,7 +153,7 @@ impl Maker<'_> {
             if !config.is_config() || !is_device(device) {
                 return None;
             }
-            let backend = if function.generics == 1 { "::<B>" } else { "" };
+            let backend = if function.generics == 1 { self.dialect.parameter() } else { "" };
             Some(format!(
                 "{}.{}{backend}(device)",
                 self.config(config, 0)?,
@@ -116,7 +163,7 @@ impl Maker<'_> {
         by_config.or_else(|| {
             plain.into_iter().find_map(|function| {
                 let of = self.scan.find(&function.of, &function.module)?;
-                if !std::ptr::eq(of, model) || of.parameters.len() != 1 || function.generics > 0 {
+                if !std::ptr::eq(of, model) || of.parameters.len() != self.dialect.parameters() || function.generics > 0 {
                     return None;
                 }
                 let arguments: Vec<_> = function
@@ -126,7 +173,8 @@ impl Maker<'_> {
                     .map(|(name, ty)| self.argument(name, ty, &function.module, 0))
                     .collect::<Option<_>>()?;
                 let path = named(&self.scan.path(of)?, self.root);
-                Some(format!("{path}::<B>::{}({})", function.name, arguments.join(", ")))
+                let backend = self.dialect.parameter();
+                Some(format!("{path}{backend}::{}({})", function.name, arguments.join(", ")))
             })
         })
     }
@@ -199,7 +247,7 @@ struct Inputs<'a> {
 
 impl Inputs<'_> {
     /// A tensor, a tuple of such, or a struct of such, at a depth of indentation.
-    fn value(&mut self, ty: &Type, backend: &str, module: &[String], depth: usize) -> Option<String> {
+    fn value(&mut self, ty: &Type, backend: Option<&str>, module: &[String], depth: usize) -> Option<String> {
         if let Type::Tuple(tuple) = ty {
             let parts: Vec<_> = tuple
                 .elems
@@ -214,13 +262,17 @@ impl Inputs<'_> {
             return self.tensor(&given, backend);
         }
         let found = self.scan.find(&segment.ident.to_string(), module)?;
-        let [GenericArgument::Type(argument)] = given.as_slice() else {
-            return None;
+        let own = match (backend, given.as_slice(), found.parameters.as_slice()) {
+            (None, [], []) => None,
+            (Some(backend), [GenericArgument::Type(argument)], [own]) => {
+                if name_of(argument).as_deref() != Some(backend) {
+                    return None;
+                }
+                Some(own.as_str())
+            }
+            _ => return None,
         };
-        let [own] = found.parameters.as_slice() else {
-            return None;
-        };
-        if name_of(argument).as_deref() != Some(backend) || depth > 8 {
+        if depth > 8 {
             return None;
         }
         let indent = "    ".repeat(depth + 1);
@@ -236,15 +288,22 @@ impl Inputs<'_> {
         Some(text)
     }
 
-    /// `Tensor<B, 2>` and `Tensor<B, 1, Int>`.
-    fn tensor(&mut self, given: &[&GenericArgument], backend: &str) -> Option<String> {
-        let (owner, rank, kind) = match given {
-            [owner, rank] => (owner, rank, None),
-            [owner, rank, GenericArgument::Type(kind)] => (owner, rank, Some(name_of(kind)?)),
+    /// `Tensor<B, 2>` and `Tensor<B, 1, Int>`; without a backend, `Tensor<2>` and `Tensor<1, Int>`.
+    fn tensor(&mut self, given: &[&GenericArgument], backend: Option<&str>) -> Option<String> {
+        let given = match (backend, given) {
+            (None, given) => given,
+            (Some(backend), [GenericArgument::Type(owner), given @ ..]) => {
+                if name_of(owner).as_deref() != Some(backend) {
+                    return None;
+                }
+                given
+            }
             _ => return None,
         };
-        let GenericArgument::Type(owner) = owner else {
-            return None;
+        let (rank, kind) = match given {
+            [rank] => (rank, None),
+            [rank, GenericArgument::Type(kind)] => (rank, Some(name_of(kind)?)),
+            _ => return None,
         };
         let GenericArgument::Const(syn::Expr::Lit(rank)) = rank else {
             return None;
@@ -252,9 +311,6 @@ impl Inputs<'_> {
         let syn::Lit::Int(rank) = &rank.lit else {
             return None;
         };
-        if name_of(owner).as_deref() != Some(backend) {
-            return None;
-        }
         let kind = match kind.as_deref() {
             None | Some("Float") => "",
             Some("Int") => {
@@ -273,7 +329,8 @@ impl Inputs<'_> {
             _ => return None,
         };
         self.size |= rank > 1;
-        Some(format!("Tensor::<B, {rank}{kind}>::zeros([{shape}], device)"))
+        let owner = if backend.is_some() { "B, " } else { "" };
+        Some(format!("Tensor::<{owner}{rank}{kind}>::zeros([{shape}], device)"))
     }
 }
 

@@ -83,13 +83,19 @@ impl Manifest {
     }
 
     /// Adds the development dependency on cargo-vram.
-    pub(super) fn add_cargo_vram(&mut self, path: &Utf8Path, source: &Source, train: bool) -> Result<(), Refused> {
+    pub(super) fn add_cargo_vram(
+        &mut self,
+        path: &Utf8Path,
+        source: &Source,
+        adapter: &str,
+        train: bool,
+    ) -> Result<(), Refused> {
         if self.has_dependency("cargo-vram") {
             return Err(Refused::Declared(path.to_owned(), "a dependency on cargo-vram"));
         }
         let mut keys = source.keys(path);
         keys.insert("default-features", false.into());
-        let mut features = Array::from_iter(["burn-0_21"]);
+        let mut features = Array::from_iter([adapter]);
         if train {
             features.push("train");
         }
@@ -338,7 +344,7 @@ mod tests {
     fn edited(text: &str) -> String {
         let mut manifest = Manifest::parse(text.to_owned()).unwrap();
         let path = Utf8Path::new("/x/Cargo.toml");
-        manifest.add_cargo_vram(path, &Source::Registry, true).unwrap();
+        manifest.add_cargo_vram(path, &Source::Registry, "burn-0_21", true).unwrap();
         manifest.add_bench(path).unwrap();
         manifest.text().to_owned()
     }

@@ -11,14 +11,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use burn::backend::autodiff::NodeId;
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsPrep, Tracked as WithState, UnTracked};
-use burn::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::backend::{AutodiffBackend, Backend, BackendTypes};
-use burn::tensor::{Tensor, TensorPrimitive};
+use burn21::backend::autodiff::NodeId;
+use burn21::backend::autodiff::checkpoint::base::Checkpointer;
+use burn21::backend::autodiff::checkpoint::strategy::NoCheckpointing;
+use burn21::backend::autodiff::grads::Gradients;
+use burn21::backend::autodiff::ops::{Backward, Ops, OpsPrep, Tracked as WithState, UnTracked};
+use burn21::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param};
+use burn21::tensor::backend::{AutodiffBackend, Backend, BackendTypes};
+use burn21::tensor::{Tensor, TensorPrimitive};
 
 use super::{Chosen, Tracked};
 

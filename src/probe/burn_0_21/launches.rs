@@ -12,19 +12,20 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use burn_backend::{Device, DeviceHandle, StreamId};
-use cubecl::Runtime;
-use cubecl::client::ComputeClient;
-use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
-use cubecl::cuda::{CudaDevice, CudaRuntime};
+use burn_backend21::{Device, DeviceHandle, StreamId};
+use cubecl21::Runtime;
+use cubecl21::client::ComputeClient;
+use cubecl21::config::{CubeClRuntimeConfig, RuntimeConfig};
+use cubecl21::cuda::{CudaDevice, CudaRuntime};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 
 use super::marks;
-use super::stage::{self, Downstream, Upstream};
+use super::stage::{Downstream, Upstream};
 use crate::probe::timeline::{self, Live, Moment};
+use crate::probe::threads;
 #[cfg(feature = "explain")]
 use crate::probe::trace;
 
@@ -88,7 +89,7 @@ pub(super) fn install(devices: &[CudaDevice], traced: bool) {
 /// Those of the card whose thread this is. A program's own thread launches on the one there is, or nobody knows where.
 fn launches() -> Option<&'static Launches> {
     let all = LAUNCHES.get()?;
-    match stage::card() {
+    match threads::card() {
         Some(card) => all.get(card as usize),
         None if all.len() == 1 => all.first(),
         None => None,
@@ -108,7 +109,7 @@ pub(super) fn wait_for_servers() {
 /// that what is there when it comes is otherwise a matter of chance.
 fn wait_for_all() {
     // Burn's own threads would wait for themselves.
-    if stage::card().is_some() {
+    if threads::card().is_some() {
         return;
     }
     for launches in LAUNCHES.get().into_iter().flatten() {

@@ -4,16 +4,16 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use burn_backend::{Device, DeviceHandle, StreamId};
-use burn_cubecl::CubeBackend;
-use burn_fusion::inspect::FusionInspector;
-use burn_fusion::{Fusion, FusionBackend};
-use burn_ir::TensorId;
-use cubecl::cuda::CudaDevice;
+use burn_backend21::{Device, DeviceHandle, StreamId};
+use burn_cubecl21::CubeBackend;
+use burn_fusion21::inspect::FusionInspector;
+use burn_fusion21::{Fusion, FusionBackend};
+use burn_ir21::TensorId;
+use cubecl21::cuda::CudaDevice;
 
 use super::stage::{Downstream, Upstream};
 use super::{Underlying, launches};
-use crate::probe::run::Marker;
+use crate::probe::pass::Marker;
 use crate::probe::timeline::{self, Moment};
 use crate::protocol::Phase;
 
@@ -30,16 +30,16 @@ impl<B: FusionBackend> Hands<B::Device> for Fusion<B> {
     const FUSED: bool = true;
 
     fn watermark(device: &B::Device) -> Option<TensorId> {
-        Some(burn_fusion::get_client::<B>(device).create_empty_handle())
+        Some(burn_fusion21::get_client::<B>(device).create_empty_handle())
     }
 }
 
 impl<R, F, I, T> Hands<R::Device> for CubeBackend<R, F, I, T>
 where
-    R: burn_cubecl::CubeRuntime,
-    F: burn_cubecl::FloatElement,
-    I: burn_cubecl::IntElement,
-    T: burn_cubecl::BoolElement,
+    R: burn_cubecl21::CubeRuntime,
+    F: burn_cubecl21::FloatElement,
+    I: burn_cubecl21::IntElement,
+    T: burn_cubecl21::BoolElement,
 {
     const FUSED: bool = false;
 
@@ -244,7 +244,7 @@ fn is_explained() -> bool {
 
 /// Tells the trace what each block of operations makes and frees.
 #[cfg(feature = "explain")]
-fn ran(reports: &[burn_fusion::inspect::FusionReport]) {
+fn ran(reports: &[burn_fusion21::inspect::FusionReport]) {
     if is_explained() {
         reports.iter().flat_map(|report| &report.blocks).for_each(block_ran);
     }
@@ -252,9 +252,9 @@ fn ran(reports: &[burn_fusion::inspect::FusionReport]) {
 
 /// What is made and used up within a fused block is never there.
 #[cfg(feature = "explain")]
-fn block_ran(block: &burn_fusion::inspect::FusionBlock) {
-    use burn_fusion::inspect::BlockKind;
-    use burn_ir::{OperationIr, TensorStatus};
+fn block_ran(block: &burn_fusion21::inspect::FusionBlock) {
+    use burn_fusion21::inspect::BlockKind;
+    use burn_ir21::{OperationIr, TensorStatus};
 
     use crate::protocol::Made;
 

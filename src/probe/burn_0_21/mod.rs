@@ -1,28 +1,35 @@
-//! The adapter for Burn 0.21 and cubecl 0.10: everything that names an internal of theirs.
+//! The adapter for Burn 0.21 and cubecl 0.10: everything that names a type of theirs.
 
 #[cfg(feature = "train")]
-pub(super) mod backward;
+mod backward;
+#[cfg(feature = "distributed")]
+mod distributed;
 mod launches;
 mod marks;
 #[cfg(feature = "explain")]
-pub(super) mod modules;
+mod modules;
 #[cfg(feature = "explain")]
 mod observed;
-mod panics;
+mod optimizer;
+mod parallel;
+mod run;
 mod stage;
+mod train;
+#[cfg(not(all(feature = "train", feature = "distributed")))]
+mod without_feature;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use burn::backend::Autodiff;
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::backend::Backend;
-use burn::tensor::{Bool, DType, Element, FloatDType, Int, Shape, Tensor, TensorMetadata};
-use burn_backend::{Device as _, DeviceId, get_device_settings, set_default_dtypes};
-use cubecl::Runtime;
-use cubecl::config::memory::PersistentMemory;
-use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig};
-use cubecl::cuda::{CudaDevice, CudaRuntime};
+use burn21::backend::Autodiff;
+use burn21::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn21::tensor::backend::Backend;
+use burn21::tensor::{Bool, DType, Element, FloatDType, Int, Shape, Tensor, TensorMetadata};
+use burn_backend21::{Device as _, DeviceId, get_device_settings, set_default_dtypes};
+use cubecl21::Runtime;
+use cubecl21::config::memory::PersistentMemory;
+use cubecl21::config::{CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig};
+use cubecl21::cuda::{CudaDevice, CudaRuntime};
 
 #[cfg(feature = "explain")]
 pub use self::observed::Observed;
@@ -30,15 +37,26 @@ pub use self::observed::Observed;
 #[cfg(feature = "explain")]
 pub type ObservedBackend = Underlying;
 #[cfg(feature = "distributed")]
-pub(super) use self::observed::in_order;
-pub(super) use self::stage::{Elsewhere, card};
-use super::events;
-use super::run::{Context, Infer, Marker, Run, Train};
-use super::timeline;
+pub use self::distributed::Distributed;
+#[cfg(feature = "distributed")]
+use self::observed::in_order;
+pub use self::optimizer::IntoOptimizer;
+pub use self::parallel::DataParallel;
+pub use self::run::Run;
+pub use self::train::{Step, Steps, WithBatch, WithLoss, WithModel};
+use super::entry::{Adapter, Declared};
+use super::pass::{Infer, Marker, Pass, Train};
+use super::{events, panics, timeline};
 use crate::protocol::{BurnFeatures, Event, Float, RunJob, Task};
 
-/// The name of this adapter, as the feature that switches it on.
-pub(super) const ADAPTER: &str = "burn-0_21";
+const ADAPTER: Adapter = Adapter {
+    name: "burn-0_21",
+    features,
+};
+
+/// Tells the models of this adapter from those of another.
+#[doc(hidden)]
+pub enum Burn021 {}
 
 /// The backend that models run on.
 #[cfg(not(feature = "explain"))]
@@ -48,19 +66,19 @@ type Chosen = observed::Observed;
 
 /// Burn's own, as the model's features have it.
 #[cfg(not(feature = "no-fusion"))]
-type Underlying = burn::backend::Cuda;
+type Underlying = burn21::backend::Cuda;
 #[cfg(feature = "no-fusion")]
-type Underlying = burn_cubecl::CubeBackend<CudaRuntime, f32, i32, u8>;
+type Underlying = burn_cubecl21::CubeBackend<CudaRuntime, f32, i32, u8>;
 
 /// The same with gradients.
 #[cfg(not(feature = "checkpointing"))]
 type Tracked = Autodiff<Chosen>;
 #[cfg(feature = "checkpointing")]
-type Tracked = Autodiff<Chosen, burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing>;
+type Tracked = Autodiff<Chosen, burn21::backend::autodiff::checkpoint::strategy::BalancedCheckpointing>;
 
 /// What the program's Burn was built with.
-pub(super) fn features() -> BurnFeatures {
-    use burn_cubecl::kernel::matmul::MatmulStrategy;
+fn features() -> BurnFeatures {
+    use burn_cubecl21::kernel::matmul::MatmulStrategy;
     BurnFeatures {
         fusion: marks::is_fused(),
         autotune: !matches!(MatmulStrategy::default(), MatmulStrategy::Cube),
@@ -68,45 +86,43 @@ pub(super) fn features() -> BurnFeatures {
 }
 
 /// The device of a run, and what follows it.
-pub(super) struct Device<B: Backend> {
+struct Device<B: Backend> {
     /// The first card.
-    pub(super) device: B::Device,
+    device: B::Device,
     /// All cards that there are.
-    pub(super) cards: Vec<B::Device>,
+    cards: Vec<B::Device>,
     /// One a card.
-    pub(super) markers: Vec<Marker>,
+    markers: Vec<Marker>,
 }
 
-/// A function that can be declared as a model. `Kind` is [`Train`] or [`Infer`], and is inferred.
-pub trait Declared<Kind>: 'static {
-    /// What such a model does.
-    const TASK: Task;
-
-    /// Runs one pass on the CUDA backend.
-    fn run(&self, context: Context);
-}
-
-impl<F: Fn(&mut Run<Tracked, Train>) + 'static> Declared<Train> for F {
+impl<F: Fn(&mut Run<Tracked, Train>) + 'static> Declared<(Burn021, Train)> for F {
     const TASK: Task = Task::Train;
+    const ADAPTER: Adapter = ADAPTER;
 
-    fn run(&self, context: Context) {
-        let device = start(&context.job);
-        let mut run = context.into_run(device);
+    fn run(&self, pass: Pass) {
+        let mut run = Run::new_started(pass);
         self(&mut run);
         run.sync();
         timeline::finish();
     }
 }
 
-impl<F: Fn(&mut Run<Chosen, Infer>) + 'static> Declared<Infer> for F {
+impl<F: Fn(&mut Run<Chosen, Infer>) + 'static> Declared<(Burn021, Infer)> for F {
     const TASK: Task = Task::Infer;
+    const ADAPTER: Adapter = ADAPTER;
 
-    fn run(&self, context: Context) {
-        let device = start(&context.job);
-        let mut run = context.into_run(device);
+    fn run(&self, pass: Pass) {
+        let mut run = Run::new_started(pass);
         self(&mut run);
         run.sync();
         timeline::finish();
+    }
+}
+
+impl<B: Backend<Device = CudaDevice>, Kind> Run<B, Kind> {
+    fn new_started(pass: Pass) -> Self {
+        let device = start(&pass.job);
+        Self::new(pass, device)
     }
 }
 
@@ -124,7 +140,10 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
         // A trace that cannot be written is missing, and the tool says so.
         let _ = crate::probe::trace::open(path, job.foresees);
     }
-    panics::watch();
+    panics::watch(panics::Hooks {
+        advance: marks::advance,
+        settle: marks::settle,
+    });
     let cards: Vec<CudaDevice> = (0..job.cards.max(1) as usize).map(CudaDevice::new).collect();
     let device = cards[0].clone();
     if cards.len() > 1 && job.trace.is_some() {
@@ -174,7 +193,7 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
     feature = "no-fusion"
 )))]
 fn compiled_here() {
-    use burn::tensor::ops::FloatTensorOps;
+    use burn21::tensor::ops::FloatTensorOps;
     let tensor = |device: &CudaDevice| Chosen::float_zeros(Shape::new([1]), device, FloatDType::F32);
     let device = CudaDevice::default();
     let sum = Chosen::float_add(tensor(&device), tensor(&device));
@@ -208,7 +227,7 @@ const ASKED_WHILE_ONE_IS_MADE: usize = 2;
 /// there first, and then fusion's thread waits until each has been asked for.
 ///
 /// The figures of the race, above, were seen on two cores. There is no GPU in it: it is a matter of the host's threads.
-pub(super) fn make_parameters<B: Backend, M: Module<B>>(model: &M, cards: &[B::Device]) {
+fn make_parameters<B: Backend, M: Module<B>>(model: &M, cards: &[B::Device]) {
     // What was made with the model is not to get between.
     for card in cards {
         let _ = B::sync(card);
@@ -229,7 +248,7 @@ pub(super) fn make_parameters<B: Backend, M: Module<B>>(model: &M, cards: &[B::D
 }
 
 /// Forks a model to the cards that its parts are on, each where it is.
-pub(super) fn forked_in_place<B: Backend, M: Module<B>>(model: M) -> M {
+fn forked_in_place<B: Backend, M: Module<B>>(model: M) -> M {
     model.map(&mut ForkInPlace)
 }
 
@@ -277,7 +296,7 @@ impl<B: Backend> ModuleVisitor<B> for Sizes {
 }
 
 /// Counts a model's parameters. They have been made by now: the model was forked to its device.
-pub(super) fn report_parameters<B: Backend, M: Module<B>>(model: &M) {
+fn report_parameters<B: Backend, M: Module<B>>(model: &M) {
     let mut counter = Counter::default();
     model.visit(&mut counter);
     events::send(&Event::Parameters {

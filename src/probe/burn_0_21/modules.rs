@@ -2,11 +2,11 @@
 
 use std::any::Any;
 
-use burn::backend::Autodiff;
-use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
-use burn::optim::GradientsParams;
-use burn::tensor::backend::{AutodiffBackend, Backend, BackendTypes};
-use burn::tensor::{Bool, Int, Tensor};
+use burn21::backend::Autodiff;
+use burn21::module::{AutodiffModule, Module, ModuleVisitor, Param};
+use burn21::optim::GradientsParams;
+use burn21::tensor::backend::{AutodiffBackend, Backend, BackendTypes};
+use burn21::tensor::{Bool, Int, Tensor};
 
 use super::observed::{Numbered, Observed};
 use crate::probe::trace;
@@ -33,7 +33,7 @@ pub(in crate::probe) fn name_gradients<B: AutodiffBackend, M: AutodiffModule<B>>
 
 /// Looks at which tensors there are, once everything that was asked for so far is with fusion.
 pub(in crate::probe) fn look() {
-    super::observed::look(&cubecl::cuda::CudaDevice::default());
+    super::observed::look(&cubecl21::cuda::CudaDevice::default());
 }
 
 /// The number of a tensor of whatever backend is observed.

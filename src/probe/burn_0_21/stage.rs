@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use burn_backend::{Device, DeviceHandle, DeviceId, DeviceService, DeviceServiceStage, StreamId};
-use cubecl::cuda::CudaDevice;
-use cubecl_common::device::ServerUtilitiesHandle;
+use burn_backend21::{Device, DeviceHandle, DeviceId, DeviceService, DeviceServiceStage, StreamId};
+use cubecl21::cuda::CudaDevice;
+use cubecl_common21::device::ServerUtilitiesHandle;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
-
-use crate::protocol::MOST_CARDS;
 
 /// The priority of the user's thread, below that of Burn's. It waits for them by spinning, most of the time, and
 /// would keep them from running where there are fewer cores than threads.
@@ -49,23 +47,6 @@ impl DeviceService for Downstream {
     fn stage() -> DeviceServiceStage {
         DeviceServiceStage::Downstream
     }
-}
-
-/// Burn's threads are named `DSU-0-1`, `DSD-0-1`: what they are, the type of their device, and which of those it is.
-pub(super) const DEVICE_THREADS: &str = "DS";
-
-/// The card whose thread this is, of Burn's own.
-pub(in crate::probe) fn card() -> Option<u32> {
-    thread_local! {
-        static CARD: Option<u32> = of_thread(std::thread::current().name()?);
-    }
-    CARD.with(|card| *card)
-}
-
-fn of_thread(name: &str) -> Option<u32> {
-    let (stage, card) = name.strip_prefix(DEVICE_THREADS)?.rsplit_once('-')?;
-    let is_burns = stage.starts_with("U-") || stage.starts_with("D-");
-    card.parse().ok().filter(|card| is_burns && *card < MOST_CARDS)
 }
 
 /// The stream that another thread of the program's would have: every thread has one of its own, and memory with it.

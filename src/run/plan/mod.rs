@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::process::naming;
-use crate::recording::{TuneFile, Tuned, canonical, read_folder};
+use crate::recording::{TuneFile, Tuned, canonical, read_folder, read_measured};
 use crate::report::Autotune;
 pub use choice::Known;
 use choice::{Basis, choose};
@@ -25,6 +25,8 @@ use choice::{Basis, choose};
 /// 3. *assumed*: the first candidate, in Burn's own order, among those that succeeded here with the fewest launches and did
 ///    not fail on the card: the cold pass runs under a clock that counts launches, so but for the latter this is what Burn
 ///    itself chose there.
+///
+/// What Burn measured of the GPU's throughput before it tuned is taken over as it is.
 ///
 /// Recorded keys that the cold pass did not meet are added: what was chosen on the card may need operations that no
 /// candidate which ran here needs. They are not counted.
@@ -65,6 +67,9 @@ pub fn write(from: &Path, to: &[&Path], known: Option<Known<'_>>) -> std::io::Re
                 push(lines, &entry.tuned.planned(entry.tuned.fastest));
             }
         }
+    }
+    for file in read_measured(from).map_err(naming(from))? {
+        plan.insert(file.path, file.text);
     }
     for to in to {
         std::fs::create_dir_all(to).map_err(naming(to))?;

@@ -13,12 +13,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use burn_backend::DeviceId;
-use burn_backend::distributed::{
+use burn_backend21::DeviceId;
+use burn_backend21::distributed::{
     CollectiveTensor, DistributedBackend, DistributedParamId, DistributedParams, ReduceOperation, TensorRef,
     get_distributed_sync_client,
 };
-use burn_backend::tensor::FloatTensor;
+use burn_backend21::tensor::FloatTensor;
 
 use super::tensor::{Argument, Primitive};
 use super::{Inner, Observed};
@@ -194,7 +194,7 @@ impl DistributedBackend for Observed {
         CollectiveTensor::new(reduced.into_observed())
     }
 
-    fn sync_collective(device: &<Self as burn::tensor::backend::BackendTypes>::Device) {
+    fn sync_collective(device: &<Self as burn21::tensor::backend::BackendTypes>::Device) {
         Inner::sync_collective(device);
     }
 }

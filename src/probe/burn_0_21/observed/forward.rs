@@ -4,12 +4,12 @@
 use std::future::Future;
 use std::ops::Range;
 
-use burn::tensor::TensorPrimitive;
-use burn_backend::backend::ExecutionError;
-use burn_backend::ops::*;
-use burn_backend::quantization::*;
-use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IndexingUpdateOp, IntTensor, QuantizedTensor};
-use burn_backend::*;
+use burn21::tensor::TensorPrimitive;
+use burn_backend21::backend::ExecutionError;
+use burn_backend21::ops::*;
+use burn_backend21::quantization::*;
+use burn_backend21::tensor::{BoolTensor, Device, FloatTensor, IndexingUpdateOp, IntTensor, QuantizedTensor};
+use burn_backend21::*;
 
 use super::seen::{self, Seen};
 use super::tensor::{Argument, Primitive};

@@ -10,13 +10,13 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use burn_backend::{DType, Shape, StreamId};
-use burn_cubecl::CubeRuntime;
-use burn_cubecl_fusion::CubeFusionHandle;
-use burn_fusion::stream::{Operation, OperationStreams};
-use burn_fusion::{Client, FusionRuntime};
-use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorId, TensorIr, TensorStatus};
-use cubecl::cuda::{CudaDevice, CudaRuntime};
+use burn_backend21::{DType, Shape, StreamId};
+use burn_cubecl21::CubeRuntime;
+use burn_cubecl_fusion21::CubeFusionHandle;
+use burn_fusion21::stream::{Operation, OperationStreams};
+use burn_fusion21::{Client, FusionRuntime};
+use burn_ir21::{CustomOpIr, HandleContainer, OperationIr, TensorId, TensorIr, TensorStatus};
+use cubecl21::cuda::{CudaDevice, CudaRuntime};
 
 use super::Inner;
 use super::tensor::dropped;
@@ -29,7 +29,7 @@ use crate::protocol::{Event, Held, Made};
 const STREAM: StreamId = StreamId { value: u64::MAX };
 
 /// Looks once everything that was asked for so far is with fusion.
-pub(in crate::probe::burn_0_21) fn look(device: &<Inner as burn::tensor::backend::BackendTypes>::Device) {
+pub(in crate::probe::burn_0_21) fn look(device: &<Inner as burn21::tensor::backend::BackendTypes>::Device) {
     if trace::is_on() {
         Inner::look_on(device, false);
     }
@@ -127,18 +127,18 @@ trait Looks<D> {
     fn look_on(device: &D, is_ahead: bool);
 }
 
-impl<B: burn_fusion::FusionBackend> Looks<B::Device> for burn_fusion::Fusion<B> {
+impl<B: burn_fusion21::FusionBackend> Looks<B::Device> for burn_fusion21::Fusion<B> {
     fn look_on(device: &B::Device, is_ahead: bool) {
-        send(&burn_fusion::get_client::<B>(device), None, is_ahead);
+        send(&burn_fusion21::get_client::<B>(device), None, is_ahead);
     }
 }
 
-impl<R, F, I, T> Looks<R::Device> for burn_cubecl::CubeBackend<R, F, I, T>
+impl<R, F, I, T> Looks<R::Device> for burn_cubecl21::CubeBackend<R, F, I, T>
 where
     R: CubeRuntime,
-    F: burn_cubecl::FloatElement,
-    I: burn_cubecl::IntElement,
-    T: burn_cubecl::BoolElement,
+    F: burn_cubecl21::FloatElement,
+    I: burn_cubecl21::IntElement,
+    T: burn_cubecl21::BoolElement,
 {
     fn look_on(_: &R::Device, _: bool) {
         at_once(Vec::new());

@@ -1,13 +1,13 @@
 //! Tells the trace of an operation: of which tensors it made which, and from where it was called.
 
-use burn::tensor::{Shape, TensorPrimitive};
-use burn_backend::DType;
-use burn_backend::ops::{
+use burn21::tensor::{Shape, TensorPrimitive};
+use burn_backend21::DType;
+use burn_backend21::ops::{
     DeformConv2dBackward, MaxPool1dBackward, MaxPool1dWithIndices, MaxPool2dBackward, MaxPool2dWithIndices,
 };
-use burn_cubecl::CubeRuntime;
-use burn_cubecl::tensor::CubeTensor;
-use burn_fusion::{FusionRuntime, FusionTensor};
+use burn_cubecl21::CubeRuntime;
+use burn_cubecl21::tensor::CubeTensor;
+use burn_fusion21::{FusionRuntime, FusionTensor};
 
 use super::tensor::{ObservedTensor, Output};
 use super::{Lazy, Observed, looks};

@@ -9,18 +9,18 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use burn::tensor::{BoolDType, DType, FloatDType, IntDType, Shape, TensorData, TensorMetadata, TensorPrimitive};
-use burn_backend::ops::{
+use burn21::tensor::{BoolDType, DType, FloatDType, IntDType, Shape, TensorData, TensorMetadata, TensorPrimitive};
+use burn_backend21::ops::{
     AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward, DeformConvOptions,
     GridSampleOptions, InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices, MaxPool2dBackward,
     MaxPool2dWithIndices, UnfoldOptions,
 };
-use burn_backend::quantization::QuantScheme;
-use burn_backend::tensor::IndexingUpdateOp;
-use burn_backend::{Distribution, QTensorPrimitive, Scalar};
-use burn_cubecl::CubeRuntime;
-use burn_cubecl::tensor::CubeTensor;
-use burn_fusion::{FusionRuntime, FusionTensor};
+use burn_backend21::quantization::QuantScheme;
+use burn_backend21::tensor::IndexingUpdateOp;
+use burn_backend21::{Distribution, QTensorPrimitive, Scalar};
+use burn_cubecl21::CubeRuntime;
+use burn_cubecl21::tensor::CubeTensor;
+use burn_fusion21::{FusionRuntime, FusionTensor};
 
 use super::{Inner, Lazy, Observed};
 use crate::probe::trace;

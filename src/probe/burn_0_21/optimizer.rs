@@ -1,12 +1,12 @@
 //! Anything that makes an optimizer: Burn's configs, and optimizers themselves.
 
-use burn::module::AutodiffModule;
-use burn::optim::adaptor::OptimizerAdaptor;
-use burn::optim::{
+use burn21::module::AutodiffModule;
+use burn21::optim::adaptor::OptimizerAdaptor;
+use burn21::optim::{
     AdaGrad, AdaGradConfig, Adam, AdamConfig, AdamW, AdamWConfig, Adan, AdanConfig, Muon, MuonConfig, Optimizer,
     RmsProp, RmsPropConfig, Sgd, SgdConfig,
 };
-use burn::tensor::backend::AutodiffBackend;
+use burn21::tensor::backend::AutodiffBackend;
 
 /// Something that becomes an optimizer for modules `M`. `Marker` keeps the implementations apart.
 pub trait IntoOptimizer<B: AutodiffBackend, M: AutodiffModule<B>, Marker> {

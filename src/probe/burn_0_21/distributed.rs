@@ -8,17 +8,18 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use burn::module::{AutodiffModule, ModuleMapper, Param};
-use burn::optim::{GradientsParams, Optimizer};
-use burn::tensor::Tensor;
-use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::backend::distributed::{DistributedBackend, DistributedConfig, DistributedParamId};
+use burn21::module::{AutodiffModule, ModuleMapper, Param};
+use burn21::optim::{GradientsParams, Optimizer};
+use burn21::tensor::Tensor;
+use burn21::tensor::backend::AutodiffBackend;
+use burn21::tensor::backend::distributed::{DistributedBackend, DistributedConfig, DistributedParamId};
 
 use super::optimizer::IntoOptimizer;
-use super::run::Marker;
-use super::timeline::Moment;
+use super::stage::Elsewhere;
 use super::train::{LEARNING_RATE, WithBatch, WithLoss, made, step_done, with_optimizer};
-use super::{burn_0_21, events};
+use crate::probe::events;
+use crate::probe::pass::Marker;
+use crate::probe::timeline::Moment;
 use crate::protocol::Phase;
 
 /// How often it is looked whether a worker is still there that is waited for.
@@ -61,7 +62,7 @@ enum Given<X> {
 /// What a worker says.
 enum Said {
     /// It has its model; this is where its tensors are made.
-    Ready(burn_0_21::Elsewhere),
+    Ready(Elsewhere),
     /// Its gradients are those of all cards.
     Reduced,
     /// It is done with a step, and read so many values.
@@ -71,7 +72,7 @@ enum Said {
 struct Worker<'scope, 'a, B: AutodiffBackend, X> {
     card: &'a B::Device,
     marker: &'a Marker,
-    place: burn_0_21::Elsewhere,
+    place: Elsewhere,
     give: Sender<Given<X>>,
     said: Receiver<Said>,
     thread: ScopedJoinHandle<'scope, ()>,
@@ -86,10 +87,10 @@ where
 {
     /// Trains with an optimizer, or with one of Burn's optimizer configs. This is the last call.
     pub fn train<Marker>(self, optimizer: impl IntoOptimizer<B, M, Marker>) {
-        if self.of.given.run.job.what_if.infer {
+        if self.of.given.run.pass.job.what_if.infer {
             return self.of.validate();
         }
-        with_optimizer!(self, train_with, self.of.given.run.job.what_if.optimizer, optimizer);
+        with_optimizer!(self, train_with, self.of.given.run.pass.job.what_if.optimizer, optimizer);
     }
 
     fn train_with(self, optimizer: impl Optimizer<M, B>) {
@@ -100,12 +101,12 @@ where
         let [main, _, ..] = self.cards.as_slice() else {
             events::impossible("gradients are reduced over two cards or more".to_owned());
         };
-        if run.parts() > 1 {
+        if run.pass.parts() > 1 {
             // Parameters tell that they are distributed in one backward phase after each update, and no more.
             events::impossible("Burn 0.21 reduces the gradients of the first part of a batch, and of no other: they cannot be added up".to_owned());
         }
         // Several cards are virtual ones, where threads take turns.
-        let waiting = burn_0_21::in_order(self.cards.len());
+        let waiting = super::in_order(self.cards.len());
         B::start_communication_server(&self.cards, self.config);
         std::thread::scope(|scope| {
             // Workers wait for each other, and would wait for ever.
@@ -133,7 +134,7 @@ where
                 }
             };
             let workers: Vec<Worker<'_, '_, B, X>> = self.cards.iter().map(start).collect();
-            for step in 0..run.job.steps {
+            for step in 0..run.pass.job.steps {
                 for worker in &workers {
                     (worker.marker)(Moment::of(step, Phase::Batch));
                     let input = worker.place.run(|| batch(worker.card));
@@ -197,7 +198,7 @@ fn work<B: AutodiffBackend, M: AutodiffModule<B>, X>(
 ) {
     let mut model = fork();
     // Nobody listens where the run is over.
-    let _ = say.send(Said::Ready(burn_0_21::Elsewhere::here()));
+    let _ = say.send(Said::Ready(Elsewhere::here()));
     while let Ok(Given::Batch(step, input)) = given.recv() {
         marker(Moment::of(step, Phase::Forward));
         let loss = loss(&model, input);

@@ -1,18 +1,20 @@
 //! The ready-made loops: train with a loss, train with Burn's `TrainStep`, infer; and the free-form one.
 
-use burn::module::{AutodiffModule, Module};
-use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
-use burn::tensor::Tensor;
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn21::module::{AutodiffModule, Module};
+use burn21::optim::{GradientsAccumulator, GradientsParams, Optimizer};
+use burn21::tensor::Tensor;
+use burn21::tensor::backend::{AutodiffBackend, Backend};
 
-use super::burn_0_21;
 #[cfg(feature = "train")]
-use super::burn_0_21::backward::{Watched, announce};
-#[cfg(feature = "train")]
-use super::events;
+use super::backward::{Watched, announce};
+#[cfg(feature = "explain")]
+use super::modules;
 use super::optimizer::IntoOptimizer;
-use super::run::{Infer, Marker, Run, Train};
-use super::timeline::{self, Moment};
+use super::run::Run;
+#[cfg(feature = "train")]
+use crate::probe::events;
+use crate::probe::pass::{self, Infer, Marker, Train};
+use crate::probe::timeline::{self, Moment};
 use crate::protocol::Phase;
 
 /// The learning rate of the ready-made loops. No figure depends on it.
@@ -24,14 +26,14 @@ macro_rules! with_optimizer {
         #[cfg(feature = "what-if")]
         if let Some(asked) = $asked {
             return match asked {
-                $crate::protocol::Optimizer::Sgd => $self.$train(burn::optim::SgdConfig::new().init()),
+                $crate::protocol::Optimizer::Sgd => $self.$train(burn21::optim::SgdConfig::new().init()),
                 $crate::protocol::Optimizer::SgdMomentum => $self.$train(
-                    burn::optim::SgdConfig::new()
-                        .with_momentum(Some(burn::optim::momentum::MomentumConfig::new()))
+                    burn21::optim::SgdConfig::new()
+                        .with_momentum(Some(burn21::optim::momentum::MomentumConfig::new()))
                         .init(),
                 ),
-                $crate::protocol::Optimizer::Adam => $self.$train(burn::optim::AdamConfig::new().init()),
-                $crate::protocol::Optimizer::AdamW => $self.$train(burn::optim::AdamWConfig::new().init()),
+                $crate::protocol::Optimizer::Adam => $self.$train(burn21::optim::AdamConfig::new().init()),
+                $crate::protocol::Optimizer::AdamW => $self.$train(burn21::optim::AdamWConfig::new().init()),
             };
         }
         #[cfg(not(feature = "what-if"))]
@@ -45,8 +47,8 @@ macro_rules! with_optimizer {
 }
 pub(super) use with_optimizer;
 
-type Make<B, M> = Box<dyn FnOnce(&<B as burn::tensor::backend::BackendTypes>::Device) -> M>;
-type MakeBatch<B, X> = Box<dyn Fn(&<B as burn::tensor::backend::BackendTypes>::Device) -> X>;
+type Make<B, M> = Box<dyn FnOnce(&<B as burn21::tensor::backend::BackendTypes>::Device) -> M>;
+type MakeBatch<B, X> = Box<dyn Fn(&<B as burn21::tensor::backend::BackendTypes>::Device) -> X>;
 
 /// A run that knows how to make its model.
 pub struct WithModel<'a, B: Backend, Kind, M> {
@@ -86,29 +88,29 @@ impl<'a, B: AutodiffBackend, M: AutodiffModule<B>, X> WithBatch<'a, B, Train, M,
         }
     }
 
-    /// Trains a model that implements Burn's own [`TrainStep`](burn::train::TrainStep). This is the last call.
+    /// Trains a model that implements Burn's own [`TrainStep`](burn21::train::TrainStep). This is the last call.
     #[cfg(feature = "train")]
     pub fn train_step<Marker>(self, optimizer: impl IntoOptimizer<B, M, Marker>)
     where
-        M: burn::train::TrainStep<Input = X>,
+        M: burn21::train::TrainStep<Input = X>,
     {
-        if self.run.job.what_if.infer {
+        if self.run.pass.job.what_if.infer {
             events::impossible("`TrainStep::step` makes gradients itself".to_owned());
         }
-        with_optimizer!(self, train_step_with, self.run.job.what_if.optimizer, optimizer);
+        with_optimizer!(self, train_step_with, self.run.pass.job.what_if.optimizer, optimizer);
     }
 
     #[cfg(feature = "train")]
     fn train_step_with(self, mut optimizer: impl Optimizer<M, B>)
     where
-        M: burn::train::TrainStep<Input = X>,
+        M: burn21::train::TrainStep<Input = X>,
     {
         let Self { run, make, batch } = self;
         let mut model = made(run, make);
         let mut sum = GradientsAccumulator::new();
         let mut watched = Watched::Last;
-        for step in 0..run.job.steps {
-            for part in (0..run.parts()).rev() {
+        for step in 0..run.pass.job.steps {
+            for part in (0..run.pass.parts()).rev() {
                 run.mark(Some(step), Phase::Batch);
                 let input = batch(&run.device.device);
                 // `step` of the trait runs forward and backward in one call, with no place for a mark between them.
@@ -128,7 +130,7 @@ impl<'a, B: AutodiffBackend, M: AutodiffModule<B>, X> WithBatch<'a, B, Train, M,
                 run.mark(Some(step), Phase::Optimizer);
                 model = model.optimize::<B, _>(&mut optimizer, LEARNING_RATE, gradients);
                 #[cfg(feature = "explain")]
-                burn_0_21::modules::name(&model);
+                modules::name(&model);
                 // Burn's learner hands the item to its metrics, which read it: that waits for the step, and holds no more.
                 run.sync();
                 drop(output.item);
@@ -143,7 +145,7 @@ impl<B: Backend, M: Module<B>, X> WithBatch<'_, B, Infer, M, X> {
     pub fn infer<Y>(self, forward: impl Fn(&M, X) -> Y) {
         let Self { run, make, batch } = self;
         let model = made(run, make);
-        for step in 0..run.job.steps {
+        for step in 0..run.pass.job.steps {
             run.mark(Some(step), Phase::Batch);
             let input = batch(&run.device.device);
             run.mark(Some(step), Phase::Forward);
@@ -171,17 +173,17 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> 
 
     /// Trains with an optimizer, or with one of Burn's optimizer configs. This is the last call.
     pub fn train<Marker>(self, optimizer: impl IntoOptimizer<B, M, Marker>) {
-        if self.given.run.job.what_if.infer {
+        if self.given.run.pass.job.what_if.infer {
             return self.validate();
         }
-        with_optimizer!(self, train_with, self.given.run.job.what_if.optimizer, optimizer);
+        with_optimizer!(self, train_with, self.given.run.pass.job.what_if.optimizer, optimizer);
     }
 
     /// The forward phase alone, as validation is: no parameter asks for a gradient.
     pub(super) fn validate(self) {
         let WithBatch { run, make, batch } = self.given;
         let model = made(run, make).no_grad();
-        for step in 0..run.job.steps {
+        for step in 0..run.pass.job.steps {
             run.mark(Some(step), Phase::Batch);
             let input = batch(&run.device.device);
             run.mark(Some(step), Phase::Forward);
@@ -195,8 +197,8 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> 
         let WithBatch { run, make, batch } = self.given;
         let mut model = made(run, make);
         let mut sum = GradientsAccumulator::new();
-        for step in 0..run.job.steps {
-            for part in (0..run.parts()).rev() {
+        for step in 0..run.pass.job.steps {
+            for part in (0..run.pass.parts()).rev() {
                 run.mark(Some(step), Phase::Batch);
                 let input = batch(&run.device.device);
                 run.mark(Some(step), Phase::Forward);
@@ -207,13 +209,13 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> 
                     run.mark(Some(step), Phase::Optimizer);
                     model = optimizer.step(LEARNING_RATE, model, gradients);
                     #[cfg(feature = "explain")]
-                    burn_0_21::modules::name(&model);
+                    modules::name(&model);
                 }
                 if self.read_loss {
                     let _ = loss.into_data();
                 }
             }
-            step_done(u64::from(self.read_loss) * u64::from(run.parts()));
+            step_done(u64::from(self.read_loss) * u64::from(run.pass.parts()));
         }
     }
 }
@@ -226,7 +228,7 @@ fn summed<B: AutodiffBackend, M: AutodiffModule<B>, Kind>(
     gradients: GradientsParams,
     left: u32,
 ) -> Option<GradientsParams> {
-    let whole = if run.parts() == 1 {
+    let whole = if run.pass.parts() == 1 {
         gradients
     } else {
         sum.accumulate(model, gradients);
@@ -236,24 +238,24 @@ fn summed<B: AutodiffBackend, M: AutodiffModule<B>, Kind>(
         sum.grads()
     };
     #[cfg(feature = "explain")]
-    burn_0_21::modules::name_gradients(model, &whole);
+    modules::name_gradients(model, &whole);
     Some(whole)
 }
 
 pub(super) fn made<B: Backend, Kind, M: Module<B>>(run: &Run<B, Kind>, make: Make<B, M>) -> M {
     run.declared();
     let model = make(&run.device.device);
-    if run.job.lockstep {
-        burn_0_21::make_parameters(&model, &run.device.cards);
+    if run.pass.job.lockstep {
+        super::make_parameters(&model, &run.device.cards);
     }
     let model = match run.device.cards.len() {
         1 => model.fork(&run.device.device),
         // Its parts are where they belong.
-        _ => burn_0_21::forked_in_place(model),
+        _ => super::forked_in_place(model),
     };
-    burn_0_21::report_parameters(&model);
+    super::report_parameters(&model);
     #[cfg(feature = "explain")]
-    burn_0_21::modules::name(&model);
+    modules::name(&model);
     model
 }
 
@@ -261,7 +263,7 @@ pub(super) fn made<B: Backend, Kind, M: Module<B>>(run: &Run<B, Kind>, make: Mak
 pub(super) fn step_done(reads: u64) {
     // What the optimizer needed meanwhile is gone by now, and what it keeps is not.
     #[cfg(feature = "explain")]
-    burn_0_21::modules::look();
+    modules::look();
     timeline::step_done(reads);
 }
 
@@ -324,7 +326,7 @@ impl Step {
     /// a step's beginning or end. It changes no figure.
     pub fn model<B: Backend, M: Module<B>>(&self, model: &M) {
         #[cfg(feature = "explain")]
-        burn_0_21::modules::name(model);
+        modules::name(model);
         #[cfg(not(feature = "explain"))]
         let _ = model;
     }
@@ -332,13 +334,13 @@ impl Step {
     /// Tells which tensors are the model's gradients, for `cargo vram explain`. It changes no figure.
     pub fn gradients<B: AutodiffBackend, M: AutodiffModule<B>>(&self, model: &M, gradients: &GradientsParams) {
         #[cfg(feature = "explain")]
-        burn_0_21::modules::name_gradients(model, gradients);
+        modules::name_gradients(model, gradients);
         #[cfg(not(feature = "explain"))]
         let _ = (model, gradients);
     }
 
     /// What follows is this phase of the step.
     pub fn phase(&self, phase: Phase) {
-        super::run::mark(&self.markers, Moment::of(self.number, phase));
+        pass::mark(&self.markers, Moment::of(self.number, phase));
     }
 }

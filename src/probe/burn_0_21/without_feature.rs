@@ -2,13 +2,13 @@
 //!
 //! Each asks for a trait that no type implements and that nobody outside can name, so none of them can ever be called.
 
-use burn::module::AutodiffModule;
+use burn21::module::AutodiffModule;
 #[cfg(not(feature = "distributed"))]
-use burn::tensor::Tensor;
-use burn::tensor::backend::AutodiffBackend;
+use burn21::tensor::Tensor;
+use burn21::tensor::backend::AutodiffBackend;
 
 #[cfg(not(feature = "train"))]
-use super::run::Train;
+use crate::probe::pass::Train;
 #[cfg(not(feature = "train"))]
 use super::train::WithBatch;
 #[cfg(not(feature = "distributed"))]

@@ -6,16 +6,17 @@
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use burn::module::AutodiffModule;
-use burn::optim::{GradientsAccumulator, GradientsParams, Optimizer};
-use burn::tensor::Tensor;
-use burn::tensor::backend::AutodiffBackend;
+use burn21::module::AutodiffModule;
+use burn21::optim::{GradientsAccumulator, GradientsParams, Optimizer};
+use burn21::tensor::Tensor;
+use burn21::tensor::backend::AutodiffBackend;
 
 use super::optimizer::IntoOptimizer;
-use super::run::Marker;
-use super::timeline::Moment;
+use super::stage::Elsewhere;
 use super::train::{LEARNING_RATE, WithBatch, WithLoss, made, step_done, with_optimizer};
-use super::{burn_0_21, events};
+use crate::probe::events;
+use crate::probe::pass::Marker;
+use crate::probe::timeline::Moment;
 use crate::protocol::Phase;
 
 /// A run whose model is trained on several cards at once.
@@ -53,10 +54,10 @@ where
 {
     /// Trains with an optimizer, or with one of Burn's optimizer configs. This is the last call.
     pub fn train<Marker>(self, optimizer: impl IntoOptimizer<B, M, Marker>) {
-        if self.of.given.run.job.what_if.infer {
+        if self.of.given.run.pass.job.what_if.infer {
             return self.of.validate();
         }
-        with_optimizer!(self, train_with, self.of.given.run.job.what_if.optimizer, optimizer);
+        with_optimizer!(self, train_with, self.of.given.run.pass.job.what_if.optimizer, optimizer);
     }
 
     fn train_with(self, mut optimizer: impl Optimizer<M, B>) {
@@ -75,8 +76,8 @@ where
             let start = |card| {
                 let marker = run.marker(card);
                 let work = move |given| work(card, marker, loss, given);
-                match run.job.lockstep {
-                    true => Worker::Here(apart.then(burn_0_21::Elsewhere::new), Box::new(work)),
+                match run.pass.job.lockstep {
+                    true => Worker::Here(apart.then(Elsewhere::new), Box::new(work)),
                     false => {
                         let ((give, given), (hand, handed)) = (channel(), channel::<Handed<B>>());
                         // Nobody waits for it any more where the run is over.
@@ -86,10 +87,10 @@ where
                 }
             };
             let workers: Vec<Worker<'_, B, M, X>> = self.cards.iter().map(start).collect();
-            for step in 0..run.job.steps {
+            for step in 0..run.pass.job.steps {
                 let mut sum = GradientsAccumulator::new();
                 let mut losses = Vec::new();
-                for _ in 0..run.parts() {
+                for _ in 0..run.pass.parts() {
                     run.mark(Some(step), Phase::Batch);
                     let inputs: Vec<X> = self.cards.iter().map(&batch).collect();
                     run.mark(Some(step), Phase::Forward);
@@ -125,7 +126,7 @@ enum Worker<'a, B: AutodiffBackend, M, X> {
     Thread(Sender<Given<M, X>>, Receiver<Handed<B>>),
     /// Where threads take turns, there is one: it does everybody's work, each on the stream that a thread of its own would
     /// have. Each has its own card, so that nothing is another there.
-    Here(Option<burn_0_21::Elsewhere>, Box<dyn Fn(Given<M, X>) -> Handed<B> + 'a>),
+    Here(Option<Elsewhere>, Box<dyn Fn(Given<M, X>) -> Handed<B> + 'a>),
 }
 
 impl<B: AutodiffBackend, M, X> Worker<'_, B, M, X> {

@@ -4,22 +4,30 @@
 use std::backtrace::Backtrace;
 use std::panic::PanicHookInfo;
 
-use super::marks;
-use super::stage::{self, DEVICE_THREADS};
-use crate::probe::{events, timeline};
+use super::threads::{self, DEVICE_THREADS};
+use super::{events, timeline};
 use crate::protocol::Event;
 
 /// A module whose functions are on the stack while a candidate is timed, and at no other time.
 const TUNING: &str = "tune_benchmark";
 
+/// What an adapter does when something panics.
+#[derive(Clone, Copy)]
+pub(super) struct Hooks {
+    /// Goes on to the phase of the operations that run now.
+    pub(super) advance: fn(),
+    /// Waits until every moment that the program came to is known, on the way out of a panic on its own thread.
+    pub(super) settle: fn(),
+}
+
 /// Writes every panic down, before whatever the program itself does with it.
-pub(super) fn watch() {
+pub(super) fn watch(hooks: Hooks) {
     let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let thread = note(panic);
+        let thread = note(panic, hooks);
         previous(panic);
         if thread == Thread::Program {
-            marks::settle();
+            (hooks.settle)();
         }
         if thread != Thread::Candidate {
             // What the program's own thread unwinds to may be the end of the process.
@@ -43,16 +51,16 @@ enum Thread {
 }
 
 /// Writes the panic down.
-fn note(panic: &PanicHookInfo<'_>) -> Thread {
+fn note(panic: &PanicHookInfo<'_>, hooks: Hooks) -> Thread {
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("").to_owned();
     let device_thread = thread.starts_with(DEVICE_THREADS);
     let tuning = device_thread && Backtrace::force_capture().to_string().contains(TUNING);
-    marks::advance();
+    (hooks.advance)();
     let now = timeline::now();
     let message = panic.payload_as_str().unwrap_or("a panic without a message").to_owned();
     events::send(&Event::Panic {
-        card: stage::card(),
+        card: threads::card(),
         thread,
         message,
         location: panic.location().map(ToString::to_string).unwrap_or_default(),

@@ -1,0 +1,228 @@
+//! What happens around every launch: Burn's threads take turns, and a traced pass looks at the allocator.
+//!
+//! Burn frees a tensor on the thread of fusion and allocates on the thread of the CUDA server, which runs behind: what
+//! is free when the next tensor needs room depends on how far behind, that is, on the operating system. On a virtual
+//! GPU each launch is waited for, so that the order is one of those that can happen, and always the same.
+//!
+//! The look before a launch sees its inputs and outputs together; it is put in line on the server's thread. The one
+//! after it waits for the server, so that tensors are freed in the same order in every run. Looking changes no allocation.
+
+use std::sync::{Arc, OnceLock};
+
+use cubecl22::MemoryScope;
+use cubecl22::client::Client;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
+use tracing::{Event, Metadata, Subscriber};
+
+use super::stage::Threads;
+use crate::probe::threads;
+use crate::probe::timeline::{self, Live, Moment};
+
+/// Spans of a launch, on the thread that asks for it.
+const LAUNCH: &str = "launch_inner";
+/// Spans in which a tensor goes from GPU to GPU, on the thread that asks for it.
+const TRANSFER: &str = "to_client_tensor";
+
+const LAUNCH_ID: u64 = 1;
+const TRANSFER_ID: u64 = 2;
+
+struct Launches {
+    /// Whether the allocator is looked at.
+    traced: bool,
+    threads: Arc<Vec<Threads>>,
+    clients: Vec<Client>,
+}
+
+static LAUNCHES: OnceLock<Launches> = OnceLock::new();
+
+/// Takes turns from now on and, in a traced pass, observes every launch.
+pub(super) fn install(gpus: &Arc<Vec<Threads>>, clients: Vec<Client>, traced: bool) {
+    // Turns are taken at spans: a program that compiles them out would race, and nobody would see it.
+    assert!(
+        tracing::level_filters::STATIC_MAX_LEVEL >= tracing::level_filters::LevelFilter::TRACE,
+        "the feature `max_level_…` or `release_max_level_…` of `tracing` hides Burn's launches from cargo-vram: switch it off for this target",
+    );
+    let launches = Launches {
+        traced,
+        threads: gpus.clone(),
+        clients,
+    };
+    if LAUNCHES.set(launches).is_ok() && tracing::subscriber::set_global_default(Spans).is_err() {
+        timeline::missed();
+    }
+}
+
+/// One GPU, of those that are observed.
+#[derive(Clone, Copy)]
+struct Gpu {
+    launches: &'static Launches,
+    number: usize,
+}
+
+/// The GPU whose thread this is. A program's own thread launches on the one there is, or nobody knows where.
+fn gpu() -> Option<Gpu> {
+    let launches = LAUNCHES.get()?;
+    let number = match threads::card() {
+        Some(number) => number as usize,
+        None if launches.clients.len() == 1 => 0,
+        None => return None,
+    };
+    (number < launches.clients.len()).then_some(Gpu { launches, number })
+}
+
+/// Waits until every GPU's server did what it was given.
+fn wait_for_servers() {
+    for threads in LAUNCHES.get().into_iter().flat_map(|launches| launches.threads.iter()) {
+        if threads.server.submit_blocking(|_| ()).is_err() {
+            timeline::missed();
+        }
+    }
+}
+
+/// Waits until every GPU did what it was given. Both ends of a transfer go by what is next in line on their own servers, so
+/// that what is there when it comes is otherwise a matter of chance.
+fn wait_for_all() {
+    // Burn's own threads would wait for themselves.
+    if threads::card().is_some() {
+        return;
+    }
+    for threads in LAUNCHES.get().into_iter().flat_map(|launches| launches.threads.iter()) {
+        if !threads.wait() {
+            timeline::missed();
+        }
+    }
+}
+
+impl Gpu {
+    fn threads(self) -> &'static Threads {
+        &self.launches.threads[self.number]
+    }
+
+    fn before(self) {
+        if !self.launches.traced {
+            return;
+        }
+        self.threads().server.submit(move |_| {
+            self.look();
+            timeline::launched();
+        });
+    }
+
+    fn after(self) {
+        let looked = self.threads().server.submit_blocking(move |_| {
+            if self.launches.traced {
+                self.look();
+            }
+        });
+        if looked.is_err() {
+            timeline::missed();
+        }
+    }
+
+    /// Looks at the allocator, on the server's own thread.
+    fn look(self) {
+        let (live, streams) = self.live();
+        timeline::sample(live, streams);
+    }
+
+    /// What all streams hold together, and how many hold something.
+    fn live(self) -> (Live, u32) {
+        let report = self.launches.clients[self.number].memory_report(MemoryScope::Device);
+        let usage = report.usage();
+        let live = Live {
+            bytes: usage.bytes_in_use + usage.bytes_padding,
+            in_use: usage.bytes_in_use,
+        };
+        let holds = |stream: &&_| StreamUsage::reserved(*stream) > 0;
+        (live, report.streams.iter().filter(holds).count() as u32)
+    }
+}
+
+/// What one stream holds of its GPU.
+trait StreamUsage {
+    fn reserved(&self) -> u64;
+}
+
+impl StreamUsage for cubecl_runtime22::memory_management::StreamMemoryReport {
+    fn reserved(&self) -> u64 {
+        self.usage().bytes_reserved
+    }
+}
+
+/// The program came to a moment: looks at what is live, on the server's own thread.
+pub(super) fn marked(moment: Moment) {
+    if let Some(gpu) = gpu() {
+        timeline::marked(moment, gpu.live().0);
+    }
+}
+
+/// The subscriber: sees the spans above, and nothing else is even made.
+struct Spans;
+
+fn wanted(metadata: &Metadata<'_>) -> bool {
+    metadata.is_span() && [LAUNCH, TRANSFER].contains(&metadata.name())
+}
+
+impl Subscriber for Spans {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if wanted(metadata) {
+            Interest::always()
+        } else {
+            Interest::never()
+        }
+    }
+
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        wanted(metadata)
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        if span.metadata().name() == TRANSFER {
+            return Id::from_u64(TRANSFER_ID);
+        }
+        if gpu().is_some_and(|gpu| gpu.launches.traced) {
+            let mut kernel = Kernel::default();
+            span.record(&mut kernel);
+            timeline::launching(kernel.0);
+        }
+        Id::from_u64(LAUNCH_ID)
+    }
+
+    fn enter(&self, span: &Id) {
+        match (span.into_u64(), gpu()) {
+            (LAUNCH_ID, Some(gpu)) => gpu.before(),
+            (TRANSFER_ID, _) => wait_for_all(),
+            _ => {}
+        }
+    }
+
+    fn exit(&self, span: &Id) {
+        match (span.into_u64(), gpu()) {
+            (LAUNCH_ID, Some(gpu)) => gpu.after(),
+            // A copy before a tensor goes to another GPU: it is not looked at, and waited for all the same.
+            (LAUNCH_ID, None) => wait_for_servers(),
+            (TRANSFER_ID, _) => wait_for_all(),
+            _ => {}
+        }
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+}
+
+/// The name of the kernel that a span is the launch of.
+#[derive(Default)]
+struct Kernel(String);
+
+impl Visit for Kernel {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "kernel.name" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}

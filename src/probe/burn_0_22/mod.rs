@@ -1,0 +1,172 @@
+//! The adapter for Burn 0.22 and cubecl 0.11: everything that names a type of theirs.
+
+mod failures;
+mod launches;
+mod marks;
+mod optimizer;
+mod parallel;
+mod parameters;
+mod run;
+mod stage;
+mod store;
+mod train;
+#[cfg(not(feature = "train"))]
+mod without_feature;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use burn22::tensor::{Device, FloatDType};
+use cubecl22::client::Client;
+use cubecl22::config::cache::CacheConfig;
+use cubecl22::config::{CubeClRuntimeConfig, RuntimeConfig};
+use cubecl22::cuda::CudaDevice;
+
+use self::stage::Threads;
+pub use self::optimizer::IntoOptimizer;
+pub use self::parallel::DataParallel;
+pub use self::run::Run;
+pub use self::train::{Step, Steps, WithBatch, WithLoss, WithModel};
+use super::entry::{Adapter, Declared};
+use super::pass::{Infer, Marker, Pass, Train};
+use super::{events, panics, timeline};
+use crate::protocol::{BurnFeatures, Float, RunJob, Task};
+
+const ADAPTER: Adapter = Adapter {
+    name: "burn-0_22",
+    features,
+};
+
+/// Tells the models of this adapter from those of another.
+#[doc(hidden)]
+pub enum Burn022 {}
+
+/// How a backend hands its operations to the GPU.
+trait Hands {
+    /// Whether they go through fusion first.
+    const FUSED: bool;
+}
+
+impl<B: burn_fusion22::FusionBackend> Hands for burn_fusion22::Fusion<B> {
+    const FUSED: bool = true;
+}
+
+impl Hands for burn_cubecl22::CubeBackend {
+    const FUSED: bool = false;
+}
+
+/// What the program's Burn was built with.
+fn features() -> BurnFeatures {
+    use burn_cubecl22::kernel::matmul::MatmulStrategy;
+    BurnFeatures {
+        fusion: burn_cubecl22::Cube::FUSED,
+        autotune: !matches!(MatmulStrategy::default(), MatmulStrategy::Cube),
+    }
+}
+
+/// The GPUs of a run, and what follows each.
+struct Gpus {
+    devices: Vec<Device>,
+    markers: Vec<Marker>,
+}
+
+impl Gpus {
+    /// The one that models are made on, unless they say otherwise.
+    fn first(&self) -> &Device {
+        &self.devices[0]
+    }
+}
+
+impl<F: Fn(&mut Run<Train>) + 'static> Declared<(Burn022, Train)> for F {
+    const TASK: Task = Task::Train;
+    const ADAPTER: Adapter = ADAPTER;
+
+    fn run(&self, pass: Pass) {
+        run_pass(pass, |gpu| gpu.autodiff(), self);
+    }
+}
+
+impl<F: Fn(&mut Run<Infer>) + 'static> Declared<(Burn022, Infer)> for F {
+    const TASK: Task = Task::Infer;
+    const ADAPTER: Adapter = ADAPTER;
+
+    fn run(&self, pass: Pass) {
+        run_pass(pass, |gpu| gpu, self);
+    }
+}
+
+fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut Run<Kind>)) {
+    let gpus = start(&pass.job, device);
+    let autotune = pass.job.autotune.clone();
+    let mut run = Run::new(pass, gpus);
+    model(&mut run);
+    run.sync();
+    store::export(&autotune);
+    timeline::finish();
+}
+
+fn start(job: &RunJob, device: fn(Device) -> Device) -> Gpus {
+    configure(job);
+    panics::watch(panics::Hooks {
+        advance: || (),
+        settle: marks::settle,
+    });
+    let count = u16::try_from(job.cards.max(1)).unwrap_or(1);
+    let is_fused = features().fusion;
+    if count > 1 && !is_fused {
+        events::impossible("several cards are told apart by the threads of Burn's fusion".to_owned());
+    }
+    if job.trace.is_some() || job.what_if.no_fusion {
+        events::impossible("explanations and fusion's absence are not there yet for Burn 0.22".to_owned());
+    }
+    // Before the first operation of a GPU: the first handle of a service waits for that GPU's thread.
+    let threads = Arc::new((0..count).map(Threads::new).collect::<Vec<_>>());
+    let clients: Vec<Client> = (0..count)
+        // The contexts are made now, so that they are no part of what the model costs.
+        .map(|gpu| cubecl22::Device::Cuda(CudaDevice::new(gpu.into())).client())
+        .collect();
+    store::import(&job.autotune);
+    std::thread::sleep(Duration::from_millis(job.settle_ms));
+    let devices = (0..count).map(|gpu| prepared(gpu, job, device)).collect();
+    let markers = marks::markers(&threads, job.traced, is_fused);
+    if job.traced || job.lockstep {
+        launches::install(&threads, clients, job.traced);
+    }
+    if job.lockstep {
+        stage::give_way();
+    }
+    Gpus { devices, markers }
+}
+
+/// A device of the program's, as the job wants it.
+fn prepared(gpu: u16, job: &RunJob, device: fn(Device) -> Device) -> Device {
+    let mut cuda = Device::cuda(usize::from(gpu));
+    let float = job.what_if.dtype.map(|float| match float {
+        Float::F32 => FloatDType::F32,
+        Float::F16 => FloatDType::F16,
+        Float::Bf16 => FloatDType::BF16,
+    });
+    if let Some(float) = float
+        && let Err(error) = cuda.configure(float)
+    {
+        events::impossible(format!("the element type cannot be another: {error}"));
+    }
+    let made = device(cuda);
+    match job.what_if.checkpointing && made.is_autodiff() {
+        true => made.gradient_checkpointing(),
+        false => made,
+    }
+}
+
+/// Keeps autotune's choices and compiled kernels apart from the user's own: virtual kernels are none that a GPU could run.
+/// Everything else stays as the user's `cubecl.toml` and environment have it.
+fn configure(job: &RunJob) {
+    let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
+    // One database holds both. Without a folder for kernels, it stands beside the choices, which come out as files.
+    let folder = job.kernels.clone().unwrap_or_else(|| job.autotune.with_extension("environment"));
+    config.compilation.cache = job.kernels.is_some();
+    config.autotune.disable_cache = false;
+    config.environment.name = "cargo-vram".to_owned();
+    config.environment.path = CacheConfig::Directory(folder);
+    CubeClRuntimeConfig::set(config);
+}

@@ -1,0 +1,97 @@
+//! Burn's database, which holds autotune's choices, the GPU's throughput, and compiled kernels: the tool's files go in, and what
+//! was found comes out.
+//!
+//! A namespace such as `autotune/0.11.3/cuda-0/matmul` is a file `matmul.json.log` in a folder of that name, one JSON document a
+//! line: `{"key":{"key":…,"checksum":…},"value":{"fastest_index":…,"results":[…]}}`. In the database both are CBOR. The
+//! throughput that Burn measures before it first tunes is a file `….jsonl`: what the tool hands on without reading it.
+//! (cubecl-runtime 0.11, `tune/tune_cache.rs` and `throughput/cache.rs`; cubecl-environment 0.11, `persistence`.)
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cubecl_environment22::bytes::Bytes;
+use cubecl_environment22::persistence::{Origin, namespaces, open};
+use serde_json::{Value, json};
+
+/// What a pass finds out: the beginning of namespaces, and how the names of their files end.
+const FOUND: [(&str, &str); 2] = [("autotune/", ".json.log"), ("throughput/", ".jsonl")];
+
+/// Makes the database hold what the files of a folder say, and nothing else but kernels. Reads what it can: a line that cannot be
+/// read is a choice that Burn makes itself, and the tool counts those.
+pub(super) fn import(folder: &Path) {
+    for (namespace, _) in found() {
+        open(&namespace).purge();
+    }
+    let mut files = Vec::new();
+    find(folder, &mut files);
+    for path in files {
+        let Some(namespace) = namespace(folder, &path) else {
+            continue;
+        };
+        let storage = open(&namespace);
+        for line in fs::read_to_string(&path).unwrap_or_default().lines() {
+            if let Some((key, value)) = parsed(line) {
+                storage.insert(&key, Bytes::from_bytes_vec(value), Origin::Local);
+            }
+        }
+    }
+}
+
+/// Writes what the database holds, but for kernels, to files in a folder. What cannot be written is missing, and the tool counts
+/// that.
+pub(super) fn export(folder: &Path) {
+    for (namespace, suffix) in found() {
+        // The order of a database is a matter of chance; two runs are to agree in every byte.
+        let mut lines = BTreeSet::new();
+        open(&namespace).scan(&mut |key, value| {
+            let json = |bytes: &[u8]| ciborium::from_reader::<Value, _>(bytes).ok();
+            if let (Some(key), Some(value)) = (json(key), json(value)) {
+                lines.insert(json!({ "key": key, "value": value }).to_string());
+            }
+        });
+        let path = folder.join(format!("{namespace}{suffix}"));
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let _ = path.parent().map(fs::create_dir_all);
+        let _ = fs::write(path, text);
+    }
+}
+
+/// The namespaces of what a pass finds out, each with how its file's name ends.
+fn found() -> Vec<(String, &'static str)> {
+    let suffix = |namespace: &str| {
+        let found = FOUND.iter().find(|(start, _)| namespace.starts_with(start));
+        found.map(|(_, suffix)| *suffix)
+    };
+    let all = namespaces().into_iter();
+    all.filter_map(|namespace| suffix(&namespace).map(|suffix| (namespace, suffix)))
+        .collect()
+}
+
+/// Key and value of a line, as the database has them.
+fn parsed(line: &str) -> Option<(Vec<u8>, Vec<u8>)> {
+    let entry: Value = serde_json::from_str(line).ok()?;
+    let bytes = |value: &Value| {
+        let mut bytes = Vec::new();
+        ciborium::into_writer(value, &mut bytes).ok()?;
+        Some(bytes)
+    };
+    Some((bytes(entry.get("key")?)?, bytes(entry.get("value")?)?))
+}
+
+fn namespace(folder: &Path, path: &Path) -> Option<String> {
+    let within = path.strip_prefix(folder).ok()?.to_str()?;
+    let found = FOUND.iter().find(|(start, _)| within.starts_with(start))?;
+    within.strip_suffix(found.1).map(str::to_owned)
+}
+
+fn find(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => find(&path, files),
+            Ok(_) => files.push(path),
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The ready-made loops: train with a loss, train with Burn's `TrainStep`, infer; and the free-form one.
+
+use burn22::module::Module;
+use burn22::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
+use burn22::tensor::{Device, Tensor};
+
+use super::failures;
+use super::optimizer::IntoOptimizer;
+use super::run::Run;
+#[cfg(feature = "train")]
+use crate::probe::events;
+use crate::probe::pass::{self, Infer, Marker, Train};
+use crate::probe::timeline::{self, Moment};
+use crate::protocol::{Optimizer, Phase};
+
+/// The learning rate of the ready-made loops. No value depends on it.
+pub(super) const LEARNING_RATE: f64 = 1e-3;
+
+/// The optimizer that was asked for, or else the model's own.
+pub(super) fn chosen(asked: Option<Optimizer>, own: impl IntoOptimizer) -> ModuleOptimizer {
+    use burn22::optim::momentum::MomentumConfig;
+    use burn22::optim::{AdamConfig, AdamWConfig, SgdConfig};
+
+    match asked {
+        None => own.into_optimizer(),
+        Some(Optimizer::Sgd) => SgdConfig::new().init(),
+        Some(Optimizer::SgdMomentum) => SgdConfig::new().with_momentum(Some(MomentumConfig::new())).init(),
+        Some(Optimizer::Adam) => AdamConfig::new().init(),
+        Some(Optimizer::AdamW) => AdamWConfig::new().init(),
+    }
+}
+
+type Make<M> = Box<dyn FnOnce(&Device) -> M>;
+type MakeBatch<X> = Box<dyn Fn(&Device) -> X>;
+
+/// A run that knows how to make its model.
+pub struct WithModel<'a, Kind, M> {
+    run: &'a mut Run<Kind>,
+    make: Make<M>,
+}
+
+impl<'a, Kind, M> WithModel<'a, Kind, M> {
+    pub(super) fn new(run: &'a mut Run<Kind>, make: Make<M>) -> Self {
+        Self { run, make }
+    }
+
+    /// How a step's inputs are made.
+    pub fn batch<X>(self, batch: impl Fn(&Device) -> X + 'static) -> WithBatch<'a, Kind, M, X> {
+        WithBatch {
+            run: self.run,
+            make: self.make,
+            batch: Box::new(batch),
+        }
+    }
+}
+
+/// A run that knows how to make its model and its inputs.
+pub struct WithBatch<'a, Kind, M, X> {
+    pub(super) run: &'a mut Run<Kind>,
+    pub(super) make: Make<M>,
+    pub(super) batch: MakeBatch<X>,
+}
+
+impl<'a, M: Module, X> WithBatch<'a, Train, M, X> {
+    /// What is minimised.
+    pub fn loss<F: Fn(&M, X) -> Tensor<1>>(self, loss: F) -> WithLoss<'a, M, X, F> {
+        WithLoss {
+            given: self,
+            loss,
+            read_loss: true,
+        }
+    }
+
+    /// Trains a model that implements Burn's own [`TrainStep`](burn22::train::TrainStep). This is the last call.
+    #[cfg(feature = "train")]
+    pub fn train_step(self, optimizer: impl IntoOptimizer)
+    where
+        M: burn22::train::TrainStep<Input = X>,
+    {
+        let Self { run, make, batch } = self;
+        let what_if = &run.pass.job.what_if;
+        if what_if.infer {
+            events::impossible("`TrainStep::step` makes gradients itself".to_owned());
+        }
+        let mut optimizer = chosen(what_if.optimizer, optimizer);
+        let mut model = made(run, make);
+        let mut sum = GradientsAccumulator::new();
+        for step in 0..run.pass.job.steps {
+            for part in (0..run.pass.parts()).rev() {
+                run.mark(Some(step), Phase::Batch);
+                let input = batch(run.gpus.first());
+                run.mark(Some(step), Phase::Forward);
+                let output = model.step(input);
+                let Some(gradients) = summed(run, &mut sum, &model, output.grads, part) else {
+                    drop(output.item);
+                    continue;
+                };
+                run.mark(Some(step), Phase::Optimizer);
+                model = model.optimize(&mut optimizer, LEARNING_RATE.into(), gradients);
+                // Burn's learner hands the item to its metrics, which read it: that waits for the step, and holds no more.
+                run.sync();
+                drop(output.item);
+            }
+            step_done(0);
+        }
+    }
+}
+
+impl<M: Module, X> WithBatch<'_, Infer, M, X> {
+    /// Runs the model forward, without autodiff. This is the last call.
+    pub fn infer<Y>(self, forward: impl Fn(&M, X) -> Y) {
+        let Self { run, make, batch } = self;
+        let model = made(run, make);
+        for step in 0..run.pass.job.steps {
+            run.mark(Some(step), Phase::Batch);
+            let input = batch(run.gpus.first());
+            run.mark(Some(step), Phase::Forward);
+            let output = forward(&model, input);
+            run.sync();
+            drop(output);
+            step_done(0);
+        }
+    }
+}
+
+/// A run that knows its model, its inputs and its loss.
+pub struct WithLoss<'a, M, X, F> {
+    pub(super) given: WithBatch<'a, Train, M, X>,
+    pub(super) loss: F,
+    pub(super) read_loss: bool,
+}
+
+impl<M: Module, X, F: Fn(&M, X) -> Tensor<1>> WithLoss<'_, M, X, F> {
+    /// Whether the loss is read once a step, as training loops do to log it; they do by default.
+    #[must_use]
+    pub fn read_loss(self, read_loss: bool) -> Self {
+        Self { read_loss, ..self }
+    }
+
+    /// Trains with an optimizer, or with one of Burn's optimizer configs. This is the last call.
+    pub fn train(self, optimizer: impl IntoOptimizer) {
+        let what_if = &self.given.run.pass.job.what_if;
+        if what_if.infer {
+            return self.validate();
+        }
+        let mut optimizer = chosen(what_if.optimizer, optimizer);
+        let WithBatch { run, make, batch } = self.given;
+        let mut model = made(run, make);
+        let mut sum = GradientsAccumulator::new();
+        for step in 0..run.pass.job.steps {
+            for part in (0..run.pass.parts()).rev() {
+                run.mark(Some(step), Phase::Batch);
+                let input = batch(run.gpus.first());
+                run.mark(Some(step), Phase::Forward);
+                let loss = (self.loss)(&model, input);
+                run.mark(Some(step), Phase::Backward);
+                let gradients = GradientsParams::from_grads(loss.backward(), &model);
+                if let Some(gradients) = summed(run, &mut sum, &model, gradients, part) {
+                    run.mark(Some(step), Phase::Optimizer);
+                    model = optimizer.step(LEARNING_RATE, model, gradients);
+                }
+                if self.read_loss {
+                    failures::note(loss.try_into_data());
+                }
+            }
+            step_done(u64::from(self.read_loss) * u64::from(run.pass.parts()));
+        }
+    }
+
+    /// The forward phase alone, as validation is: no parameter asks for a gradient.
+    pub(super) fn validate(self) {
+        let WithBatch { run, make, batch } = self.given;
+        let model = made(run, make).no_grad();
+        for step in 0..run.pass.job.steps {
+            run.mark(Some(step), Phase::Batch);
+            let input = batch(run.gpus.first());
+            run.mark(Some(step), Phase::Forward);
+            let loss = (self.loss)(&model, input);
+            failures::note(loss.try_into_data());
+            step_done(1);
+        }
+    }
+}
+
+/// Adds up the gradients of a batch's parts, of which so many are left; the whole, after the last one.
+fn summed<M: Module>(
+    run: &Run<Train>,
+    sum: &mut GradientsAccumulator<M>,
+    model: &M,
+    gradients: GradientsParams,
+    left: u32,
+) -> Option<GradientsParams> {
+    if run.pass.parts() == 1 {
+        return Some(gradients);
+    }
+    sum.accumulate(model, gradients);
+    (left == 0).then(|| sum.grads())
+}
+
+pub(super) fn made<Kind, M: Module>(run: &Run<Kind>, make: Make<M>) -> M {
+    run.declared();
+    let model = make(run.gpus.first());
+    let model = match run.gpus.devices.as_slice() {
+        [device] => model.fork(device),
+        // Its parts are where they belong.
+        _ => super::parameters::forked_in_place(model),
+    };
+    super::parameters::report(&model);
+    model
+}
+
+/// A step was completed, with this many values read by this library.
+pub(super) fn step_done(reads: u64) {
+    timeline::step_done(reads);
+}
+
+/// The steps of a loop written by hand; see [`Run::steps`].
+pub struct Steps {
+    left: std::ops::Range<u32>,
+    markers: Vec<Marker>,
+}
+
+impl Steps {
+    pub(super) fn new(steps: u32, markers: Vec<Marker>) -> Self {
+        Self {
+            left: 0..steps,
+            markers,
+        }
+    }
+}
+
+impl Iterator for Steps {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        if self.left.start > 0 {
+            step_done(0);
+        }
+        let number = self.left.next()?;
+        let step = Step {
+            number,
+            markers: self.markers.clone(),
+        };
+        step.phase(Phase::Batch);
+        Some(step)
+    }
+}
+
+/// One step of a loop written by hand. It begins in the phase `batch`.
+pub struct Step {
+    number: u32,
+    markers: Vec<Marker>,
+}
+
+impl Step {
+    /// The step's number, from 0.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// What follows is this phase of the step.
+    pub fn phase(&self, phase: Phase) {
+        pass::mark(&self.markers, Moment::of(self.number, phase));
+    }
+}
