@@ -87,6 +87,17 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         message,
         help: Some(help.to_owned()),
     };
+    // Without it a target would be built for minutes, and then not compile.
+    if workspace
+        .versions_in_graph(package, env!("CARGO_PKG_NAME"), None)
+        .is_empty()
+    {
+        return Err(problem(
+            code::MANIFEST,
+            format!("{} declares models, and does not depend on cargo-vram", package.name),
+            "add cargo-vram to its [dev-dependencies], with `default-features = false` and the feature for its Burn: features = [\"burn-0_21\"]",
+        ));
+    }
     let names: Vec<String> = match package.metadata.get("vram") {
         Some(table) => match table.get("targets").map(|value| serde_json::from_value(value.clone())) {
             Some(Ok(names)) => names,

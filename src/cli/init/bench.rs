@@ -31,6 +31,18 @@ impl Bench {
     }
 }
 
+/// The models that a benchmark declares with `cargo_vram::models!`, by their names. None where it cannot be read.
+pub(super) fn declared_models(text: &str) -> Vec<String> {
+    let items = syn::parse_file(text).map(|file| file.items).unwrap_or_default();
+    let declarations = items.into_iter().filter_map(|item| match item {
+        syn::Item::Macro(item) if item.mac.path.segments.last()?.ident == "models" => Some(item.mac.tokens.to_string()),
+        _ => None,
+    });
+    let name = |path: &str| path.rsplit("::").next().map(|name| name.trim().to_owned());
+    let names = declarations.flat_map(|tokens| tokens.split(',').filter_map(name).collect::<Vec<_>>());
+    names.filter(|name| !name.is_empty()).collect()
+}
+
 fn named(path: &str, root: Option<&str>) -> String {
     root.map_or_else(|| path.to_owned(), |root| format!("{root}::{path}"))
 }
@@ -289,4 +301,17 @@ fn snake_case(name: &str) -> String {
         snake.extend(c.to_lowercase());
     }
     snake
+}
+
+#[cfg(test)]
+mod tests {
+    use super::declared_models;
+
+    #[test]
+    fn the_models_of_a_benchmark_are_those_that_it_declares() {
+        let text = "use cargo_vram::Run;\ncargo_vram::models!(first, nets::second,);\nfn first() {}\n";
+        assert_eq!(declared_models(text), ["first", "second"]);
+        assert!(declared_models("fn main() { models!(a) }").is_empty());
+        assert!(declared_models("no Rust").is_empty());
+    }
 }
