@@ -981,14 +981,13 @@ fn the_command_line_tool_compiles_no_burn_and_the_models_no_command_line_tool() 
     // With every other feature on: each serves whichever Burn is there, and brings none.
     let others = "train,what-if,checkpointing,no-fusion,distributed,explain";
     assert!(!has(&tree(&["--features", others]), "burn"));
-    for (adapter, burn, cubecl) in [
-        ("burn-0_21", " v0.21.", " v0.10."),
-        ("burn-0_22", " v0.22.", " v0.11."),
-    ] {
+    for (adapter, burn, cubecl) in [("burn-0_21", " v0.21.", " v0.10."), ("burn-0_22", " v0.22.", " v0.11.")] {
         let models = tree(&["--features", &format!("{adapter},{others}")]);
         assert!(has(&models, "burn") && has(&models, "cubecl"), "{adapter}");
         for (name, version) in [("burn", burn), ("cubecl", cubecl)] {
-            let foreign = models.lines().find(|line| line.starts_with(name) && !line.contains(version));
+            let foreign = models
+                .lines()
+                .find(|line| line.starts_with(name) && !line.contains(version));
             assert_eq!(foreign, None, "{adapter}");
         }
         for tool in [

@@ -109,7 +109,7 @@ impl<'a> Builder<'a> {
         self.problems.push(
             Problem::new("budgets::empty", "the file holds no budgets".to_owned())
                 .at(start, "the file starts here")
-                .help("start with `version: 1`, or let `cargo vram init` write the file"),
+                .help("start with `version: 1`, or remove the file and let `cargo vram init` write one"),
         );
         Stop
     }

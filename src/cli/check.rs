@@ -242,7 +242,7 @@ impl Check {
             .map(|model| declared_with(model, &report.runs))
             .collect();
         budgets.check_models(&known, knows_all)?;
-        Ok(Exit::of_judged(&report, self.deny_warnings))
+        Ok(pipeline::exit_of_judged(&report, self.deny_warnings))
     }
 }
 

@@ -16,7 +16,7 @@ use clap::Args;
 use miette::{Diagnostic, IntoDiagnostic, WrapErr};
 use thiserror::Error;
 
-use self::bench::{Bench, Dialect};
+use self::bench::{Bench, Dialect, declared_models};
 use self::manifest::Manifest;
 use self::scan::Scan;
 use self::source::Source;
@@ -29,8 +29,8 @@ use super::{Stopped, terminal};
 use crate::names::quoted;
 use crate::report::human::text::named;
 use crate::workspace::{
-    self, BuiltFeatures, Selection, Workspace, WorkspaceError, adapter_feature, built_features, supported_burn, supported_by,
-    supports_burn, update_of_prereleases,
+    self, BuiltFeatures, Selection, Workspace, WorkspaceError, adapter_feature, built_features, supported_burn,
+    supported_by, supports_burn, update_of_prereleases,
 };
 
 /// Write a benchmark with a first model, its Cargo.toml entries, and a first budgets.yaml
@@ -204,7 +204,22 @@ impl Init {
         let budgets = root.join("budgets.yaml");
         let is_there = |path: &Utf8Path| path.symlink_metadata().is_ok();
         if is_there(&bench) {
-            return Err(Refused::Exists(bench).into());
+            let text = std::fs::read_to_string(&bench).unwrap_or_default();
+            let models = declared_models(&text);
+            if models.is_empty() || is_there(&budgets) {
+                return Err(Refused::Exists(bench).into());
+            }
+            undo.put(&budgets, &first_budgets(&self.gpu, &models))
+                .map_err(|source| unwritable(&budgets, source))?;
+            undo.keep();
+            if !loudness.quiet {
+                terminal::remark(&format!(
+                    "wrote {}\n{} is there already; the limits are examples: replace them",
+                    named(budgets.as_str()),
+                    named(bench.as_str())
+                ));
+            }
+            return Ok(Exit::Success);
         }
         // A folder, or a link that leads nowhere.
         if is_there(&budgets) && !budgets.is_file() {
@@ -220,7 +235,10 @@ impl Init {
         put(&bench, &plan.bench.text)?;
         let has_budgets = budgets.exists();
         if !has_budgets {
-            put(&budgets, &first_budgets(&self.gpu, &plan.bench.model))?;
+            put(
+                &budgets,
+                &first_budgets(&self.gpu, std::slice::from_ref(&plan.bench.model)),
+            )?;
         }
         let progress = Progress::spinner(loudness, "resolving dependencies");
         let resolved = resolve(&selection, package);
@@ -699,8 +717,11 @@ fn has_feature(built: &BuiltFeatures, name: &str, feature: &str) -> bool {
     built.get(name).is_some_and(|features| features.contains(feature))
 }
 
-fn first_budgets(gpu: &str, model: &str) -> String {
-    include_str!("init/budgets.yaml.template")
-        .replace("gpu: GPU", &format!("gpu: {gpu}"))
-        .replace("MODEL:", &format!("{model}:"))
+fn first_budgets(gpu: &str, models: &[String]) -> String {
+    let template = include_str!("init/budgets.yaml.template").replace("gpu: GPU", &format!("gpu: {gpu}"));
+    let (head, budget) = template.split_at(template.find("  MODEL:").unwrap_or(template.len()));
+    let budgets = models
+        .iter()
+        .map(|model| budget.replace("MODEL:", &format!("{model}:")));
+    head.to_owned() + &budgets.collect::<String>()
 }

@@ -53,6 +53,6 @@ impl Merge {
         // An estimate is not judged, and neither are many of them.
         let judged = report.command == Some(WrittenBy::Check);
         pipeline::show(&report, &self.output, loudness, &headline, judged, Utf8Path::new("."))?;
-        Ok(Exit::of_judged(&report, self.deny_warnings))
+        Ok(pipeline::exit_of_judged(&report, self.deny_warnings))
     }
 }

@@ -51,7 +51,7 @@ pub(super) enum Asked {
     #[error("{0} does not exist")]
     #[diagnostic(
         code(cli::no_budgets),
-        help("`cargo vram init` writes a first one; --budgets names another file")
+        help("`cargo vram init` writes budgets.yaml; --budgets names another file")
     )]
     NoBudgets(Utf8PathBuf),
     /// There is no file of budgets in an archive.
@@ -699,4 +699,13 @@ pub(super) fn json(document: &impl serde::Serialize) -> Result<String, Stopped> 
 /// A file has no colours.
 fn strip(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()
+}
+
+/// What a judged report calls for. Says so where only `--deny-warnings` makes a failure of it: the report itself shows warnings.
+pub(super) fn exit_of_judged(report: &Report, deny_warnings: bool) -> Exit {
+    let exit = Exit::of_judged(report, deny_warnings);
+    if exit != Exit::of_judged(report, false) {
+        terminal::remark("failed: --deny-warnings makes each warning a failure");
+    }
+    exit
 }

@@ -81,7 +81,14 @@ fn is_supported(target: &str) -> bool {
 fn key(toolchain: &str, target: &str) -> String {
     let mut hash = Sha256::new();
     let survey: String = SURVEY_SOURCES.iter().map(|(_, text)| *text).collect();
-    for part in [&fingerprint(), &survey, LIBDEVICE, env!("CARGO_PKG_VERSION"), toolchain, target] {
+    for part in [
+        &fingerprint(),
+        &survey,
+        LIBDEVICE,
+        env!("CARGO_PKG_VERSION"),
+        toolchain,
+        target,
+    ] {
         hash.update(part);
         hash.update([0]);
     }

@@ -86,7 +86,9 @@ impl DriverLibrary {
         let survey = folder.join(SURVEY);
         let nccl = NCCL_LINKS.map(|link| folder.join(VIRTUAL).join(link));
         let links = LINKS.map(|link| folder.join(link)).into_iter().chain(nccl);
-        let mut files = [library.clone(), survey.clone(), folder.join(LIBDEVICE)].into_iter().chain(links);
+        let mut files = [library.clone(), survey.clone(), folder.join(LIBDEVICE)]
+            .into_iter()
+            .chain(links);
         let complete = files.all(|file| file.is_file());
         complete.then(|| Self {
             folder: folder.to_owned(),

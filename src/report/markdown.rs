@@ -263,7 +263,7 @@ fn obtained(report: &Report, markdown: &Markdown<'_>) -> Section {
         } else {
             ""
         };
-        let _ = write!(tail, ", commit {}{dirty}", commit(id));
+        let _ = write!(tail, "; the project at commit {}{dirty}", commit(id));
     }
     if let Some(base) = &report.base {
         let _ = write!(

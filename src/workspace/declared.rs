@@ -25,7 +25,8 @@ pub(crate) fn adapter_feature(burn: &Version) -> String {
 /// The newest Burn that there is an adapter for and that a requirement takes, as its `major.minor.0`.
 pub(crate) fn supported_by(requirement: &VersionReq) -> Option<Version> {
     // No minor version of Burn had as many patches.
-    let takes = |&&(major, minor): &&(u64, u64)| (0..100).any(|patch| requirement.matches(&Version::new(major, minor, patch)));
+    let takes =
+        |&&(major, minor): &&(u64, u64)| (0..100).any(|patch| requirement.matches(&Version::new(major, minor, patch)));
     let (major, minor) = SUPPORTED_BURN.iter().rev().find(takes)?;
     Some(Version::new(*major, *minor, 0))
 }
@@ -92,6 +93,17 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         message,
         help: Some(help.to_owned()),
     };
+    // Without it a target would be built for minutes, and then not compile.
+    if workspace
+        .versions_in_graph(package, env!("CARGO_PKG_NAME"), None)
+        .is_empty()
+    {
+        return Err(problem(
+            code::MANIFEST,
+            format!("{} declares models, and does not depend on cargo-vram", package.name),
+            "add cargo-vram to its [dev-dependencies], with `default-features = false` and the feature for its Burn, such as \"burn-0_22\"",
+        ));
+    }
     let names: Vec<String> = match package.metadata.get("vram") {
         Some(table) => match table.get("targets").map(|value| serde_json::from_value(value.clone())) {
             Some(Ok(names)) => names,
@@ -193,7 +205,10 @@ fn burn(workspace: &Workspace, package: &Package) -> Result<Version, (&'static s
 /// An adapter that a package asks for, where it does not ask for that of its own Burn. `None` where it names none: then a feature
 /// of its own may.
 fn other_adapter(package: &Package, burn: &Version) -> Option<String> {
-    let own = package.dependencies.iter().filter(|dependency| dependency.name == env!("CARGO_PKG_NAME"));
+    let own = package
+        .dependencies
+        .iter()
+        .filter(|dependency| dependency.name == env!("CARGO_PKG_NAME"));
     let adapters: Vec<&String> = own
         .flat_map(|dependency| &dependency.features)
         .filter(|feature| feature.starts_with("burn-"))

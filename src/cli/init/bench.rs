@@ -66,6 +66,18 @@ impl Bench {
     }
 }
 
+/// The models that a benchmark declares with `cargo_vram::models!`, by their names. None where it cannot be read.
+pub(super) fn declared_models(text: &str) -> Vec<String> {
+    let items = syn::parse_file(text).map(|file| file.items).unwrap_or_default();
+    let declarations = items.into_iter().filter_map(|item| match item {
+        syn::Item::Macro(item) if item.mac.path.segments.last()?.ident == "models" => Some(item.mac.tokens.to_string()),
+        _ => None,
+    });
+    let name = |path: &str| path.rsplit("::").next().map(|name| name.trim().to_owned());
+    let names = declarations.flat_map(|tokens| tokens.split(',').filter_map(name).collect::<Vec<_>>());
+    names.filter(|name| !name.is_empty()).collect()
+}
+
 fn named(path: &str, root: Option<&str>) -> String {
     root.map_or_else(|| path.to_owned(), |root| format!("{root}::{path}"))
 }
@@ -153,7 +165,11 @@ impl Maker<'_> {
             if !config.is_config() || !is_device(device) {
                 return None;
             }
-            let backend = if function.generics == 1 { self.dialect.parameter() } else { "" };
+            let backend = if function.generics == 1 {
+                self.dialect.parameter()
+            } else {
+                ""
+            };
             Some(format!(
                 "{}.{}{backend}(device)",
                 self.config(config, 0)?,
@@ -163,7 +179,8 @@ impl Maker<'_> {
         by_config.or_else(|| {
             plain.into_iter().find_map(|function| {
                 let of = self.scan.find(&function.of, &function.module)?;
-                if !std::ptr::eq(of, model) || of.parameters.len() != self.dialect.parameters() || function.generics > 0 {
+                if !std::ptr::eq(of, model) || of.parameters.len() != self.dialect.parameters() || function.generics > 0
+                {
                     return None;
                 }
                 let arguments: Vec<_> = function
@@ -346,4 +363,51 @@ fn snake_case(name: &str) -> String {
         snake.extend(c.to_lowercase());
     }
     snake
+}
+
+#[cfg(test)]
+mod tests {
+    use camino::Utf8Path;
+
+    use super::{Bench, Dialect, Scan, declared_models};
+
+    #[test]
+    fn a_train_step_of_burn_0_22_is_trained_as_its_users_write_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(folder.path()).unwrap().join("lib.rs");
+        std::fs::write(
+            &root,
+            "#[derive(Module)] pub struct Net { a: Linear }
+            #[derive(Config)] pub struct NetConfig { classes: usize }
+            impl NetConfig { pub fn init(&self, device: &Device) -> Net { todo!() } }
+            pub struct Batch { pub images: Tensor<3>, pub labels: Tensor<1, Int> }
+            impl TrainStep for Net { type Input = Batch; type Output = ClassificationOutput; }",
+        )
+        .unwrap();
+        let scan = Scan::read(&root, Default::default(), false);
+        let bench = Bench::new(&scan, Dialect::new((0, 22)), Some("nets"), "");
+        assert_eq!(
+            (bench.model.as_str(), bench.trains.as_deref()),
+            ("net", Some("nets::Net"))
+        );
+        for line in [
+            "use cargo_vram::burn_0_22::Run;",
+            "fn net(run: &mut Run) {",
+            "    run.model(|device| nets::NetConfig::new(/* classes */ 10).init(device))",
+            "            images: Tensor::<3>::zeros([batch_size, size, size], device),",
+            "            labels: Tensor::<1, Int>::zeros([batch_size], device),",
+        ] {
+            assert!(bench.text.contains(line), "{line}\n{}", bench.text);
+        }
+        // Written for the other Burn, it is none that this one could train.
+        assert_eq!(Bench::new(&scan, Dialect::new((0, 21)), Some("nets"), "").trains, None);
+    }
+
+    #[test]
+    fn the_models_of_a_benchmark_are_those_that_it_declares() {
+        let text = "use cargo_vram::Run;\ncargo_vram::models!(first, nets::second,);\nfn first() {}\n";
+        assert_eq!(declared_models(text), ["first", "second"]);
+        assert!(declared_models("fn main() { models!(a) }").is_empty());
+        assert!(declared_models("no Rust").is_empty());
+    }
 }

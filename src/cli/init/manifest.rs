@@ -344,7 +344,9 @@ mod tests {
     fn edited(text: &str) -> String {
         let mut manifest = Manifest::parse(text.to_owned()).unwrap();
         let path = Utf8Path::new("/x/Cargo.toml");
-        manifest.add_cargo_vram(path, &Source::Registry, "burn-0_21", true).unwrap();
+        manifest
+            .add_cargo_vram(path, &Source::Registry, "burn-0_21", true)
+            .unwrap();
         manifest.add_bench(path).unwrap();
         manifest.text().to_owned()
     }

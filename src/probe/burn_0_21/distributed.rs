@@ -90,7 +90,12 @@ where
         if self.of.given.run.pass.job.what_if.infer {
             return self.of.validate();
         }
-        with_optimizer!(self, train_with, self.of.given.run.pass.job.what_if.optimizer, optimizer);
+        with_optimizer!(
+            self,
+            train_with,
+            self.of.given.run.pass.job.what_if.optimizer,
+            optimizer
+        );
     }
 
     fn train_with(self, optimizer: impl Optimizer<M, B>) {

@@ -24,8 +24,8 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::marks;
 use super::stage::{Downstream, Upstream};
-use crate::probe::timeline::{self, Live, Moment};
 use crate::probe::threads;
+use crate::probe::timeline::{self, Live, Moment};
 #[cfg(feature = "explain")]
 use crate::probe::trace;
 

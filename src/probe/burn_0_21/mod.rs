@@ -21,11 +21,11 @@ mod without_feature;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use burn_backend21::{Device as _, DeviceId, get_device_settings, set_default_dtypes};
 use burn21::backend::Autodiff;
 use burn21::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn21::tensor::backend::Backend;
 use burn21::tensor::{Bool, DType, Element, FloatDType, Int, Shape, Tensor, TensorMetadata};
-use burn_backend21::{Device as _, DeviceId, get_device_settings, set_default_dtypes};
 use cubecl21::Runtime;
 use cubecl21::config::memory::PersistentMemory;
 use cubecl21::config::{CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig};

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use burn_backend21::{Device, DeviceHandle, DeviceId, DeviceService, DeviceServiceStage, StreamId};
-use cubecl21::cuda::CudaDevice;
 use cubecl_common21::device::ServerUtilitiesHandle;
+use cubecl21::cuda::CudaDevice;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 

@@ -8,11 +8,11 @@ use burn21::tensor::Tensor;
 use burn21::tensor::backend::AutodiffBackend;
 
 #[cfg(not(feature = "train"))]
-use crate::probe::pass::Train;
-#[cfg(not(feature = "train"))]
 use super::train::WithBatch;
 #[cfg(not(feature = "distributed"))]
 use super::train::WithLoss;
+#[cfg(not(feature = "train"))]
+use crate::probe::pass::Train;
 
 /// Implemented by nothing.
 #[cfg(not(feature = "train"))]

@@ -22,10 +22,10 @@ use cubecl22::config::cache::CacheConfig;
 use cubecl22::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl22::cuda::CudaDevice;
 
-use self::stage::Threads;
 pub use self::optimizer::IntoOptimizer;
 pub use self::parallel::DataParallel;
 pub use self::run::Run;
+use self::stage::Threads;
 pub use self::train::{Step, Steps, WithBatch, WithLoss, WithModel};
 use super::entry::{Adapter, Declared};
 use super::pass::{Infer, Marker, Pass, Train};
@@ -163,7 +163,10 @@ fn prepared(gpu: u16, job: &RunJob, device: fn(Device) -> Device) -> Device {
 fn configure(job: &RunJob) {
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
     // One database holds both. Without a folder for kernels, it stands beside the choices, which come out as files.
-    let folder = job.kernels.clone().unwrap_or_else(|| job.autotune.with_extension("environment"));
+    let folder = job
+        .kernels
+        .clone()
+        .unwrap_or_else(|| job.autotune.with_extension("environment"));
     config.compilation.cache = job.kernels.is_some();
     config.autotune.disable_cache = false;
     config.environment.name = "cargo-vram".to_owned();

@@ -47,7 +47,7 @@ fn look(report: &Report, failed: &[&Verdict]) -> Vec<Step> {
     });
     steps.extend(fitted.into_iter().map(|command| ("look", command)));
     if !of(&|rule| rule == Rule::Growth).is_empty() {
-        let diff = "cargo vram diff BEFORE.json AFTER.json (reports, or explanations, of both sides)";
+        let diff = "cargo vram diff BEFORE.json AFTER.json (of both sides, by --message-format json -o FILE)";
         steps.push(("look", diff.to_owned()));
     }
     steps

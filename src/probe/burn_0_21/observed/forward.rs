@@ -4,12 +4,12 @@
 use std::future::Future;
 use std::ops::Range;
 
-use burn21::tensor::TensorPrimitive;
 use burn_backend21::backend::ExecutionError;
 use burn_backend21::ops::*;
 use burn_backend21::quantization::*;
 use burn_backend21::tensor::{BoolTensor, Device, FloatTensor, IndexingUpdateOp, IntTensor, QuantizedTensor};
 use burn_backend21::*;
+use burn21::tensor::TensorPrimitive;
 
 use super::seen::{self, Seen};
 use super::tensor::{Argument, Primitive};

@@ -11,8 +11,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn_backend21::{DType, Shape, StreamId};
-use burn_cubecl21::CubeRuntime;
 use burn_cubecl_fusion21::CubeFusionHandle;
+use burn_cubecl21::CubeRuntime;
 use burn_fusion21::stream::{Operation, OperationStreams};
 use burn_fusion21::{Client, FusionRuntime};
 use burn_ir21::{CustomOpIr, HandleContainer, OperationIr, TensorId, TensorIr, TensorStatus};

@@ -11,9 +11,9 @@ mod tensor;
 
 use std::marker::PhantomData;
 
+use burn_backend21::tensor::FloatTensor;
 use burn21::tensor::backend::{Backend, BackendTypes, DTypeUsageSet, ExecutionError};
 use burn21::tensor::{DType, TensorData};
-use burn_backend21::tensor::FloatTensor;
 
 #[cfg(feature = "distributed")]
 pub(in crate::probe) use distributed::in_order;

@@ -1,6 +1,5 @@
 //! Tells the trace of an operation: of which tensors it made which, and from where it was called.
 
-use burn21::tensor::{Shape, TensorPrimitive};
 use burn_backend21::DType;
 use burn_backend21::ops::{
     DeformConv2dBackward, MaxPool1dBackward, MaxPool1dWithIndices, MaxPool2dBackward, MaxPool2dWithIndices,
@@ -8,6 +7,7 @@ use burn_backend21::ops::{
 use burn_cubecl21::CubeRuntime;
 use burn_cubecl21::tensor::CubeTensor;
 use burn_fusion21::{FusionRuntime, FusionTensor};
+use burn21::tensor::{Shape, TensorPrimitive};
 
 use super::tensor::{ObservedTensor, Output};
 use super::{Lazy, Observed, looks};

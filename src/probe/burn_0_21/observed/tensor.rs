@@ -9,7 +9,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use burn21::tensor::{BoolDType, DType, FloatDType, IntDType, Shape, TensorData, TensorMetadata, TensorPrimitive};
 use burn_backend21::ops::{
     AttentionModuleOptions, ConvOptions, ConvTransposeOptions, DeformConv2dBackward, DeformConvOptions,
     GridSampleOptions, InterpolateOptions, MaxPool1dBackward, MaxPool1dWithIndices, MaxPool2dBackward,
@@ -21,6 +20,7 @@ use burn_backend21::{Distribution, QTensorPrimitive, Scalar};
 use burn_cubecl21::CubeRuntime;
 use burn_cubecl21::tensor::CubeTensor;
 use burn_fusion21::{FusionRuntime, FusionTensor};
+use burn21::tensor::{BoolDType, DType, FloatDType, IntDType, Shape, TensorData, TensorMetadata, TensorPrimitive};
 
 use super::{Inner, Lazy, Observed};
 use crate::probe::trace;
