@@ -34,8 +34,8 @@ fn with_a_model() -> Repository {
     let repository = Repository::new();
     let from = common::root().join("fixtures/many");
     let manifest = std::fs::read_to_string(from.join("Cargo.toml")).unwrap();
-    // Named otherwise: in one target folder, Cargo would take it for that one.
-    let manifest = manifest.replace("name = \"many\"", "name = \"model\"");
+    // A name that no other test has: in one target folder, Cargo takes packages of one name for each other.
+    let manifest = manifest.replace("name = \"many\"", "name = \"based\"");
     let manifest = manifest.replace("\"../..\"", &format!("{:?}", common::root()));
     repository.folder.write("model/Cargo.toml", &manifest);
     repository.folder.write("model/src/lib.rs", "");
@@ -170,7 +170,7 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     repository.folder.write("model/benches/vram.rs", BENCH);
     let (report, exit, said) = rebuilt("broken");
     assert_eq!((exit, report.unwrap().problems.len()), (101, 1), "{said}");
-    assert!(said.contains("at broken: `vram` of model does not compile"), "{said}");
+    assert!(said.contains("at broken: `vram` of based does not compile"), "{said}");
     // A package beside the repository is at no path from a checkout elsewhere; nor is what a submodule cannot get.
     let outside = tempfile::tempdir().unwrap();
     let lib = "[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";

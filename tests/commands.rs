@@ -380,6 +380,41 @@ fn default_members_decide_which_package_is_meant() {
 }
 
 #[test]
+fn a_project_whose_budgets_or_dependency_are_missing_is_completed_or_says_so() {
+    let project = Project::new("src/lib.rs", LIBRARY);
+    assert_exit(&project.init(), 0);
+    let whole = project.files();
+    let budgets = project.folder.path("budgets.yaml");
+    std::fs::remove_file(&budgets).unwrap();
+    let output = project.init();
+    assert_exit(&output, 0);
+    assert!(
+        unwrapped(&output).contains("is there already; the limits are examples"),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(project.files(), whole);
+    // A benchmark that declares no model is not ours.
+    project.folder.write("benches/vram.rs", "fn main() {}\n");
+    std::fs::remove_file(&budgets).unwrap();
+    project.assert_init_refuses(&[], &["benches/vram.rs is there already"]);
+
+    let manifest = project.folder.read("Cargo.toml");
+    let without: Vec<_> = manifest
+        .lines()
+        .filter(|line| !line.starts_with("cargo-vram = "))
+        .collect();
+    project.folder.write("Cargo.toml", &without.join("\n"));
+    let output = project.vram(&["list"]);
+    assert_exit(&output, 2);
+    assert!(
+        unwrapped(&output).contains("new-comer declares models, and does not depend on cargo-vram"),
+        "{}",
+        said(&output)
+    );
+}
+
+#[test]
 fn a_burn_that_is_not_supported_is_refused_before_anything_is_written() {
     let with = |burn: &str| {
         let project = Project::new("src/lib.rs", LIBRARY);
@@ -852,7 +887,13 @@ fn a_model_without_a_budget_is_a_warning_that_can_be_denied() {
     assert_exit(&common::output(&arguments), 0);
     let mut denied = arguments.to_vec();
     denied.push("--deny-warnings");
-    assert_exit(&common::output(&denied), 100);
+    let output = common::output(&denied);
+    assert_exit(&output, 100);
+    assert!(
+        said(&output).contains("failed: --deny-warnings makes each warning a failure"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]

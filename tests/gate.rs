@@ -41,7 +41,7 @@ static PACKAGE: LazyLock<(Repository, PathBuf)> = LazyLock::new(|| {
     let repository = Repository::new();
     let from = common::root().join("fixtures/many");
     let manifest = std::fs::read_to_string(from.join("Cargo.toml")).unwrap();
-    // Named otherwise: in one target folder, Cargo would take it for that one.
+    // A name that no other test has: in one target folder, Cargo takes packages of one name for each other.
     let manifest = manifest.replace("name = \"many\"", "name = \"model\"");
     let manifest = manifest.replace("\"../..\"", &format!("{:?}", common::root()));
     repository.folder.write("model/Cargo.toml", &manifest);

@@ -10,6 +10,7 @@ use miette::{Diagnostic, IntoDiagnostic};
 use thiserror::Error;
 
 use super::cases::Missing;
+use super::exit::Exit;
 use super::interrupt::{self, Catching, Interrupted};
 use super::options::{DEFAULT_STEPS, Loudness, Packages, ReportFormat, ReportOutput, Running};
 use super::source::Source;
