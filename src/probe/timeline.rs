@@ -183,6 +183,7 @@ pub(super) fn sample(live: Live, streams: u32) {
 }
 
 /// Memory was higher for an instant, by an allocation that ended within the launch.
+#[cfg(feature = "burn-0_21")]
 pub(super) fn spike(live: u64) {
     with(|timeline| {
         let now = timeline.now;

@@ -89,7 +89,7 @@ fn launch(
     }
     LAST.store(function.name.0, Ordering::Relaxed);
     COUNT.fetch_add(1, Ordering::Relaxed);
-    clock::launched();
+    clock::launched(function.nanoseconds);
     if card.reads == Reads::Other {
         contents::launched(function.parameters, parameters);
     }

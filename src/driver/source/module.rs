@@ -10,7 +10,7 @@ use crate::abi::{
 };
 use crate::handles::{Handles, lock};
 use crate::ptx::{self, Target};
-use crate::{context, nvrtc, record};
+use crate::{clock, context, nvrtc, record};
 
 pub(crate) struct Module {
     device: usize,
@@ -27,6 +27,8 @@ pub(crate) struct Function {
     pub(crate) name: Name,
     pub(crate) static_shared: u32,
     pub(crate) max_threads: u32,
+    /// How long a launch takes by the virtual clock.
+    pub(crate) nanoseconds: u64,
     /// What the program opted in to.
     pub(crate) max_dynamic_shared: u32,
     /// What its parameters point to; kept for good, as names are.
@@ -152,6 +154,7 @@ fn find(module: u64, index: impl FnOnce(&Module) -> Option<usize>) -> Answer<u64
                 max_threads: entry
                     .max_threads
                     .map_or(threads, |bound| bound.min(threads)),
+                nanoseconds: clock::launch_nanoseconds(&entry.name),
                 max_dynamic_shared: default_shared - static_shared,
                 parameters: entry.parameters.clone().leak(),
                 module,
