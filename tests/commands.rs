@@ -1042,7 +1042,9 @@ fn the_command_line_tool_compiles_no_burn_and_the_models_no_command_line_tool() 
             "toml_edit",
             "comfy-table",
         ] {
-            assert!(!has(&models, tool), "{adapter}: {tool}");
+            // The database of Burn 0.22 reports its own errors with it.
+            let is_burns = adapter == "burn-0_22" && tool == "miette";
+            assert!(is_burns || !has(&models, tool), "{adapter}: {tool}");
         }
     }
     let neither = tree(&[]);
