@@ -339,21 +339,23 @@ fn compiled(features: &[&str], call: &str) -> String {
         }";
     const PROBE: &str = "
         pub mod probe {
-            pub mod run { pub enum Train {} }
-            pub mod train {
-                use std::marker::PhantomData;
-                pub struct WithBatch<'a, B, Kind, M, X>(PhantomData<(&'a (), B, Kind, M, X)>);
-                pub struct WithLoss<'a, B, M, X, F>(PhantomData<(&'a (), B, M, X, F)>);
-                impl<B, M, X, F> WithLoss<'_, B, M, X, F> { pub fn train<O>(self, _: O) {} }
+            pub mod pass { pub enum Train {} }
+            pub mod burn_0_21 {
+                pub mod train {
+                    use std::marker::PhantomData;
+                    pub struct WithBatch<'a, B, Kind, M, X>(PhantomData<(&'a (), B, Kind, M, X)>);
+                    pub struct WithLoss<'a, B, M, X, F>(PhantomData<(&'a (), B, M, X, F)>);
+                    impl<B, M, X, F> WithLoss<'_, B, M, X, F> { pub fn train<O>(self, _: O) {} }
+                }
+                mod without_feature;
             }
-            mod without_feature;
         }
         pub struct Adam;";
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
-    let source = common::root().join("src/probe/without_feature.rs");
-    std::fs::create_dir(file("probe")).unwrap();
-    std::fs::copy(source, file("probe/without_feature.rs")).unwrap();
+    let source = "probe/burn_0_21/without_feature.rs";
+    std::fs::create_dir_all(file("probe/burn_0_21")).unwrap();
+    std::fs::copy(common::root().join("src").join(source), file(source)).unwrap();
     let rustc = |name: &str, text: &str, kind: &str| {
         std::fs::write(file(name), text).unwrap();
         let mut command = std::process::Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
@@ -377,13 +379,13 @@ fn compiled(features: &[&str], call: &str) -> String {
     };
     assert_eq!(rustc("burn.rs", BURN, "lib"), "");
     assert_eq!(
-        rustc("cargo_vram.rs", &format!("extern crate burn; {PROBE}"), "lib"),
+        rustc("cargo_vram.rs", &format!("extern crate burn as burn21; {PROBE}"), "lib"),
         ""
     );
     let model = format!(
         "extern crate burn; extern crate cargo_vram;
         use burn::{{module::AutodiffModule, tensor::{{Tensor, backend::AutodiffBackend}}}};
-        use cargo_vram::{{Adam, probe::{{run::Train, train::{{WithBatch, WithLoss}}}}}};
+        use cargo_vram::{{Adam, probe::{{pass::Train, burn_0_21::train::{{WithBatch, WithLoss}}}}}};
         pub fn model<B: AutodiffBackend, M: AutodiffModule<B>, F: Fn(&M, u8) -> Tensor<B, 1>>(
             batch: WithBatch<'_, B, Train, M, u8>, loss: WithLoss<'_, B, M, u8, F>, gpus: Vec<B::Device>,
         ) {{ let _ = (&batch, &loss, &gpus); {call} }}"
