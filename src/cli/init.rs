@@ -198,17 +198,16 @@ impl Init {
             undo.keep();
             return Ok(Exit::Success);
         }
-        // Everything is looked at before anything is written.
-        let plan = self.plan(&workspace, &selection, package, folder, &lock)?;
         let bench = folder.join("benches").join(format!("{BENCH}.rs"));
         let budgets = root.join("budgets.yaml");
         let is_there = |path: &Utf8Path| path.symlink_metadata().is_ok();
-        if is_there(&bench) {
-            let text = std::fs::read_to_string(&bench).unwrap_or_default();
-            let models = declared_models(&text);
-            if models.is_empty() || is_there(&budgets) {
-                return Err(Refused::Exists(bench).into());
-            }
+        let models = match is_there(&budgets) {
+            true => Vec::new(),
+            false => declared_models(&std::fs::read_to_string(&bench).unwrap_or_default()),
+        };
+        if !models.is_empty() {
+            // Budgets alone are missing: nothing else of the project matters.
+            require_burn(&workspace, package, &lock)?;
             undo.put(&budgets, &first_budgets(&self.gpu, &models))
                 .map_err(|source| unwritable(&budgets, source))?;
             undo.keep();
@@ -220,6 +219,11 @@ impl Init {
                 ));
             }
             return Ok(Exit::Success);
+        }
+        // Everything is looked at before anything is written.
+        let plan = self.plan(&workspace, &selection, package, folder, &lock)?;
+        if is_there(&bench) {
+            return Err(Refused::Exists(bench).into());
         }
         // A folder, or a link that leads nowhere.
         if is_there(&budgets) && !budgets.is_file() {

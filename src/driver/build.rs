@@ -8,7 +8,7 @@ use std::process::Command;
 
 use sha2::{Digest, Sha256};
 
-use super::{DriverError, DriverLibrary, LIBDEVICE, LIBRARY, SOURCES, SURVEY, SURVEY_SOURCES, fingerprint, hex};
+use super::{DriverError, DriverLibrary, LIBRARY, NO_FUNCTIONS, SOURCES, SURVEY, SURVEY_SOURCES, fingerprint, hex};
 use crate::folders;
 
 /// Hexadecimal digits of a hash in a folder's name.
@@ -81,17 +81,11 @@ fn is_supported(target: &str) -> bool {
 fn key(toolchain: &str, target: &str) -> String {
     let mut hash = Sha256::new();
     let survey: String = SURVEY_SOURCES.iter().map(|(_, text)| *text).collect();
-    for part in [
-        &fingerprint(),
-        &survey,
-        LIBDEVICE,
-        env!("CARGO_PKG_VERSION"),
-        toolchain,
-        target,
-    ] {
+    for part in [&fingerprint(), &survey, env!("CARGO_PKG_VERSION"), toolchain, target] {
         hash.update(part);
         hash.update([0]);
     }
+    hash.update(NO_FUNCTIONS);
     let mut key = hex(&hash.finalize());
     key.truncate(SHORT);
     key

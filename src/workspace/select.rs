@@ -1,6 +1,6 @@
 //! Which packages a command is about.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use cargo_metadata::{Metadata, MetadataCommand, Package};
@@ -173,21 +173,24 @@ impl Workspace {
         let Some(resolve) = &self.metadata.resolve else {
             return Vec::new();
         };
-        let mut seen = std::collections::HashSet::new();
+        // Both are lists in what Cargo says, and hundreds of packages are looked up in them.
+        let packages: HashMap<_, _> = self.metadata.packages.iter().map(|found| (&found.id, found)).collect();
+        let nodes: HashMap<_, _> = resolve.nodes.iter().map(|node| (&node.id, node)).collect();
+        let mut seen = HashSet::new();
         let mut to_visit = vec![&package.id];
         let mut versions = Vec::new();
         while let Some(id) = to_visit.pop() {
             if !seen.insert(id) {
                 continue;
             }
-            let found = &self.metadata[id];
+            let found = packages[id];
             if without == Some(found.name.as_str()) {
                 continue;
             }
             if found.name.as_str() == name {
                 versions.push(found.version.clone());
             }
-            if let Some(node) = resolve.nodes.iter().find(|node| node.id == *id) {
+            if let Some(node) = nodes.get(id) {
                 to_visit.extend(node.deps.iter().map(|dep| &dep.pkg));
             }
         }

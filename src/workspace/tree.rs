@@ -83,12 +83,14 @@ pub fn recompiled(
     selection: &Selection,
     selected: &[DeclaredTarget],
 ) -> Result<Option<Recompiled>, WorkspaceError> {
+    if workspace.packages().count() == workspace.members().count() {
+        return Ok(None);
+    }
     let builds = |package: &&Package| has_models_to_build(workspace, package);
     let all: Vec<&Package> = workspace.members().filter(builds).collect();
     let is_selected = |package: &&Package| selected.iter().any(|target| target.package_id == package.id.repr);
     let some: Vec<&Package> = all.iter().copied().filter(is_selected).collect();
-    let is_whole = workspace.packages().count() == workspace.members().count();
-    if is_whole || some.is_empty() || some.len() == all.len() {
+    if some.is_empty() || some.len() == all.len() {
         return Ok(None);
     }
     let features = |packages: &[&Package]| -> Result<BuiltFeatures, WorkspaceError> {
