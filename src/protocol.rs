@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. A model that speaks another one is not run.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 
 /// The most cards that a process has: more than any machine that Burn runs on, and as many as the driver knows.
 pub const MOST_CARDS: u32 = 16;
@@ -46,6 +46,10 @@ pub struct RunJob {
     pub model: String,
     /// How many steps.
     pub steps: u32,
+    /// The most steps, where more are to be run until two in a row reserve nothing more. Only Burn 0.22 needs them: its allocator
+    /// adapts its pages to what it has seen.
+    #[serde(default)]
+    pub most_steps: Option<u32>,
     /// Inputs that differ from what the model says.
     pub inputs: BTreeMap<String, u64>,
     /// The folder of this pass's autotune choices: empty for a cold pass, the plan for the others.
@@ -344,6 +348,21 @@ pub enum Event {
         /// Inside an autotune candidate, where a failure is no error.
         tuning: bool,
     },
+    /// Burn could not do an operation and went on without it, with tensors that were never made (Burn 0.22).
+    Failed {
+        /// On which card.
+        card: Option<u32>,
+        /// Burn's message.
+        message: String,
+        /// The step that the device's thread was at.
+        step: Option<u32>,
+        /// The phase that the device's thread was at.
+        phase: Phase,
+        /// The kernel that was launched last, where launches are observed.
+        kernel: Option<String>,
+        /// Inside an autotune candidate or a measurement of the GPU's throughput, where a failure is no error.
+        tuning: bool,
+    },
     /// Everything that was asked for was done.
     Done {
         /// Steps completed.
@@ -354,6 +373,12 @@ pub enum Event {
         missed_samples: u64,
         /// Streams that held device memory.
         streams: u32,
+        /// Refused allocations for which Burn freed memory and tried once more. Only Burn 0.22 does that.
+        #[serde(default)]
+        retried: Option<u64>,
+        /// Whether two steps in a row reserved nothing more, where steps were run until they do.
+        #[serde(default)]
+        settled: Option<bool>,
     },
 }
 

@@ -423,18 +423,17 @@ fn a_burn_that_is_not_supported_is_refused_before_anything_is_written() {
         std::fs::remove_file(project.folder.path("Cargo.lock")).unwrap();
         project
     };
-    let optional = "burn = { version = \"0.22\", default-features = false, optional = true }";
+    let optional = "burn = { version = \"0.20\", default-features = false, optional = true }";
     for (burn, version) in [
         ("burn = { version = \"=0.20.1\", default-features = false }", "0.20.1"),
-        ("burn = { version = \"=0.22.1\", default-features = false }", "0.22.1"),
         (
             "burn = { version = \"=0.23.0-pre.1\", default-features = false }",
             "0.23.0-pre.1",
         ),
-        (optional, "^0.22"),
+        (optional, "^0.20"),
     ] {
         let sentence = format!("new-comer uses Burn {version}, which this version of cargo-vram does not support");
-        with(burn).assert_init_refuses(&[], &[&sentence, "supports Burn 0.21"]);
+        with(burn).assert_init_refuses(&[], &[&sentence, "supports Burn 0.21 and 0.22"]);
     }
 }
 

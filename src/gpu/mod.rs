@@ -27,7 +27,7 @@ pub use profile::{Limits, Profile, largest_tensor};
 pub use profiles::{Overrides, Profiles};
 pub use sourced::{Provenance, Sourced};
 pub use survey::{ContextSeen, Device, DeviceError, Survey, SurveyError, survey, survey_within};
-pub use toolkit::{Toolkit, toolkit};
+pub use toolkit::{Toolkit, libdevice, toolkit};
 
 use sha2::{Digest, Sha256};
 

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::driver::LIBDEVICE;
+
 /// What every kernel of Burn includes, or most do.
 const HEADERS: [&str; 2] = ["cuda_runtime.h", "cuda_fp16.h"];
 
@@ -33,6 +35,15 @@ pub fn toolkit(libnvrtc: Option<&Path>) -> Toolkit {
             _ => Toolkit::Nowhere,
         },
     }
+}
+
+/// CUDA's math functions, which kernels of Burn 0.22 are linked with, where they are.
+#[must_use]
+pub fn libdevice(toolkit: &Toolkit) -> Option<PathBuf> {
+    let (Toolkit::Here(folder) | Toolkit::Without(folder, _)) = toolkit else {
+        return None;
+    };
+    Some(folder.join(LIBDEVICE)).filter(|path| path.is_file())
 }
 
 fn named() -> Option<PathBuf> {

@@ -8,8 +8,9 @@ use super::threads::{self, DEVICE_THREADS};
 use super::{events, timeline};
 use crate::protocol::Event;
 
-/// A module whose functions are on the stack while a candidate is timed, and at no other time.
-const TUNING: &str = "tune_benchmark";
+/// Modules whose functions are on the stack while a candidate is timed or, with Burn 0.22, the GPU's throughput is measured, and at
+/// no other time.
+const TUNING: [&str; 2] = ["tune_benchmark", "cubecl_runtime::throughput"];
 
 /// What an adapter does when something panics.
 #[derive(Clone, Copy)]
@@ -50,12 +51,18 @@ enum Thread {
     Candidate,
 }
 
+/// Whether this thread is trying what may fail.
+pub(super) fn is_tuning() -> bool {
+    let stack = Backtrace::force_capture().to_string();
+    TUNING.iter().any(|module| stack.contains(module))
+}
+
 /// Writes the panic down.
 fn note(panic: &PanicHookInfo<'_>, hooks: Hooks) -> Thread {
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("").to_owned();
     let device_thread = thread.starts_with(DEVICE_THREADS);
-    let tuning = device_thread && Backtrace::force_capture().to_string().contains(TUNING);
+    let tuning = device_thread && is_tuning();
     (hooks.advance)();
     let now = timeline::now();
     let message = panic.payload_as_str().unwrap_or("a panic without a message").to_owned();

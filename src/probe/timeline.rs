@@ -246,8 +246,17 @@ fn tell(card: u32, timeline: &Timeline) {
     }
 }
 
-/// Writes everything, and that it is everything.
-pub(super) fn finish() {
+/// Whether two steps in a row reserved nothing more, where steps are run until they do.
+static SETTLED: Mutex<Option<bool>> = Mutex::new(None);
+
+/// Another step was run, of those that are run until two in a row reserve nothing more.
+#[cfg(feature = "burn-0_22")]
+pub(super) fn settled(is_settled: bool) {
+    *SETTLED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(is_settled);
+}
+
+/// Writes everything, and that it is everything. `retried`: refused allocations for which Burn freed memory and tried once more.
+pub(super) fn finish(retried: Option<u64>) {
     flush();
     let most = |of: fn(&Timeline) -> u32| with_all(|all| all.iter().map(of).max().unwrap_or(0));
     let sum = |of: fn(&Timeline) -> u64| with_all(|all| all.iter().map(of).sum());
@@ -256,5 +265,7 @@ pub(super) fn finish() {
         own_reads: sum(|timeline| timeline.own_reads),
         missed_samples: sum(|timeline| timeline.missed_samples),
         streams: most(|timeline| timeline.streams),
+        retried,
+        settled: *SETTLED.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
     });
 }

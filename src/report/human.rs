@@ -59,6 +59,7 @@ pub fn render(report: &Report, style: &Style) -> String {
         text.push_str(&limits::limits(report));
         text.push_str(&prose(baseline::baseline(report)));
         text.push_str(&prose(measurement::spreads(report)));
+        text.push_str(&prose(measurement::allocator(report)));
         text.push_str(&on_cards::on_cards(report, style.judged));
         text.push_str(&what_if::what_ifs(report, style.width));
     }

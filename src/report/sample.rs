@@ -51,6 +51,8 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
         recording: None,
         measurement: None,
         streams: 1,
+        settling: None,
+        recovered_refusals: 0,
         features: None,
         device_reads: 0,
         assumptions: Vec::new(),

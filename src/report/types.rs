@@ -223,6 +223,20 @@ pub enum Pass {
     Traced,
 }
 
+/// How long the allocator took until it needed nothing more: that of Burn 0.22 adapts its pages to what it has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Settling {
+    /// The steps that a pass ran.
+    pub steps: u32,
+    /// Whether the last two reserved nothing more.
+    pub settled: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// One model on one card in one mode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
@@ -276,6 +290,12 @@ pub struct Run {
     pub measurement: Option<Measurement>,
     /// How many CUDA streams held memory.
     pub streams: u32,
+    /// How many steps a pass ran until two in a row reserved nothing more; absent where their number was given, and with Burn 0.21.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settling: Option<Settling>,
+    /// How many allocations the GPU refused that Burn then got, after it freed memory. With Burn 0.21 a refusal is an out of memory.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub recovered_refusals: u64,
     /// How often the model read values back from the device, other than its loss.
     pub device_reads: u64,
     /// What these figures assume, in sentences.

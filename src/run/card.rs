@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::process::naming;
 use crate::bytes::Bytes;
-use crate::driver::{self, CONFIG_VARIABLE, DriverLibrary};
+use crate::driver::{self, CONFIG_VARIABLE, DriverLibrary, LIBDEVICE};
 use crate::gpu::{Looks, Nvml, Poller, Profile};
 use crate::report::{OtherProcess, Proof};
 
@@ -49,6 +49,21 @@ pub struct Real {
     pub limited: bool,
     /// Other processes on the card are an error.
     pub exclusive: bool,
+}
+
+/// A toolkit lacks the math functions that the kernel compiler of Burn 0.22 links.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is missing, and Burn 0.22 cannot compile kernels without it", .0.display())]
+pub(super) struct MissingLibdevice(PathBuf);
+
+impl MissingLibdevice {
+    pub(super) fn look(toolkit: &Path) -> std::io::Result<()> {
+        let path = toolkit.join(LIBDEVICE);
+        if path.is_file() {
+            return Ok(());
+        }
+        Err(std::io::Error::new(std::io::ErrorKind::NotFound, Self(path)))
+    }
 }
 
 /// A card, for one process.

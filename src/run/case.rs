@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering:
 use std::time::{Duration, Instant};
 
 use super::agree;
-use super::card::{Card, Hardware, Reads};
+use super::card::{Card, Hardware, MissingLibdevice, Reads};
 use super::child::Limits;
 use super::collect::{Collected, Disagreement, Found, Passes};
 use super::follow::Place;
@@ -108,6 +108,8 @@ pub struct Settings {
     pub verified: bool,
     /// Steps a pass, where a case does not say otherwise.
     pub steps: u32,
+    /// Whether nobody said how many, so that models of Burn 0.22 run more until two in a row reserve nothing more.
+    pub settles: bool,
     /// Processes at once.
     pub jobs: usize,
     /// The host's memory that one process may use.
@@ -138,6 +140,8 @@ impl Settings {
 /// The fewest steps over several cards. Fusion holds back the optimizer's update on a card that nothing is read from, and
 /// runs it in the step after: only in the third is the optimizer's state there from the beginning.
 const STEPS_OVER_CARDS: u32 = 3;
+/// The most steps of a model of Burn 0.22, whose allocator adapts its pages to what it has seen.
+const MOST_STEPS: u32 = 20;
 
 /// The file of a trace in a pass's own folder.
 const TRACE: &str = "trace.jsonl";
@@ -545,7 +549,7 @@ impl Runner<'_> {
             left = self.process(pass, reads, folder, autotune);
         }
         if let Ok(left) = &mut left {
-            left.steps = self.steps();
+            left.steps = ending::done(left).map_or(0, |done| done.steps).clamp(self.steps(), self.most_steps().unwrap_or(self.steps()));
             left.trains = self.case.model.task == Task::Train && !self.case.what_if.infer;
             left.tunes = pass == Pass::Cold || self.undecided.load(Relaxed);
         }
@@ -561,6 +565,12 @@ impl Runner<'_> {
             1
         };
         self.case.steps.unwrap_or(self.settings.steps).max(fewest)
+    }
+
+    /// The most steps a pass, where more are run until two in a row reserve nothing more.
+    fn most_steps(&self) -> Option<u32> {
+        let settles = self.settings.settles && self.case.steps.is_none();
+        settles.then(|| MOST_STEPS.max(self.steps()))
     }
 
     /// Whether launches are looked at. On a virtual card a pass that is looked at holds what any other one does.
@@ -590,6 +600,7 @@ impl Runner<'_> {
         let job = |kernels| RunJob {
             model: self.case.model.name.clone(),
             steps: self.steps(),
+            most_steps: self.most_steps(),
             inputs: self.case.inputs.clone(),
             autotune: autotune.to_owned(),
             kernels,
@@ -607,6 +618,11 @@ impl Runner<'_> {
             timeout: self.case.timeout,
             host_memory: self.settings.host_memory,
         };
+        if let Hardware::Real(real) = &self.settings.hardware
+            && target.target.compiles_with_llvm()
+        {
+            MissingLibdevice::look(&real.toolkit)?;
+        }
         let is_stopped = || self.settings.stop.load(Relaxed) != 0;
         if is_stopped() {
             return Err(std::io::ErrorKind::Interrupted.into());

@@ -54,12 +54,16 @@ pub const OTHER_CARD: &str = "other-card";
 pub const CARD_IN_USE: &str = "card-in-use";
 /// Lines of the driver's record are missing.
 pub const RECORD_DAMAGED: &str = "record-damaged";
+/// Burn could not do an operation, and went on without it.
+pub const OPERATION_FAILED: &str = "operation-failed";
 /// A call of the CUDA driver failed where none may.
 pub const DRIVER_ERROR: &str = "driver-error";
 /// The model is over more cards than there are.
 pub const TOO_FEW_CARDS: &str = "too-few-cards";
 /// A signal ended the command before every model was run: the report is incomplete.
 pub const INTERRUPTED: &str = "interrupted";
+/// CUDA's math functions, which Burn 0.22 compiles kernels with, are not in the toolkit.
+pub const NO_LIBDEVICE: &str = "no-libdevice";
 /// The model's process could not be started.
 pub const NOT_STARTED: &str = "not-started";
 

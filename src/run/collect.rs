@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::card::Hardware;
+use super::card::{Hardware, MissingLibdevice};
 use super::case::Case;
 use super::child::End;
 use super::code;
 use super::ending::{self, done};
 use super::measured::{self, Seen};
-use super::oom::oom;
+use super::oom::{oom, recovered};
 use super::process::Left;
 use super::record::{Held, Record};
 use super::work;
@@ -17,7 +17,7 @@ use crate::protocol::{BurnFeatures, Event, Phase};
 use crate::report::words::pass_name;
 use crate::report::{
     Autotune, Gpu, Measurement, Mode, OnCard, Oom, Parameters, Pass, Peak, Peaks, PhasePeaks, RecordingId, Run,
-    RunError, Step, Tuning, grows,
+    RunError, Settling, Step, Tuning, grows,
 };
 
 /// What the passes of a case left behind; absent where a pass was not tried.
@@ -217,11 +217,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
         })
     };
     let error = all.iter().find_map(|(pass, left)| match left {
-        Err(error) => Some(RunError {
-            code: code::NOT_STARTED.into(),
-            message: format!("the {} pass could not be run: {error}", pass_name(*pass)),
-            help: Some("see whether the target folder is writable and the disk has room".into()),
-        }),
+        Err(error) => Some(not_run(*pass, error)),
         // An out of memory makes a program panic: that is a finding, not an error.
         Ok(left) => {
             let by_memory = ran_out(*pass, left).is_some();
@@ -306,6 +302,8 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
         }
     };
     let error = error.or_else(|| in_use(hardware, measurement.as_ref()?));
+    let recovered = readable.iter().filter(|_| oom.is_none()).map(|(_, left)| recovered(left));
+    let recovered_refusals = recovered.max().unwrap_or(0);
     Run {
         model: case.model.name.clone(),
         package: case.model.built.target.package.clone(),
@@ -343,10 +341,12 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
             .reduce(fullest)
             .unwrap_or_default(),
         cards: if cards.len() > 1 { cards } else { Vec::new() },
+        recovered_refusals,
         oom,
         autotune: collected.autotune.clone(),
         recording: collected.recording.clone(),
         streams: traced.and_then(done).map_or(0, |done| done.streams),
+        settling: traced.or(warm).and_then(settling),
         device_reads: some_pass.map_or(0, device_reads),
         assumptions: assumptions(case, hardware, collected, cold, whole(Pass::Warm), whole(observed)),
         range: None,
@@ -379,7 +379,36 @@ fn in_use(hardware: &Hardware, measurement: &Measurement) -> Option<RunError> {
 
 /// Whether an early end is what running out of memory leads to.
 fn is_by_memory(code: &str) -> bool {
-    [code::PANICKED, code::EXITED, code::ABORTED].contains(&code)
+    [code::PANICKED, code::EXITED, code::ABORTED, code::OPERATION_FAILED].contains(&code)
+}
+
+/// Why a pass could not be run at all.
+fn not_run(pass: Pass, error: &std::io::Error) -> RunError {
+    let lacks_libdevice = error.get_ref().is_some_and(|inner| inner.is::<MissingLibdevice>());
+    let (code, help) = match lacks_libdevice {
+        true => (
+            code::NO_LIBDEVICE,
+            "install it (part of the CUDA toolkit: the package libnvvm or cuda-nvcc), and set CUDA_PATH to the toolkit's folder",
+        ),
+        false => (
+            code::NOT_STARTED,
+            "see whether the target folder is writable and the disk has room",
+        ),
+    };
+    RunError {
+        code: code.into(),
+        message: format!("the {} pass could not be run: {error}", pass_name(pass)),
+        help: Some(help.into()),
+    }
+}
+
+/// How many steps a pass ran until it reserved nothing more, where it was to find that out.
+fn settling(left: &Left) -> Option<Settling> {
+    let done = done(left)?;
+    Some(Settling {
+        steps: done.steps,
+        settled: done.settled?,
+    })
 }
 
 /// Values that the model read back itself. A pass that did not end has not told how many it read for it.

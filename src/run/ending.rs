@@ -21,10 +21,14 @@ const COMPLETE: &str = "a model must return from its function, and must call `tr
 
 /// What a pass says that was run to its end.
 pub(super) struct Done {
-    steps: u32,
+    pub(super) steps: u32,
     pub(super) own_reads: u64,
     pub(super) streams: u32,
     pub(super) missed_samples: u64,
+    /// Refused allocations that Burn tried once more, where this Burn does that.
+    pub(super) retried: Option<u64>,
+    /// Whether more steps reserve nothing more, where that was found out.
+    pub(super) settled: Option<bool>,
 }
 
 /// The end of a pass, where it came to one.
@@ -35,11 +39,15 @@ pub(super) fn done(left: &Left) -> Option<Done> {
             own_reads,
             streams,
             missed_samples,
+            retried,
+            settled,
         } => Some(Done {
             steps: *steps,
             own_reads: *own_reads,
             streams: *streams,
             missed_samples: *missed_samples,
+            retried: *retried,
+            settled: *settled,
         }),
         _ => None,
     })
@@ -135,6 +143,20 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
         } => Some(format!("{message} ({location}, thread {thread})")),
         _ => None,
     });
+    let gone_on = left.events.iter().find_map(|event| match event {
+        Event::Failed {
+            tuning: false, message, ..
+        } => Some(message),
+        _ => None,
+    });
+    if let Some(message) = gone_on.filter(|_| failed.is_none()) {
+        return error(
+            code::OPERATION_FAILED,
+            format!("Burn skipped an operation that failed: {message}"),
+            "Burn goes on without what the operation makes, so the figures are those of another program and are left out; look at the \
+             operation, and at the lines of stderr (--keep)",
+        );
+    }
     if let Some(failed) = failed {
         let then = match (done(left), &panic) {
             (Some(_), _) => String::new(),

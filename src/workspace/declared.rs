@@ -9,9 +9,8 @@ use crate::run::code;
 
 /// The name of the benchmark target that is looked for where a package does not say otherwise.
 const DEFAULT_TARGET: &str = "vram";
-/// Burn's versions that models can be run with, as `major.minor`. The adapter for 0.22 is there and not finished: DESIGN, "Known
-/// gaps", says what is missing.
-const SUPPORTED_BURN: &[(u64, u64)] = &[(0, 21)];
+/// Burn's versions that models can be run with, as `major.minor`.
+const SUPPORTED_BURN: &[(u64, u64)] = &[(0, 21), (0, 22)];
 
 /// Whether there is an adapter for a Burn. A pre-release is another Burn than the release it comes before.
 pub(crate) fn supports_burn(version: &Version) -> bool {
@@ -32,7 +31,7 @@ pub(crate) fn supported_by(requirement: &VersionReq) -> Option<Version> {
     Some(Version::new(*major, *minor, 0))
 }
 
-/// The Burn versions that there is an adapter for, newest last: `0.21`.
+/// The Burn versions that there is an adapter for, newest last: `0.21 and 0.22`.
 pub(crate) fn supported_burn() -> String {
     let versions: Vec<_> = SUPPORTED_BURN
         .iter()
@@ -56,6 +55,14 @@ pub struct DeclaredTarget {
     pub option: &'static str,
     /// Burn's version.
     pub burn: String,
+}
+
+impl DeclaredTarget {
+    /// Whether its Burn compiles kernels with LLVM, which links CUDA's libdevice, and not with NVRTC.
+    #[must_use]
+    pub fn compiles_with_llvm(&self) -> bool {
+        Version::parse(&self.burn).is_ok_and(|burn| (burn.major, burn.minor) >= (0, 22))
+    }
 }
 
 /// The targets of the selected packages that declare models, and those that cannot be used.

@@ -7,7 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::Finding::{self, Fail, Pass, Warn};
 use super::{Check, help, said};
 use crate::bytes::Bytes;
-use crate::gpu::{Device, GpuError, Libraries, Nvml, Profiles, Survey, Toolkit, device_node, survey, toolkit};
+use crate::driver::LIBDEVICE;
+use crate::gpu::{
+    Device, GpuError, Libraries, Nvml, Profiles, Survey, Toolkit, device_node, libdevice, survey, toolkit,
+};
 
 /// The oldest CUDA that a driver should be for: Burn's kernels are compiled by NVRTC of 12 and 13.
 const OLDEST_CUDA: u32 = 12;
@@ -18,11 +21,13 @@ const GPU: &str = "gpu";
 const DRIVER: &str = "cuda-driver";
 const NVRTC: &str = "nvrtc";
 const HEADERS: &str = "cuda-headers";
+const MATH_FUNCTIONS: &str = "libdevice";
 const NVML: &str = "nvml";
 const NOT_NEEDED: &str = "none, and none is needed to estimate";
 
 /// Everything of a GPU. `program` asks the driver, and is absent where it could not be built.
-pub(super) fn checks(program: Option<&Path>) -> Vec<Check> {
+/// Of `needs_libdevice`: whether a model's Burn compiles kernels with LLVM.
+pub(super) fn checks(program: Option<&Path>, needs_libdevice: bool) -> Vec<Check> {
     let libraries = Libraries::find();
     let Some(node) = device_node() else {
         return without_a_card(&libraries);
@@ -35,6 +40,7 @@ pub(super) fn checks(program: Option<&Path>) -> Vec<Check> {
                 finding.of(DRIVER),
                 compiler_file(&libraries).of(NVRTC),
                 headers(&libraries).of(HEADERS),
+                math_functions(&libraries, needs_libdevice).of(MATH_FUNCTIONS),
             ]);
             return checks;
         }
@@ -44,6 +50,7 @@ pub(super) fn checks(program: Option<&Path>) -> Vec<Check> {
         driver(&survey).of(DRIVER),
         compiler(&survey, &libraries).of(NVRTC),
         headers(&libraries).of(HEADERS),
+        math_functions(&libraries, needs_libdevice).of(MATH_FUNCTIONS),
     ]);
     checks.extend(cards(&survey).into_iter().map(|card| card.of(GPU)));
     let free_of_first = if survey.libnvrtc.is_some() {
@@ -77,6 +84,7 @@ fn without_a_card(libraries: &Libraries) -> Vec<Check> {
             },
         )
         .of(HEADERS),
+        found("libdevice", &libdevice(&toolkit(libraries.libnvrtc.as_deref()))).of(MATH_FUNCTIONS),
         found("NVML", &libraries.libnvml).of(NVML),
     ]
 }
@@ -162,6 +170,28 @@ fn headers(libraries: &Libraries) -> Finding {
             fix.to_owned(),
         ),
     }
+}
+
+/// CUDA's math functions. Without them, models of Burn 0.21 can still be measured.
+fn math_functions(libraries: &Libraries, is_needed: bool) -> Finding {
+    let toolkit = toolkit(libraries.libnvrtc.as_deref());
+    if let Some(path) = libdevice(&toolkit) {
+        return Pass(format!("libdevice: {}", path.display()));
+    }
+    let what = match toolkit {
+        Toolkit::Here(folder) | Toolkit::Without(folder, _) => {
+            format!("libdevice: {} is missing", folder.join(LIBDEVICE).display())
+        }
+        Toolkit::Nowhere => format!("libdevice: no toolkit has {LIBDEVICE}"),
+    };
+    if !is_needed {
+        return Pass(format!("{what}, and only Burn 0.22 needs it"));
+    }
+    Fail(
+        format!("{what}, and Burn 0.22 cannot compile kernels without it"),
+        "install it (part of the CUDA toolkit: the package libnvvm or cuda-nvcc), and set CUDA_PATH to the toolkit's folder"
+            .to_owned(),
+    )
 }
 
 fn cards(survey: &Survey) -> Vec<Finding> {

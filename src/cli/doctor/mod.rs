@@ -85,7 +85,8 @@ impl Doctor {
         let built = survey::built(source.as_ref().ok());
         let mut checks = toolchain::checks(source.as_ref().ok(), &built);
         let program = built.as_ref().ok().map(|built| built.library.survey.as_path());
-        checks.extend(card::checks(program));
+        let needs_libdevice = source.as_ref().is_ok_and(project::compiles_with_llvm);
+        checks.extend(card::checks(program, needs_libdevice));
         match &source {
             Ok(source) => checks.extend(project::checks(source)),
             Err(error) => checks.push(Fail(said(&**error), help(&**error)).of("workspace")),

@@ -29,6 +29,20 @@ pub(super) fn checks(source: &Source) -> Vec<Check> {
     checks
 }
 
+/// Whether the Burn of one of the models compiles kernels with LLVM.
+pub(super) fn compiles_with_llvm(source: &Source) -> bool {
+    match source {
+        Source::Workspace(here) => {
+            let (targets, _) = workspace::declared_targets(here.workspace());
+            targets.iter().any(DeclaredTarget::compiles_with_llvm)
+        }
+        Source::Archive(brought) => {
+            let models = brought.listed();
+            models.iter().any(|model| model.built.target.compiles_with_llvm())
+        }
+    }
+}
+
 fn archive(brought: &Brought) -> Finding {
     let models = brought.listed();
     let names: Vec<_> = models.iter().map(|model| model.name.as_str()).collect();

@@ -103,7 +103,7 @@ impl<F: Fn(&mut Run<Tracked, Train>) + 'static> Declared<(Burn021, Train)> for F
         let mut run = Run::new_started(pass);
         self(&mut run);
         run.sync();
-        timeline::finish();
+        timeline::finish(None);
     }
 }
 
@@ -115,7 +115,7 @@ impl<F: Fn(&mut Run<Chosen, Infer>) + 'static> Declared<(Burn021, Infer)> for F 
         let mut run = Run::new_started(pass);
         self(&mut run);
         run.sync();
-        timeline::finish();
+        timeline::finish(None);
     }
 }
 

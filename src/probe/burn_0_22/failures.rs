@@ -1,10 +1,81 @@
-//! Failures that Burn hands to whoever reads a tensor: here, the pass is over with the first of them.
+//! What Burn could not do. Burn 0.22 goes on after a failed allocation or launch, with tensors that were never made, and raises
+//! the failure when one of them is read. Nobody may ever read them, so what cubecl logs is watched as well: it logs every
+//! failure when it happens (`ServerLogger::log_failure`), and every allocation that it tries once more after it freed memory
+//! (`Command::reserve`).
 
 use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Ends the pass with a panic that says what failed. Burn 0.22 goes on after a failed launch, with tensors that were never made.
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+use crate::probe::timeline::{self, Moment};
+use crate::probe::{events, panics, threads};
+use crate::protocol::Event;
+
+/// Where cubecl-runtime 0.11 logs failures.
+const FAILURES: &str = "cubecl_runtime::logging::server";
+/// Where cubecl-server 0.11 logs allocations that it tries once more.
+const RETRIES: &str = "cubecl_server::command::base";
+/// What it then says of the device's memory; it also retries where its own bookkeeping is full, which the driver never saw.
+const OUT_OF_MEMORY: &str = "out of device memory";
+
+static RETRIED: AtomicU64 = AtomicU64::new(0);
+
+/// Watches for failures from now on.
+pub(super) fn watch() {
+    if log::set_logger(&Logger).is_err() {
+        events::impossible("a logger was installed before the model ran, and hides Burn's failures".to_owned());
+    }
+    log::set_max_level(LevelFilter::Warn);
+}
+
+/// The allocations that were tried once more. Called at the end of a pass.
+pub(super) fn retried() -> u64 {
+    if log::max_level() < Level::Warn {
+        send("the model lowered `log::set_max_level` below `Warn`, which hides Burn's failures".to_owned(), false);
+    }
+    RETRIED.load(Ordering::Relaxed)
+}
+
+/// Ends the pass with a panic where a read fails.
 pub(super) fn note<T, E: Display>(result: Result<T, E>) {
     if let Err(error) = result {
         panic!("{error}");
     }
+}
+
+struct Logger;
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= Level::Warn && [FAILURES, RETRIES].contains(&metadata.target())
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let message = record.args().to_string();
+        if record.target() == FAILURES {
+            send(message, panics::is_tuning());
+        } else if message.contains(OUT_OF_MEMORY) {
+            RETRIED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+fn send(message: String, tuning: bool) {
+    let Moment { step, phase } = timeline::now();
+    // A backtrace may follow.
+    let message = message.lines().next().unwrap_or_default().to_owned();
+    events::send(&Event::Failed {
+        card: threads::card(),
+        message,
+        step,
+        phase,
+        kernel: timeline::kernel(),
+        tuning,
+    });
 }

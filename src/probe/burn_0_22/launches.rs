@@ -7,6 +7,7 @@
 //! The look before a launch sees its inputs and outputs together; it is put in line on the server's thread. The one
 //! after it waits for the server, so that tensors are freed in the same order in every run. Looking changes no allocation.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cubecl22::MemoryScope;
@@ -33,6 +34,8 @@ struct Launches {
     traced: bool,
     threads: Arc<Vec<Threads>>,
     clients: Vec<Client>,
+    /// The most bytes that each GPU's allocator was seen to have reserved.
+    most_reserved: Vec<AtomicU64>,
 }
 
 static LAUNCHES: OnceLock<Launches> = OnceLock::new();
@@ -47,11 +50,18 @@ pub(super) fn install(gpus: &Arc<Vec<Threads>>, clients: Vec<Client>, traced: bo
     let launches = Launches {
         traced,
         threads: gpus.clone(),
+        most_reserved: clients.iter().map(|_| AtomicU64::new(0)).collect(),
         clients,
     };
     if LAUNCHES.set(launches).is_ok() && tracing::subscriber::set_global_default(Spans).is_err() {
         timeline::missed();
     }
+}
+
+/// The most bytes that a GPU's allocator was seen to have reserved.
+pub(super) fn most_reserved(gpu: usize) -> u64 {
+    let seen = LAUNCHES.get().and_then(|launches| launches.most_reserved.get(gpu));
+    seen.map_or(0, |most| most.load(Ordering::Relaxed))
 }
 
 /// One GPU, of those that are observed.
@@ -131,6 +141,7 @@ impl Gpu {
     fn live(self) -> (Live, u32) {
         let report = self.launches.clients[self.number].memory_report(MemoryScope::Device);
         let usage = report.usage();
+        self.launches.most_reserved[self.number].fetch_max(usage.bytes_reserved, Ordering::Relaxed);
         let live = Live {
             bytes: usage.bytes_in_use + usage.bytes_padding,
             in_use: usage.bytes_in_use,

@@ -8,6 +8,7 @@ mod parallel;
 mod parameters;
 mod run;
 mod stage;
+mod steps;
 mod store;
 mod train;
 #[cfg(not(feature = "train"))]
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use burn22::tensor::{Device, FloatDType};
+use cubecl22::MemoryScope;
 use cubecl22::client::Client;
 use cubecl22::config::cache::CacheConfig;
 use cubecl22::config::{CubeClRuntimeConfig, RuntimeConfig};
@@ -26,7 +28,8 @@ pub use self::optimizer::IntoOptimizer;
 pub use self::parallel::DataParallel;
 pub use self::run::Run;
 use self::stage::Threads;
-pub use self::train::{Step, Steps, WithBatch, WithLoss, WithModel};
+pub use self::steps::{Step, Steps};
+pub use self::train::{WithBatch, WithLoss, WithModel};
 use super::entry::{Adapter, Declared};
 use super::pass::{Infer, Marker, Pass, Train};
 use super::{events, panics, timeline};
@@ -68,12 +71,29 @@ fn features() -> BurnFeatures {
 struct Gpus {
     devices: Vec<Device>,
     markers: Vec<Marker>,
+    clients: Vec<Client>,
+    threads: Arc<Vec<Threads>>,
 }
 
 impl Gpus {
     /// The one that models are made on, unless they say otherwise.
     fn first(&self) -> &Device {
         &self.devices[0]
+    }
+
+    /// The most bytes that their allocators have reserved so far. Where nothing looks at launches, this sees only what they
+    /// reserve now.
+    fn most_reserved(&self) -> u64 {
+        for threads in self.threads.iter() {
+            if !threads.wait() {
+                timeline::missed();
+            }
+        }
+        let now = |(gpu, client): (usize, &Client)| {
+            let now = client.memory_report(MemoryScope::Device).usage().bytes_reserved;
+            now.max(launches::most_reserved(gpu))
+        };
+        self.clients.iter().enumerate().map(now).sum()
     }
 }
 
@@ -102,11 +122,12 @@ fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut 
     model(&mut run);
     run.sync();
     store::export(&autotune);
-    timeline::finish();
+    timeline::finish(Some(failures::retried()));
 }
 
-fn start(job: &RunJob, device: fn(Device) -> Device) -> Gpus {
+fn start(job: &RunJob, device: fn(Device) -> Device) -> Arc<Gpus> {
     configure(job);
+    failures::watch();
     panics::watch(panics::Hooks {
         advance: || (),
         settle: marks::settle,
@@ -130,12 +151,17 @@ fn start(job: &RunJob, device: fn(Device) -> Device) -> Gpus {
     let devices = (0..count).map(|gpu| prepared(gpu, job, device)).collect();
     let markers = marks::markers(&threads, job.traced, is_fused);
     if job.traced || job.lockstep {
-        launches::install(&threads, clients, job.traced);
+        launches::install(&threads, clients.clone(), job.traced);
     }
     if job.lockstep {
         stage::give_way();
     }
-    Gpus { devices, markers }
+    Arc::new(Gpus {
+        devices,
+        markers,
+        clients,
+        threads,
+    })
 }
 
 /// A device of the program's, as the job wants it.

@@ -83,7 +83,7 @@ where
                 }
             };
             let workers: Vec<Worker<'_, M, X>> = self.gpus.iter().map(start).collect();
-            for step in 0..run.pass.job.steps {
+            for step in run.step_numbers() {
                 let mut sum = GradientsAccumulator::new();
                 let mut losses = Vec::new();
                 for _ in 0..run.pass.parts() {

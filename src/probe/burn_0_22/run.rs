@@ -1,11 +1,13 @@
 //! [`Run`]: what a declared model is handed, to say what it needs and what its step is.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use burn22::tensor::Device;
 
 use super::Gpus;
-use super::train::{Steps, WithModel};
+use super::steps::{StepNumbers, Steps};
+use super::train::WithModel;
 use crate::probe::events;
 use crate::probe::pass::{self, Marker, Pass, Train};
 use crate::probe::timeline::Moment;
@@ -14,12 +16,12 @@ use crate::protocol::Phase;
 /// One pass of one model: its inputs, and then its step. `Kind` is [`Train`], or [`Infer`](crate::Infer) without autodiff.
 pub struct Run<Kind = Train> {
     pub(super) pass: Pass,
-    pub(super) gpus: Gpus,
+    pub(super) gpus: Arc<Gpus>,
     kind: PhantomData<Kind>,
 }
 
 impl<Kind> Run<Kind> {
-    pub(super) const fn new(pass: Pass, gpus: Gpus) -> Self {
+    pub(super) const fn new(pass: Pass, gpus: Arc<Gpus>) -> Self {
         Self {
             pass,
             gpus,
@@ -67,7 +69,12 @@ impl<Kind> Run<Kind> {
     pub fn steps(&mut self) -> Steps {
         self.pass.free_form();
         self.declared();
-        Steps::new(self.pass.job.steps, self.gpus.markers.clone())
+        Steps::new(self.step_numbers())
+    }
+
+    /// The numbers of the steps to run.
+    pub(super) fn step_numbers(&self) -> StepNumbers {
+        StepNumbers::new(&self.pass.job, &self.gpus)
     }
 
     /// All inputs are known: what follows is the phase `model`.

@@ -9,8 +9,8 @@ use super::optimizer::IntoOptimizer;
 use super::run::Run;
 #[cfg(feature = "train")]
 use crate::probe::events;
-use crate::probe::pass::{self, Infer, Marker, Train};
-use crate::probe::timeline::{self, Moment};
+use crate::probe::pass::{Infer, Train};
+use crate::probe::timeline;
 use crate::protocol::{Optimizer, Phase};
 
 /// The learning rate of the ready-made loops. No value depends on it.
@@ -85,7 +85,7 @@ impl<'a, M: Module, X> WithBatch<'a, Train, M, X> {
         let mut optimizer = chosen(what_if.optimizer, optimizer);
         let mut model = made(run, make);
         let mut sum = GradientsAccumulator::new();
-        for step in 0..run.pass.job.steps {
+        for step in run.step_numbers() {
             for part in (0..run.pass.parts()).rev() {
                 run.mark(Some(step), Phase::Batch);
                 let input = batch(run.gpus.first());
@@ -111,7 +111,7 @@ impl<M: Module, X> WithBatch<'_, Infer, M, X> {
     pub fn infer<Y>(self, forward: impl Fn(&M, X) -> Y) {
         let Self { run, make, batch } = self;
         let model = made(run, make);
-        for step in 0..run.pass.job.steps {
+        for step in run.step_numbers() {
             run.mark(Some(step), Phase::Batch);
             let input = batch(run.gpus.first());
             run.mark(Some(step), Phase::Forward);
@@ -147,7 +147,7 @@ impl<M: Module, X, F: Fn(&M, X) -> Tensor<1>> WithLoss<'_, M, X, F> {
         let WithBatch { run, make, batch } = self.given;
         let mut model = made(run, make);
         let mut sum = GradientsAccumulator::new();
-        for step in 0..run.pass.job.steps {
+        for step in run.step_numbers() {
             for part in (0..run.pass.parts()).rev() {
                 run.mark(Some(step), Phase::Batch);
                 let input = batch(run.gpus.first());
@@ -171,7 +171,7 @@ impl<M: Module, X, F: Fn(&M, X) -> Tensor<1>> WithLoss<'_, M, X, F> {
     pub(super) fn validate(self) {
         let WithBatch { run, make, batch } = self.given;
         let model = made(run, make).no_grad();
-        for step in 0..run.pass.job.steps {
+        for step in run.step_numbers() {
             run.mark(Some(step), Phase::Batch);
             let input = batch(run.gpus.first());
             run.mark(Some(step), Phase::Forward);
@@ -212,55 +212,4 @@ pub(super) fn made<Kind, M: Module>(run: &Run<Kind>, make: Make<M>) -> M {
 /// A step was completed, with this many values read by this library.
 pub(super) fn step_done(reads: u64) {
     timeline::step_done(reads);
-}
-
-/// The steps of a loop written by hand; see [`Run::steps`].
-pub struct Steps {
-    left: std::ops::Range<u32>,
-    markers: Vec<Marker>,
-}
-
-impl Steps {
-    pub(super) fn new(steps: u32, markers: Vec<Marker>) -> Self {
-        Self {
-            left: 0..steps,
-            markers,
-        }
-    }
-}
-
-impl Iterator for Steps {
-    type Item = Step;
-
-    fn next(&mut self) -> Option<Step> {
-        if self.left.start > 0 {
-            step_done(0);
-        }
-        let number = self.left.next()?;
-        let step = Step {
-            number,
-            markers: self.markers.clone(),
-        };
-        step.phase(Phase::Batch);
-        Some(step)
-    }
-}
-
-/// One step of a loop written by hand. It begins in the phase `batch`.
-pub struct Step {
-    number: u32,
-    markers: Vec<Marker>,
-}
-
-impl Step {
-    /// The step's number, from 0.
-    #[must_use]
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// What follows is this phase of the step.
-    pub fn phase(&self, phase: Phase) {
-        pass::mark(&self.markers, Moment::of(self.number, phase));
-    }
 }

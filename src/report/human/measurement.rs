@@ -38,6 +38,40 @@ pub(super) fn spreads(report: &Report) -> String {
     text
 }
 
+/// How Burn's allocator fared, where that is worth a line: how many steps it took to settle, and what it got over.
+pub(super) fn allocator(report: &Report) -> String {
+    let mut text = String::new();
+    let settled = report.runs.iter().filter_map(|run| run.settling);
+    let steps: BTreeSet<u32> = settled.filter(|settling| settling.settled).map(|settling| settling.steps).collect();
+    if let (Some(least), Some(most)) = (steps.first(), steps.last()) {
+        let range = if least == most {
+            format!("{least} steps")
+        } else {
+            format!("{least} to {most} steps")
+        };
+        let _ = writeln!(text, "reserved stopped growing within {range}: two in a row added nothing");
+    }
+    for run in &report.runs {
+        let name = name_of(report, run);
+        if let Some(settling) = run.settling.filter(|settling| !settling.settled) {
+            let _ = writeln!(
+                text,
+                "{name} on {}: reserved still grew in one of the last two of {} steps, so it may grow further; --steps runs more",
+                run.gpu.id, settling.steps
+            );
+        }
+        if run.recovered_refusals > 0 {
+            let (plural, them) = if run.recovered_refusals == 1 { ("", "it") } else { ("s", "them") };
+            let _ = writeln!(
+                text,
+                "{name} on {}: the GPU refused {} allocation{plural}; Burn freed memory and got {them}",
+                run.gpu.id, run.recovered_refusals
+            );
+        }
+    }
+    text
+}
+
 fn spread(spread: &Spread) -> String {
     let passes = [("warm", &spread.warm), ("cold", &spread.cold)];
     let passes: Vec<_> = passes
