@@ -32,14 +32,14 @@ fn charted(run: &mut Run<Cuda, Infer>) {
 /// A workspace in a folder of a repository, with one model.
 fn with_a_model() -> Repository {
     let repository = Repository::new();
-    let from = common::root().join("fixtures/many");
+    let from = common::fixture("fixtures/many");
     let manifest = std::fs::read_to_string(from.join("Cargo.toml")).unwrap();
     // A name that no other test has: in one target folder, Cargo takes packages of one name for each other.
     let manifest = manifest.replace("name = \"many\"", "name = \"based\"");
     let manifest = manifest.replace("\"../..\"", &format!("{:?}", common::root()));
     repository.folder.write("model/Cargo.toml", &manifest);
     repository.folder.write("model/src/lib.rs", "");
-    repository.folder.write("model/benches/vram.rs", BENCH);
+    repository.folder.write("model/benches/vram.rs", &common::models(BENCH));
     std::fs::copy(from.join("Cargo.lock"), repository.folder.path("model/Cargo.lock")).unwrap();
     repository
 }
@@ -145,7 +145,7 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     let rebuilt = |base: &str| Repository::check(&model, base, &["--rebuild"]);
     repository.folder.write(
         "model/benches/vram.rs",
-        &BENCH.replace("batch_size(512)", "batch_size(8192)"),
+        &common::models(BENCH).replace("batch_size(512)", "batch_size(8192)"),
     );
     let (report, exit, said) = rebuilt("main");
     let report = report.unwrap();
@@ -164,10 +164,10 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     assert_eq!((exit, report.unwrap().runs[0].baseline.is_none()), (0, true), "{said}");
     repository
         .folder
-        .write("model/benches/vram.rs", &BENCH.replace("fn charted", "fn chartered"));
+        .write("model/benches/vram.rs", &common::models(BENCH).replace("fn charted", "fn chartered"));
     repository.commit("broken");
     repository.git(&["branch", "broken"]);
-    repository.folder.write("model/benches/vram.rs", BENCH);
+    repository.folder.write("model/benches/vram.rs", &common::models(BENCH));
     let (report, exit, said) = rebuilt("broken");
     assert_eq!((exit, report.unwrap().problems.len()), (101, 1), "{said}");
     assert!(said.contains("at broken: `vram` of based does not compile"), "{said}");

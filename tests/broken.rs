@@ -9,7 +9,8 @@ use std::sync::LazyLock;
 
 use cargo_vram::report::{Problem, Report, Run, Status};
 
-const MANIFEST: &str = "fixtures/broken/Cargo.toml";
+/// The workspace, with models for the Burn of these tests.
+static MANIFEST: LazyLock<String> = LazyLock::new(|| common::manifest("fixtures/broken"));
 /// A limit that the healthy model stays far below.
 const HOST_MEMORY: &str = "512MiB";
 
@@ -35,7 +36,7 @@ struct Given {
 
 /// Estimates packages of `fixtures/broken`.
 fn estimate(packages: &[&str], more: &[&str]) -> Given {
-    let mut arguments = vec!["estimate", "--manifest-path", MANIFEST, "--gpu", "l4", "--steps", "2"];
+    let mut arguments = vec!["estimate", "--manifest-path", &MANIFEST, "--gpu", "l4", "--steps", "2"];
     arguments.extend(packages.iter().flat_map(|package| ["-p", *package]));
     arguments.extend(more);
     let (report, exit, text) = common::report(&arguments);
@@ -256,7 +257,7 @@ fn a_build_that_nobody_called_wrong_is_not_said_to_be() {
         ),
     ] {
         let (_folder, cargo) = cargo_that(builds);
-        let output = common::vram(&["estimate", "--manifest-path", MANIFEST, "-p", "aborts", "--gpu", "l4"])
+        let output = common::vram(&["estimate", "--manifest-path", &MANIFEST, "-p", "aborts", "--gpu", "l4"])
             .args(["--message-format", "json"])
             .env("CARGO", cargo)
             .output()
@@ -277,7 +278,7 @@ fn what_cargo_waits_for_is_told() {
     let waits = "[ \"$CARGO_TERM_COLOR\" = never ] && echo '    Blocking waiting for file lock on build directory' >&2; exit 101";
     let (_folder, cargo) = cargo_that(waits);
     // As many workflows have it.
-    let output = common::vram(&["list", "--manifest-path", MANIFEST, "-p", "aborts"])
+    let output = common::vram(&["list", "--manifest-path", &MANIFEST, "-p", "aborts"])
         .envs([("CARGO", cargo.as_str()), ("CARGO_TERM_COLOR", "always")])
         .output()
         .unwrap();
@@ -303,7 +304,7 @@ fn a_probe_of_another_version_is_refused() {
 
 #[test]
 fn a_package_without_a_model_is_told_how_to_get_one() {
-    let output = common::output(&["estimate", "--manifest-path", MANIFEST, "-p", "no-model", "--gpu", "l4"]);
+    let output = common::output(&["estimate", "--manifest-path", &MANIFEST, "-p", "no-model", "--gpu", "l4"]);
     assert_eq!(output.status.code(), Some(2));
     insta::assert_snapshot!(String::from_utf8(output.stderr).unwrap());
 }

@@ -11,7 +11,6 @@ use std::sync::LazyLock;
 use cargo_vram::bytes::Bytes;
 use cargo_vram::report::{Phase, Report, Rule, Run, Status, Step};
 
-const MANIFEST: &str = "fixtures/fooled/Cargo.toml";
 
 /// What one check gave.
 struct Checked {
@@ -28,7 +27,8 @@ impl Checked {
 
     fn by(budgets: &str, more: &[&str], with: impl FnOnce(&mut Command)) -> Self {
         let (_folder, file) = common::budgets(&format!("version: 1\ngpu: l4\nmodels:\n{budgets}"));
-        let arguments = ["check", "--estimate", "--manifest-path", MANIFEST, "--budgets", &file];
+        let manifest = common::manifest("fixtures/fooled");
+        let arguments = ["check", "--estimate", "--manifest-path", &manifest, "--budgets", &file];
         let (report, exit, text) = common::report_of(&[&arguments, more].concat(), with);
         Self { report, exit, text }
     }

@@ -39,14 +39,14 @@ fn other(run: &mut Run<Cuda, Infer>) {
 /// One package, for all tests: it is built once. Each test has it for itself.
 static PACKAGE: LazyLock<(Repository, PathBuf)> = LazyLock::new(|| {
     let repository = Repository::new();
-    let from = common::root().join("fixtures/many");
+    let from = common::fixture("fixtures/many");
     let manifest = std::fs::read_to_string(from.join("Cargo.toml")).unwrap();
     // A name that no other test has: in one target folder, Cargo takes packages of one name for each other.
     let manifest = manifest.replace("name = \"many\"", "name = \"model\"");
     let manifest = manifest.replace("\"../..\"", &format!("{:?}", common::root()));
     repository.folder.write("model/Cargo.toml", &manifest);
     repository.folder.write("model/src/lib.rs", "");
-    repository.folder.write("model/benches/vram.rs", BENCH);
+    repository.folder.write("model/benches/vram.rs", &common::models(BENCH));
     std::fs::copy(from.join("Cargo.lock"), repository.folder.path("model/Cargo.lock")).unwrap();
     let archive = repository.folder.path("models.tar.zst");
     let model = repository.folder.path("model");

@@ -28,7 +28,7 @@ const BUMP: &str = "dependency-bump";
 
 /// The folder of the fixtures.
 fn pairs() -> std::path::PathBuf {
-    common::root().join("fixtures/pairs")
+    common::fixture("fixtures/pairs")
 }
 
 /// Copies one side of a pair, as the package that it is before the change and after.

@@ -16,7 +16,7 @@ const PARTS: u32 = 8;
 /// `cargo vram` among the many models.
 fn vram(arguments: &[&str]) -> Command {
     let mut command = common::vram(arguments);
-    command.current_dir(common::root().join("fixtures/many"));
+    command.current_dir(common::fixture("fixtures/many"));
     command
 }
 

@@ -3,6 +3,7 @@
 
 #[cfg(target_os = "linux")]
 pub(crate) mod card;
+pub(crate) mod burn_0_22;
 pub(crate) mod repository;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +16,44 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Whether the models of these tests are those for Burn 0.22 and not for 0.21: `tests/binaries` runs them with both.
+pub(crate) fn is_burn_0_22() -> bool {
+    std::env::var_os("VRAM_TEST_BURN").is_some_and(|burn| burn == "0.22")
+}
+
+/// The folder of the workspace that has the zoo.
+pub(crate) fn workspace() -> PathBuf {
+    if is_burn_0_22() {
+        root().join(burn_0_22::ZOO)
+    } else {
+        root().to_owned()
+    }
+}
+
+/// The folder of a fixture, `fixtures/broken`, with models for the Burn of these tests.
+pub(crate) fn fixture(folder: &str) -> PathBuf {
+    if is_burn_0_22() {
+        burn_0_22::fixture(folder)
+    } else {
+        root().join(folder)
+    }
+}
+
+/// The manifest of a fixture's workspace.
+pub(crate) fn manifest(fixture: &str) -> String {
+    let path = self::fixture(fixture).join("Cargo.toml");
+    path.into_os_string().into_string().unwrap()
+}
+
+/// Code of models for Burn 0.21, as it is for the Burn of these tests.
+pub(crate) fn models(code: &str) -> String {
+    if is_burn_0_22() {
+        burn_0_22::translated(code)
+    } else {
+        code.to_owned()
+    }
+}
+
 /// The target folder that this test itself was built into, so that Burn is built once.
 pub(crate) fn target_folder() -> PathBuf {
     // …/target/debug/cargo-vram
@@ -25,13 +64,13 @@ pub(crate) fn target_folder() -> PathBuf {
         .to_owned()
 }
 
-/// `cargo vram` in the project's folder, as Cargo would call it.
+/// `cargo vram` in the folder of the zoo's workspace, as Cargo would call it.
 pub(crate) fn vram(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-vram"));
     command
         .arg("vram")
         .args(arguments)
-        .current_dir(root())
+        .current_dir(workspace())
         .env("CARGO_TARGET_DIR", target_folder())
         .env("NO_COLOR", "1")
         .env_remove("CARGO_TERM_COLOR")

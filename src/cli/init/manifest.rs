@@ -9,8 +9,7 @@ use super::source::Source;
 use super::{BENCH, Refused};
 
 /// The packages that do the host work of a pass: with these alone a first check took 4.5 minutes, with every dependency 7.5.
-const OPTIMIZED: [&str; 26] = [
-    "cargo-vram",
+const OPTIMIZED: [&str; 32] = [
     "burn-autodiff",
     "burn-backend",
     "burn-cubecl",
@@ -19,13 +18,17 @@ const OPTIMIZED: [&str; 26] = [
     "burn-ir",
     "burn-std",
     "burn-tensor",
+    "cargo-vram",
     "cubecl-common",
     "cubecl-core",
     "cubecl-cpp",
     "cubecl-cuda",
+    "cubecl-environment",
     "cubecl-ir",
+    "cubecl-llvm",
     "cubecl-opt",
     "cubecl-runtime",
+    "cubecl-server",
     "cubecl-std",
     "cubecl-zspace",
     "cubek-attention",
@@ -36,6 +39,9 @@ const OPTIMIZED: [&str; 26] = [
     "cubek-reduce",
     "cubek-std",
     "hashbrown",
+    "pliron",
+    "pliron-llvm",
+    "slotmap",
 ];
 /// What the profile says of each.
 const OPTIMIZATION: &str = "{ opt-level = 1 }";

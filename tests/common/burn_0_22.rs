@@ -1,0 +1,97 @@
+//! Fixtures as users of Burn 0.22 write them, made of those for Burn 0.21: Burn 0.22 has no backend parameter, and its `Run` has
+//! another path. What differs in more than that stands beside the file it replaces, as `NAME.0_22.rs`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::{root, target_folder};
+
+/// The workspace whose build of Burn the others share.
+pub(crate) const ZOO: &str = "fixtures/zoo-0_22";
+
+/// What is replaced in Rust code, in this order.
+static REPLACED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+    let pairs = [
+        (r"use burn::(?:tensor::)?backend::[^;]*;\n", ""),
+        (r"use cargo_vram::\{Infer, Run\};", "use cargo_vram::Infer;\nuse cargo_vram::burn_0_22::Run;"),
+        (r"use cargo_vram::(Run|\{Run, Step\});", "use cargo_vram::burn_0_22::$1;"),
+        (r"cargo_vram::Run<B>", "cargo_vram::burn_0_22::Run"),
+        (r"<Autodiff<Cuda>>", ""),
+        (r"<Cuda, ", "<"),
+        (r"<B: (?:burn::tensor::backend::)?(?:AutodiffBackend|Backend)>", ""),
+        // A type's only parameter, or its first.
+        (r"(::)?<B(?:::InnerBackend)?>", ""),
+        (r"<B(?:::InnerBackend)?, ", "<"),
+        (r"\bB::Device::default\(\)", "burn::tensor::Device::cuda(0).autodiff()"),
+        (r"\bB::Device\b", "burn::tensor::Device"),
+    ];
+    pairs
+        .map(|(pattern, with)| (Regex::new(pattern).unwrap(), with))
+        .into()
+});
+
+/// The folder of a fixture, `fixtures/fooled`, made for Burn 0.22.
+pub(crate) fn fixture(folder: &str) -> PathBuf {
+    let made = target_folder().join("burn-0_22").join(Path::new(folder).file_name().unwrap());
+    copy(&root().join(folder), &made);
+    let lock = made.join("Cargo.lock");
+    if !lock.exists() {
+        fs::copy(root().join(ZOO).join("Cargo.lock"), lock).unwrap();
+    }
+    made
+}
+
+/// The same code for Burn 0.22.
+pub(crate) fn translated(code: &str) -> String {
+    let mut code = code.to_owned();
+    for (pattern, with) in REPLACED.iter() {
+        code = pattern.replace_all(&code, *with).into_owned();
+    }
+    code
+}
+
+/// A manifest with Burn 0.22, its adapter, and the build options of the zoo.
+fn manifest(text: &str) -> String {
+    let zoo = fs::read_to_string(root().join(ZOO).join("Cargo.toml")).unwrap();
+    let burn = zoo.lines().find(|line| line.starts_with("burn = ")).unwrap();
+    let profile = &zoo[zoo.find("[profile.dev]").unwrap()..];
+    let own = text.find("[profile.dev]").map_or(text, |at| &text[..at]);
+    let lines = own.lines().map(|line| match line {
+        line if line.starts_with("burn = ") => burn.to_owned(),
+        line => line
+            .replace("burn-0_21", "burn-0_22")
+            .replace("path = \"../..\"", &format!("path = {:?}", root())),
+    });
+    let own: Vec<String> = lines.collect();
+    let is_root = own.iter().any(|line| line.starts_with("[workspace]"));
+    own.join("\n") + "\n" + if is_root { profile } else { "" }
+}
+
+/// Copies a folder, and writes a file only where that changes it: Cargo goes by when files were written.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+        let target = to.join(&name);
+        if entry.file_type().unwrap().is_dir() {
+            copy(&path, &target);
+        } else if name.ends_with(".0_22.rs") || name == "Cargo.lock" {
+            // One of them replaces a file, the other one is that of another Burn.
+        } else {
+            let own = path.with_extension("0_22.rs");
+            let read = |path: &Path| fs::read_to_string(path).unwrap();
+            let text = match name.as_str() {
+                "Cargo.toml" => manifest(&read(&path)),
+                _ if name.ends_with(".rs") && own.exists() => read(&own),
+                _ if name.ends_with(".rs") => translated(&read(&path)),
+                _ => read(&path),
+            };
+            if fs::read_to_string(&target).ok().as_ref() != Some(&text) {
+                fs::write(target, text).unwrap();
+            }
+        }
+    }
+}
