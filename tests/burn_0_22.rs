@@ -4,8 +4,10 @@
 
 mod common;
 
+use std::path::Path;
+
 use cargo_vram::report::{Report, Run, Status};
-use common::burn_0_22::ZOO;
+use common::burn_0_22::{ZOO, fixture};
 
 /// Checks models of the zoo on a GPU of so much memory.
 fn check(total: &str, models: &str, more: &[&str]) -> (Report, i32, String) {
@@ -16,4 +18,121 @@ fn check(total: &str, models: &str, more: &[&str]) -> (Report, i32, String) {
     let manifest = manifest.to_str().unwrap();
     let arguments = ["check", "--estimate", "--manifest-path", manifest, "--budgets", &budgets];
     common::report(&[&arguments, more].concat())
+}
+
+fn only(report: &Report) -> &Run {
+    let [run] = report.runs.as_slice() else {
+        panic!("{} runs", report.runs.len());
+    };
+    run
+}
+
+/// Writes a package with one model of a Burn into a workspace.
+fn write_package(workspace: &Path, name: &str, manifest: &str, model: &str) {
+    let folder = workspace.join(name);
+    for inner in ["src", "benches"] {
+        std::fs::create_dir_all(folder.join(inner)).unwrap();
+    }
+    let package = manifest[..manifest.find("# Its own").or(manifest.find("[workspace]")).unwrap()]
+        .replace("name = \"many\"", &format!("name = \"{name}\""))
+        .replace("\"../..\"", &format!("{:?}", common::root()));
+    std::fs::write(folder.join("Cargo.toml"), package).unwrap();
+    std::fs::write(folder.join("src/lib.rs"), "").unwrap();
+    std::fs::write(folder.join("benches/vram.rs"), model).unwrap();
+}
+
+const MODEL: &str = "\
+use burn::backend::Cuda;
+use burn::nn::LinearConfig;
+use burn::tensor::Tensor;
+use cargo_vram::{Infer, Run};
+
+cargo_vram::models!(layer);
+
+fn layer(run: &mut Run<Cuda, Infer>) {
+    run.model(|device| LinearConfig::new(256, 512).init(device))
+        .batch(|device| Tensor::<Cuda, 2>::zeros([128, 256], device))
+        .infer(|model, batch| model.forward(batch));
+}
+";
+
+/// A workspace with packages of both Burns: `old` and `new`.
+fn of_both_burns(folder: &Path) {
+    let old = std::fs::read_to_string(common::root().join("fixtures/many/Cargo.toml")).unwrap();
+    let new = std::fs::read_to_string(fixture("fixtures/many").join("Cargo.toml")).unwrap();
+    write_package(folder, "old", &old, MODEL);
+    write_package(folder, "new", &new, &common::burn_0_22::translated(MODEL));
+    // Its names of what both Burns have say which of them they mean.
+    let zoo = std::fs::read_to_string(common::root().join(ZOO).join("Cargo.toml")).unwrap();
+    let profile = &zoo[zoo.find("[profile.dev]").unwrap()..];
+    let manifest = format!("[workspace]\nmembers = [\"old\", \"new\"]\nresolver = \"3\"\n\n{profile}");
+    std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+    std::fs::copy(common::root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+}
+
+#[test]
+fn a_workspace_with_both_burns_is_checked_in_one_command() {
+    let folder = tempfile::tempdir().unwrap();
+    of_both_burns(folder.path());
+    let manifest = folder.path().join("Cargo.toml");
+    let manifest = manifest.to_str().unwrap();
+    let (_folder, budgets) = common::budgets(
+        "version: 1\ngpu: l4\nmodels:\n  layer/old: { reserved: 1 GiB }\n  layer/new: { reserved: 1 GiB }\n",
+    );
+    let (report, exit, text) = common::report(&["check", "--estimate", "--manifest-path", manifest, "--budgets", &budgets]);
+    assert_eq!((exit, report.status), (0, Status::Pass), "{text}");
+    let burns = report.runs.iter().map(|run| (run.package.as_str(), run.burn.as_str()));
+    let burns: std::collections::BTreeMap<_, _> = burns.collect();
+    assert_eq!(burns["old"], "0.21.0");
+    assert!(burns["new"].starts_with("0.22."), "{burns:?}");
+    for line in ["Burn 0.21.0 with fusion and autotune: layer", "Burn 0.22."] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[test]
+fn the_adapter_of_another_burn_is_refused_before_anything_is_built() {
+    for (package, own, other) in [("new", "burn-0_22", "burn-0_21"), ("old", "burn-0_21", "burn-0_22")] {
+        let folder = tempfile::tempdir().unwrap();
+        of_both_burns(folder.path());
+        let manifest = folder.path().join(package).join("Cargo.toml");
+        let text = std::fs::read_to_string(&manifest).unwrap();
+        std::fs::write(&manifest, text.replace(own, other)).unwrap();
+        let root = folder.path().join("Cargo.toml");
+        let arguments = ["estimate", "--gpu", "l4", "-p", package, "--manifest-path", root.to_str().unwrap()];
+        let (report, exit, text) = common::report(&arguments);
+        assert_eq!(exit, 2, "{text}");
+        assert_eq!(report.problems[0].code, "other-adapter", "{text}");
+        for words in [format!("with the feature `{other}`"), format!("write the feature \"{own}\"")] {
+            assert!(text.contains(&words), "{words}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn list_and_doctor_name_the_burn() {
+    let at_zoo = |command: &str| {
+        let output = common::vram(&[command, "-p", "zoo"])
+            .current_dir(common::root().join(ZOO))
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", common::said(&output));
+        common::said(&output)
+    };
+    assert!(at_zoo("list").contains("0.22."));
+    let doctor = at_zoo("doctor");
+    for line in ["target `vram`, Burn 0.22.", "libdevice: none, and none is needed to estimate"] {
+        assert!(doctor.contains(line), "{doctor}");
+    }
+}
+
+#[test]
+fn explanations_are_refused_before_anything_is_built() {
+    let output = common::vram(&["explain", "resnet18", "-p", "zoo", "--gpu", "l4"])
+        .current_dir(common::root().join(ZOO))
+        .output()
+        .unwrap();
+    let said = common::said(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("whose models cannot be explained yet"), "{said}");
 }

@@ -154,7 +154,7 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
             code::OPERATION_FAILED,
             format!("Burn skipped an operation that failed: {message}"),
             "Burn goes on without what the operation makes, so the figures are those of another program and are left out; look at the \
-             operation, and at the lines of stderr (--keep)",
+             operation; a tensor that no page of Burn's allocator can hold ends like this, too",
         );
     }
     if let Some(failed) = failed {

@@ -78,6 +78,31 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
             tensor,
         });
     }
+    // A launch fails whose tensor got no memory, and says no more than that.
+    let failed = left.events.iter().find_map(|event| match event {
+        Event::Failed {
+            tuning: false,
+            step,
+            phase,
+            kernel,
+            ..
+        } => Some((*step, Some(*phase), kernel.clone())),
+        _ => None,
+    });
+    if let (Some((step, phase, kernel)), Some(refusal)) = (failed, left.record.last_refusal()) {
+        return Some(Oom {
+            pass,
+            card: told(refusal.card),
+            step,
+            phase,
+            kernel: kernel.or_else(|| refusal.kernel.clone()),
+            requested: Some(refusal.requested),
+            function: None,
+            reserved: refusal.reserved,
+            available: refusal.available,
+            tensor: None,
+        });
+    }
     // In a cold pass, a refusal that ended in no panic was one of a candidate.
     // Another process of the model may go on without what it was refused.
     let refused = left.record.all().find_map(Record::last_refusal);

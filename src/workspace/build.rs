@@ -71,7 +71,9 @@ pub fn build(
     progress: impl Fn(Building<'_>) + Sync,
 ) -> Result<(Vec<Built>, Vec<Problem>), WorkspaceError> {
     let mut built = Vec::new();
-    let mut problems = Vec::new();
+    let (unsupported, targets): (Vec<_>, Vec<_>) =
+        targets.iter().cloned().partition(|target| lacks_features(target, selection));
+    let mut problems: Vec<Problem> = unsupported.iter().map(without_explanations).collect();
     // One build unifies features over its packages: models for two Burns would each be built with both adapters.
     let minor = |burn: &str| burn.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
     let kind = |target: &DeclaredTarget| (minor(&target.burn), target.option, target.name.clone());
@@ -96,6 +98,25 @@ pub fn build(
         }
     }
     Ok((built, problems))
+}
+
+/// Whether features are asked for that the adapter for the target's Burn does not have yet.
+fn lacks_features(target: &DeclaredTarget, selection: &Selection) -> bool {
+    let is_missing = |asked: &String| ["cargo-vram/explain", "cargo-vram/no-fusion"].iter().any(|it| asked.contains(it));
+    target.compiles_with_llvm() && selection.features.iter().any(is_missing)
+}
+
+fn without_explanations(target: &DeclaredTarget) -> Problem {
+    Problem {
+        package: target.package.clone(),
+        target: Some(target.name.clone()),
+        code: code::UNSUPPORTED_BURN.into(),
+        message: format!(
+            "{} uses Burn {}, whose models cannot be explained yet, nor run with `--no-fusion`",
+            target.package, target.burn
+        ),
+        help: Some("`estimate`, `check` and `fit` support it; explanations need Burn 0.21".into()),
+    }
 }
 
 /// What kept a target from being built.

@@ -68,14 +68,34 @@ impl Log for Logger {
 
 fn send(message: String, tuning: bool) {
     let Moment { step, phase } = timeline::now();
-    // A backtrace may follow.
-    let message = message.lines().next().unwrap_or_default().to_owned();
     events::send(&Event::Failed {
         card: threads::card(),
-        message,
+        message: in_a_line(&message),
         step,
         phase,
         kernel: timeline::kernel(),
         tuning,
     });
+}
+
+/// An error and its causes, which cubecl writes in a line each, without the backtrace that follows.
+fn in_a_line(message: &str) -> String {
+    let lines = message.lines().map(str::trim);
+    let causes = lines
+        .take_while(|line| *line != "Backtrace:" && !line.starts_with("0: "))
+        .filter(|line| !line.is_empty() && *line != "Caused by:" && !line.starts_with("No backtrace"));
+    causes.collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_a_line;
+
+    #[test]
+    fn an_error_is_in_a_line_with_its_causes() {
+        let message = "An IO error happened\nCaused by:\n  out of device memory allocating 512 bytes\n   0: std::backtrace::a\n";
+        let line = "An IO error happened: out of device memory allocating 512 bytes";
+        assert_eq!(in_a_line(message), line);
+        assert_eq!(in_a_line("no more"), "no more");
+    }
 }
