@@ -162,9 +162,10 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     // What was not there then is new, and a base that cannot be built is told, with what it has to say.
     let (report, exit, said) = rebuilt("nothing");
     assert_eq!((exit, report.unwrap().runs[0].baseline.is_none()), (0, true), "{said}");
-    repository
-        .folder
-        .write("model/benches/vram.rs", &common::models(BENCH).replace("fn charted", "fn chartered"));
+    repository.folder.write(
+        "model/benches/vram.rs",
+        &common::models(BENCH).replace("fn charted", "fn chartered"),
+    );
     repository.commit("broken");
     repository.git(&["branch", "broken"]);
     repository.folder.write("model/benches/vram.rs", &common::models(BENCH));

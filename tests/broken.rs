@@ -304,7 +304,15 @@ fn a_probe_of_another_version_is_refused() {
 
 #[test]
 fn a_package_without_a_model_is_told_how_to_get_one() {
-    let output = common::output(&["estimate", "--manifest-path", &MANIFEST, "-p", "no-model", "--gpu", "l4"]);
+    let output = common::output(&[
+        "estimate",
+        "--manifest-path",
+        &MANIFEST,
+        "-p",
+        "no-model",
+        "--gpu",
+        "l4",
+    ]);
     assert_eq!(output.status.code(), Some(2));
     insta::assert_snapshot!(String::from_utf8(output.stderr).unwrap());
 }

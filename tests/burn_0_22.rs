@@ -16,7 +16,14 @@ fn check(total: &str, models: &str, more: &[&str]) -> (Report, i32, String) {
     ));
     let manifest = common::root().join(ZOO).join("Cargo.toml");
     let manifest = manifest.to_str().unwrap();
-    let arguments = ["check", "--estimate", "--manifest-path", manifest, "--budgets", &budgets];
+    let arguments = [
+        "check",
+        "--estimate",
+        "--manifest-path",
+        manifest,
+        "--budgets",
+        &budgets,
+    ];
     common::report(&[&arguments, more].concat())
 }
 
@@ -79,7 +86,14 @@ fn a_workspace_with_both_burns_is_checked_in_one_command() {
     let (_folder, budgets) = common::budgets(
         "version: 1\ngpu: l4\nmodels:\n  layer/old: { reserved: 1 GiB }\n  layer/new: { reserved: 1 GiB }\n",
     );
-    let (report, exit, text) = common::report(&["check", "--estimate", "--manifest-path", manifest, "--budgets", &budgets]);
+    let (report, exit, text) = common::report(&[
+        "check",
+        "--estimate",
+        "--manifest-path",
+        manifest,
+        "--budgets",
+        &budgets,
+    ]);
     assert_eq!((exit, report.status), (0, Status::Pass), "{text}");
     let burns = report.runs.iter().map(|run| (run.package.as_str(), run.burn.as_str()));
     let burns: std::collections::BTreeMap<_, _> = burns.collect();
@@ -99,11 +113,22 @@ fn the_adapter_of_another_burn_is_refused_before_anything_is_built() {
         let text = std::fs::read_to_string(&manifest).unwrap();
         std::fs::write(&manifest, text.replace(own, other)).unwrap();
         let root = folder.path().join("Cargo.toml");
-        let arguments = ["estimate", "--gpu", "l4", "-p", package, "--manifest-path", root.to_str().unwrap()];
+        let arguments = [
+            "estimate",
+            "--gpu",
+            "l4",
+            "-p",
+            package,
+            "--manifest-path",
+            root.to_str().unwrap(),
+        ];
         let (report, exit, text) = common::report(&arguments);
         assert_eq!(exit, 2, "{text}");
         assert_eq!(report.problems[0].code, "other-adapter", "{text}");
-        for words in [format!("with the feature `{other}`"), format!("write the feature \"{own}\"")] {
+        for words in [
+            format!("with the feature `{other}`"),
+            format!("write the feature \"{own}\""),
+        ] {
             assert!(text.contains(&words), "{words}\n{text}");
         }
     }
@@ -121,7 +146,10 @@ fn list_and_doctor_name_the_burn() {
     };
     assert!(at_zoo("list").contains("0.22."));
     let doctor = at_zoo("doctor");
-    for line in ["target `vram`, Burn 0.22.", "libdevice: none, and none is needed to estimate"] {
+    for line in [
+        "target `vram`, Burn 0.22.",
+        "libdevice: none, and none is needed to estimate",
+    ] {
         assert!(doctor.contains(line), "{doctor}");
     }
 }
@@ -135,4 +163,40 @@ fn explanations_are_refused_before_anything_is_built() {
     let said = common::said(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("whose models cannot be explained yet"), "{said}");
+}
+
+#[test]
+fn what_nobody_reads_is_out_of_memory_and_what_burn_gets_over_is_counted() {
+    // The loop by hand never reads a value: Burn goes on after a refusal, and raises nothing.
+    let (report, exit, text) = check(
+        "900 MiB",
+        "  resnet18_free_form: { reserved: 20 GiB }\n",
+        &["-m", "resnet18_free_form"],
+    );
+    assert_eq!((exit, report.status), (100, Status::Fail), "{text}");
+    let run = only(&report);
+    assert_eq!((run.recovered_refusals, &run.error), (0, &None));
+    let oom = run.oom.as_ref().unwrap();
+    assert!(oom.requested.unwrap() > oom.available, "{oom:?}");
+    assert!(
+        text.contains("out of memory: zoo/resnet18_free_form on small in step 0, forward"),
+        "{text}"
+    );
+
+    // Whatever the GPU has, a training fits or does not; and what was refused and fits after all was recovered.
+    let mut recovered = 0;
+    for total in ["800 MiB", "1150 MiB", "1200 MiB"] {
+        let (report, exit, text) = check(total, "  sequential: { reserved: 20 GiB }\n", &["-m", "sequential"]);
+        let run = only(&report);
+        assert_eq!(run.error, None, "{total}: {text}");
+        assert_eq!(exit, if run.oom.is_some() { 100 } else { 0 }, "{total}: {text}");
+        assert!(run.oom.is_none() || run.recovered_refusals == 0);
+        assert_eq!(
+            text.contains("Burn freed memory and got"),
+            run.recovered_refusals > 0,
+            "{text}"
+        );
+        recovered += run.recovered_refusals;
+    }
+    eprintln!("recovered: {recovered}");
 }

@@ -11,7 +11,6 @@ use std::sync::LazyLock;
 use cargo_vram::bytes::Bytes;
 use cargo_vram::report::{Phase, Report, Rule, Run, Status, Step};
 
-
 /// What one check gave.
 struct Checked {
     report: Report,
@@ -84,9 +83,13 @@ fn a_model_with_nothing_wrong_passes() {
     // Where it goes backward is found, from the second step on at the latest.
     let steps = &checked.run("an_unused_head").steps;
     let backward = |step: &Step| step.phases.iter().any(|peaks| peaks.phase == Phase::Backward);
-    assert_eq!(steps.iter().map(backward).collect::<Vec<_>>(), [false, true, true]);
+    // Burn 0.22 gives no sign when it goes backward in a `TrainStep`: its forward phase holds both.
+    if !common::is_burn_0_22() {
+        assert_eq!(steps.iter().map(backward).collect::<Vec<_>>(), [false, true, true]);
+    }
     // It reads its loss, and does the same whatever that is.
-    assert_eq!(checked.run("only_logs").device_reads, 3);
+    let only_logs = checked.run("only_logs");
+    assert_eq!(only_logs.device_reads, only_logs.steps.len() as u64);
 }
 
 #[test]

@@ -549,7 +549,9 @@ impl Runner<'_> {
             left = self.process(pass, reads, folder, autotune);
         }
         if let Ok(left) = &mut left {
-            left.steps = ending::done(left).map_or(0, |done| done.steps).clamp(self.steps(), self.most_steps().unwrap_or(self.steps()));
+            left.steps = ending::done(left)
+                .map_or(0, |done| done.steps)
+                .clamp(self.steps(), self.most_steps().unwrap_or(self.steps()));
             left.trains = self.case.model.task == Task::Train && !self.case.what_if.infer;
             left.tunes = pass == Pass::Cold || self.undecided.load(Relaxed);
         }

@@ -302,7 +302,10 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
         }
     };
     let error = error.or_else(|| in_use(hardware, measurement.as_ref()?));
-    let recovered = readable.iter().filter(|_| oom.is_none()).map(|(_, left)| recovered(left));
+    let recovered = readable
+        .iter()
+        .filter(|_| oom.is_none())
+        .map(|(_, left)| recovered(left));
     let recovered_refusals = recovered.max().unwrap_or(0);
     Run {
         model: case.model.name.clone(),

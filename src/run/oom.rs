@@ -145,7 +145,12 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
 /// How many refusals the program got over, where it got over all of them. Burn 0.22 frees memory after the first refusal of an
 /// allocation and tries once more; were that refused, too, there would be more refusals than allocations tried twice.
 pub(super) fn recovered(left: &Left) -> u64 {
-    let own = left.record.refusals.iter().filter(|refusal| refusal.last_resort).count() as u64;
+    let own = left
+        .record
+        .refusals
+        .iter()
+        .filter(|refusal| refusal.last_resort)
+        .count() as u64;
     let helpers = left.record.helpers.iter().any(|helper| helper.last_refusal().is_some());
     match done(left).and_then(|done| done.retried) {
         Some(retried) if own <= retried && !helpers => own,
@@ -157,12 +162,17 @@ pub(super) fn recovered(left: &Left) -> u64 {
 /// `can't allocate buffer of size: 7516192768`, `BufferTooBig { size: 7516192768, …`, and with Burn 0.22
 /// `out of device memory allocating 7516192768 bytes`.
 fn too_big(message: &str) -> Option<u64> {
-    ["can't allocate buffer of size: ", "BufferTooBig { size: ", "out of device memory allocating ", "OutOfMemory { size: "]
-        .iter()
-        .find_map(|words| {
-            let (_, rest) = message.split_once(words)?;
-            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-        })
+    [
+        "can't allocate buffer of size: ",
+        "BufferTooBig { size: ",
+        "out of device memory allocating ",
+        "OutOfMemory { size: ",
+    ]
+    .iter()
+    .find_map(|words| {
+        let (_, rest) = message.split_once(words)?;
+        rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    })
 }
 
 /// The step and phase that a card was at; any, where nobody knows which.
@@ -195,7 +205,10 @@ mod tests {
         let message =
             "called `Result::unwrap()` on an `Err` value: can't allocate buffer of size: 1100021760\nNo backtrace";
         assert_eq!(too_big(message), Some(1_100_021_760));
-        assert_eq!(too_big("out of device memory allocating 1048576 bytes"), Some(1_048_576));
+        assert_eq!(
+            too_big("out of device memory allocating 1048576 bytes"),
+            Some(1_048_576)
+        );
         assert_eq!(too_big("index out of bounds"), None);
     }
 }

@@ -71,8 +71,10 @@ pub fn build(
     progress: impl Fn(Building<'_>) + Sync,
 ) -> Result<(Vec<Built>, Vec<Problem>), WorkspaceError> {
     let mut built = Vec::new();
-    let (unsupported, targets): (Vec<_>, Vec<_>) =
-        targets.iter().cloned().partition(|target| lacks_features(target, selection));
+    let (unsupported, targets): (Vec<_>, Vec<_>) = targets
+        .iter()
+        .cloned()
+        .partition(|target| lacks_features(target, selection));
     let mut problems: Vec<Problem> = unsupported.iter().map(without_explanations).collect();
     // One build unifies features over its packages: models for two Burns would each be built with both adapters.
     let minor = |burn: &str| burn.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
@@ -102,7 +104,11 @@ pub fn build(
 
 /// Whether features are asked for that the adapter for the target's Burn does not have yet.
 fn lacks_features(target: &DeclaredTarget, selection: &Selection) -> bool {
-    let is_missing = |asked: &String| ["cargo-vram/explain", "cargo-vram/no-fusion"].iter().any(|it| asked.contains(it));
+    let is_missing = |asked: &String| {
+        ["cargo-vram/explain", "cargo-vram/no-fusion"]
+            .iter()
+            .any(|it| asked.contains(it))
+    };
     target.compiles_with_llvm() && selection.features.iter().any(is_missing)
 }
 

@@ -16,8 +16,14 @@ pub(crate) const ZOO: &str = "fixtures/zoo-0_22";
 static REPLACED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let pairs = [
         (r"use burn::(?:tensor::)?backend::[^;]*;\n", ""),
-        (r"use cargo_vram::\{Infer, Run\};", "use cargo_vram::Infer;\nuse cargo_vram::burn_0_22::Run;"),
-        (r"use cargo_vram::(Run|\{Run, Step\});", "use cargo_vram::burn_0_22::$1;"),
+        (
+            r"use cargo_vram::\{Infer, Run\};",
+            "use cargo_vram::Infer;\nuse cargo_vram::burn_0_22::Run;",
+        ),
+        (
+            r"use cargo_vram::(Run|\{Run, Step\});",
+            "use cargo_vram::burn_0_22::$1;",
+        ),
         (r"cargo_vram::Run<B>", "cargo_vram::burn_0_22::Run"),
         (r"<Autodiff<Cuda>>", ""),
         (r"<Cuda, ", "<"),
@@ -25,17 +31,21 @@ static REPLACED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         // A type's only parameter, or its first.
         (r"(::)?<B(?:::InnerBackend)?>", ""),
         (r"<B(?:::InnerBackend)?, ", "<"),
+        // What a scalar is read as is said where it is read.
+        (r"\.into_scalar\(\)\s*\.elem\(\)", ".into_scalar()"),
+        (r"\.into_scalar\(\)\s*\.elem::", ".into_scalar::"),
+        (r"ElementConversion, ", ""),
         (r"\bB::Device::default\(\)", "burn::tensor::Device::cuda(0).autodiff()"),
         (r"\bB::Device\b", "burn::tensor::Device"),
     ];
-    pairs
-        .map(|(pattern, with)| (Regex::new(pattern).unwrap(), with))
-        .into()
+    pairs.map(|(pattern, with)| (Regex::new(pattern).unwrap(), with)).into()
 });
 
 /// The folder of a fixture, `fixtures/fooled`, made for Burn 0.22.
 pub(crate) fn fixture(folder: &str) -> PathBuf {
-    let made = target_folder().join("burn-0_22").join(Path::new(folder).file_name().unwrap());
+    let made = target_folder()
+        .join("burn-0_22")
+        .join(Path::new(folder).file_name().unwrap());
     copy(&root().join(folder), &made);
     let lock = made.join("Cargo.lock");
     if !lock.exists() {

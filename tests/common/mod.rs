@@ -1,9 +1,9 @@
 //! What the end-to-end tests have in common: the binary, its target folder, and its report.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub(crate) mod burn_0_22;
 #[cfg(target_os = "linux")]
 pub(crate) mod card;
-pub(crate) mod burn_0_22;
 pub(crate) mod repository;
 
 use std::path::{Path, PathBuf};

@@ -32,7 +32,10 @@ pub(super) fn watch() {
 /// The allocations that were tried once more. Called at the end of a pass.
 pub(super) fn retried() -> u64 {
     if log::max_level() < Level::Warn {
-        send("the model lowered `log::set_max_level` below `Warn`, which hides Burn's failures".to_owned(), false);
+        send(
+            "the model lowered `log::set_max_level` below `Warn`, which hides Burn's failures".to_owned(),
+            false,
+        );
     }
     RETRIED.load(Ordering::Relaxed)
 }
@@ -93,7 +96,8 @@ mod tests {
 
     #[test]
     fn an_error_is_in_a_line_with_its_causes() {
-        let message = "An IO error happened\nCaused by:\n  out of device memory allocating 512 bytes\n   0: std::backtrace::a\n";
+        let message =
+            "An IO error happened\nCaused by:\n  out of device memory allocating 512 bytes\n   0: std::backtrace::a\n";
         let line = "An IO error happened: out of device memory allocating 512 bytes";
         assert_eq!(in_a_line(message), line);
         assert_eq!(in_a_line("no more"), "no more");

@@ -42,14 +42,20 @@ pub(super) fn spreads(report: &Report) -> String {
 pub(super) fn allocator(report: &Report) -> String {
     let mut text = String::new();
     let settled = report.runs.iter().filter_map(|run| run.settling);
-    let steps: BTreeSet<u32> = settled.filter(|settling| settling.settled).map(|settling| settling.steps).collect();
+    let steps: BTreeSet<u32> = settled
+        .filter(|settling| settling.settled)
+        .map(|settling| settling.steps)
+        .collect();
     if let (Some(least), Some(most)) = (steps.first(), steps.last()) {
         let range = if least == most {
             format!("{least} steps")
         } else {
             format!("{least} to {most} steps")
         };
-        let _ = writeln!(text, "reserved stopped growing within {range}: two in a row added nothing");
+        let _ = writeln!(
+            text,
+            "reserved stopped growing within {range}: two in a row added nothing"
+        );
     }
     for run in &report.runs {
         let name = name_of(report, run);
@@ -61,7 +67,11 @@ pub(super) fn allocator(report: &Report) -> String {
             );
         }
         if run.recovered_refusals > 0 {
-            let (plural, them) = if run.recovered_refusals == 1 { ("", "it") } else { ("s", "them") };
+            let (plural, them) = if run.recovered_refusals == 1 {
+                ("", "it")
+            } else {
+                ("s", "them")
+            };
             let _ = writeln!(
                 text,
                 "{name} on {}: the GPU refused {} allocation{plural}; Burn freed memory and got {them}",
