@@ -189,7 +189,10 @@ fn burn(workspace: &Workspace, package: &Package) -> Result<Version, (&'static s
         [one] if !supports_burn(one) => Err((
             code::UNSUPPORTED_BURN,
             format!("{name} is built with Burn {one}, for which this version of cargo-vram has no adapter"),
-            format!("use burn {}, or a cargo-vram that supports your Burn", supported_burn()),
+            format!(
+                "use burn {}, or a cargo-vram that supports your Burn",
+                supported_burn().replace(" and ", " or ")
+            ),
         )),
         [one] => match other_adapter(package, one) {
             None => Ok(one.clone()),

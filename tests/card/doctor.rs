@@ -163,6 +163,7 @@ fn the_doctor_tells_programs_each_check_by_its_name() {
         "cuda-driver",
         "nvrtc",
         "cuda-headers",
+        "libdevice",
         "gpu",
         "kernel",
         "nvml",
