@@ -180,7 +180,7 @@ fn the_doctor_tells_programs_each_check_by_its_name() {
         // Whatever is not right has something to do about it.
         assert_eq!(check["status"] == "pass", check["fix"].is_null(), "{check}");
     }
-    let nvml = &checks[10];
+    let nvml = &checks[11];
     assert_eq!(nvml["status"], "warn", "{nvml}");
     assert!(
         nvml["fix"].as_str().unwrap().contains("let nobody else use the card"),

@@ -10,6 +10,7 @@ use super::{BENCH, Refused};
 
 /// The packages that do the host work of a pass: with these alone a first check took 4.5 minutes, with every dependency 7.5.
 const OPTIMIZED: [&str; 32] = [
+    "cargo-vram",
     "burn-autodiff",
     "burn-backend",
     "burn-cubecl",
@@ -18,7 +19,6 @@ const OPTIMIZED: [&str; 32] = [
     "burn-ir",
     "burn-std",
     "burn-tensor",
-    "cargo-vram",
     "cubecl-common",
     "cubecl-core",
     "cubecl-cpp",
