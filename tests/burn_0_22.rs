@@ -165,7 +165,7 @@ fn explanations_are_refused_before_anything_is_built() {
         .output()
         .unwrap();
     let said = common::said(&output);
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert_eq!(output.status.code(), Some(101), "{said}");
     assert!(said.contains("whose models cannot be explained yet"), "{said}");
 }
 
