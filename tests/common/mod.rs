@@ -16,7 +16,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Whether the models of these tests are those for Burn 0.22 and not for 0.21: `tests/binaries` runs them with both.
+/// Whether the models of these tests are those for Burn 0.22 and not for 0.21: `tests/burn-0_22` says so.
 pub(crate) fn is_burn_0_22() -> bool {
     std::env::var_os("VRAM_TEST_BURN").is_some_and(|burn| burn == "0.22")
 }
