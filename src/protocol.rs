@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. A model that speaks another one is not run.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 9;
 
 /// The most cards that a process has: more than any machine that Burn runs on, and as many as the driver knows.
 pub const MOST_CARDS: u32 = 16;
@@ -70,6 +70,10 @@ pub struct RunJob {
     /// The model is known to have a loop written by hand: Burn's persistent pool, which is a matter of chance there, is
     /// off where threads take turns. A model that turns out to have one, and was not known to, says so and ends.
     pub free_form: bool,
+    /// Whether the model runs on the thread of Burn's fusion, so that its uploads are allocated in the program's order. Only Burn
+    /// 0.22 needs that. A model that turns out to need it says so and ends.
+    #[serde(default)]
+    pub inside: bool,
     /// In what the pass differs from what the model says.
     #[serde(default)]
     pub what_if: WhatIf,
@@ -297,6 +301,8 @@ pub enum Event {
     },
     /// The step is written by hand and does not fork the model to the device.
     FreeForm,
+    /// The model uploads tensors, in an order of chance beside its operations.
+    Uploads,
     /// Fusion ran something where nothing was expected to run, so the trace would have a hole.
     Unforeseen,
     /// A phase began on the device's thread.

@@ -5,16 +5,15 @@
 mod common;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cargo_vram::report::{Report, Run, Status};
 use common::burn_0_22::{ZOO, fixture};
 
-/// Checks models of the zoo on a GPU of so much memory.
-fn check(total: &str, models: &str, more: &[&str]) -> (Report, i32, String) {
-    let (_folder, budgets) = common::budgets(&format!(
-        "version: 1\ngpu: small\ngpu_profiles:\n  small: {{ like: l4, total: {total} }}\nmodels:\n{models}"
-    ));
-    let manifest = common::root().join(ZOO).join("Cargo.toml");
+/// Checks models of a workspace.
+fn check(workspace: &Path, budgets: &str, more: &[&str]) -> (Report, i32, String) {
+    let (_folder, budgets) = common::budgets(budgets);
+    let manifest = workspace.join("Cargo.toml");
     let manifest = manifest.to_str().unwrap();
     let arguments = [
         "check",
@@ -25,6 +24,14 @@ fn check(total: &str, models: &str, more: &[&str]) -> (Report, i32, String) {
         &budgets,
     ];
     common::report(&[&arguments, more].concat())
+}
+
+/// Checks a model of the zoo on a GPU with this much memory.
+fn check_on(total: &str, model: &str) -> (Report, i32, String) {
+    let budgets = format!(
+        "version: 1\ngpu: small\ngpu_profiles:\n  small: {{ like: l4, total: {total} }}\nmodels:\n  {model}: {{ reserved: 20 GiB }}\n"
+    );
+    check(&common::root().join(ZOO), &budgets, &["-m", model])
 }
 
 fn only(report: &Report) -> &Run {
@@ -72,7 +79,13 @@ fn of_both_burns(folder: &Path) {
     // Its names of what both Burns have say which of them they mean.
     let zoo = std::fs::read_to_string(common::root().join(ZOO).join("Cargo.toml")).unwrap();
     let profile = &zoo[zoo.find("[profile.dev]").unwrap()..];
-    let manifest = format!("[workspace]\nmembers = [\"old\", \"new\"]\nresolver = \"3\"\n\n{profile}");
+    // And Burn 0.21 is compiled as in the root, so that it is compiled once.
+    let root = std::fs::read_to_string(common::root().join("Cargo.toml")).unwrap();
+    let named = root
+        .lines()
+        .filter(|line| line.contains("@0.") && line.contains("opt-level"));
+    let profile = named.fold(profile.trim_end().to_owned(), |profile, line| profile + "\n" + line);
+    let manifest = format!("[workspace]\nmembers = [\"old\", \"new\"]\nresolver = \"3\"\n\n{profile}\n");
     std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
     std::fs::copy(common::root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
 }
@@ -82,19 +95,11 @@ fn of_both_burns(folder: &Path) {
 fn a_workspace_with_both_burns_is_checked_in_one_command() {
     let folder = tempfile::tempdir().unwrap();
     of_both_burns(folder.path());
-    let manifest = folder.path().join("Cargo.toml");
-    let manifest = manifest.to_str().unwrap();
-    let (_folder, budgets) = common::budgets(
-        "version: 1\ngpu: l4\nmodels:\n  layer/old: { reserved: 1 GiB }\n  layer/new: { reserved: 1 GiB }\n",
+    let (report, exit, text) = check(
+        folder.path(),
+        "version: 1\ngpu: l4\nmodels:\n  old/layer: { reserved: 1 GiB }\n  new/layer: { reserved: 1 GiB }\n",
+        &[],
     );
-    let (report, exit, text) = common::report(&[
-        "check",
-        "--estimate",
-        "--manifest-path",
-        manifest,
-        "--budgets",
-        &budgets,
-    ]);
     assert_eq!((exit, report.status), (0, Status::Pass), "{text}");
     let burns = report.runs.iter().map(|run| (run.package.as_str(), run.burn.as_str()));
     let burns: std::collections::BTreeMap<_, _> = burns.collect();
@@ -173,11 +178,7 @@ fn explanations_are_refused_before_anything_is_built() {
 #[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
 fn what_nobody_reads_is_out_of_memory_and_what_burn_gets_over_is_counted() {
     // The loop by hand never reads a value: Burn goes on after a refusal, and raises nothing.
-    let (report, exit, text) = check(
-        "900 MiB",
-        "  resnet18_free_form: { reserved: 20 GiB }\n",
-        &["-m", "resnet18_free_form"],
-    );
+    let (report, exit, text) = check_on("900 MiB", "resnet18_free_form");
     assert_eq!((exit, report.status), (100, Status::Fail), "{text}");
     let run = only(&report);
     assert_eq!((run.recovered_refusals, &run.error), (0, &None));
@@ -191,7 +192,7 @@ fn what_nobody_reads_is_out_of_memory_and_what_burn_gets_over_is_counted() {
     // Whatever the GPU has, a training fits or does not; and what was refused and fits after all was recovered.
     let mut recovered = 0;
     for total in ["800 MiB", "1150 MiB", "1200 MiB"] {
-        let (report, exit, text) = check(total, "  sequential: { reserved: 20 GiB }\n", &["-m", "sequential"]);
+        let (report, exit, text) = check_on(total, "sequential");
         let run = only(&report);
         assert_eq!(run.error, None, "{total}: {text}");
         assert_eq!(exit, if run.oom.is_some() { 100 } else { 0 }, "{total}: {text}");
@@ -204,4 +205,81 @@ fn what_nobody_reads_is_out_of_memory_and_what_burn_gets_over_is_counted() {
         recovered += run.recovered_refusals;
     }
     eprintln!("recovered: {recovered}");
+}
+
+/// A loop by hand that makes its batches and masks on the program's own thread, and reads nothing until a step is over.
+const UPLOADS: &str = "\
+use burn::nn::LinearConfig;
+use burn::optim::{AdamConfig, GradientsParams};
+use burn::tensor::{Tensor, TensorData};
+use cargo_vram::Phase;
+use cargo_vram::burn_0_22::Run;
+
+cargo_vram::models!(uploads);
+
+fn uploads(run: &mut Run) {
+    let rows = run.batch_size(128);
+    let device = run.device();
+    let steps = run.steps();
+    let mut model = LinearConfig::new(512, 768).init(&device);
+    let mut optimizer = AdamConfig::new().init();
+    for step in steps {
+        step.phase(Phase::Batch);
+        let images = TensorData::zeros::<f32, _>([rows, 512]);
+        let images = Tensor::<2>::from_data(images, &device);
+        step.phase(Phase::Forward);
+        let mut hidden = model.forward(images);
+        for _ in 0..12 {
+            let mask = Tensor::<2>::from_data(TensorData::ones::<f32, _>([rows, 768]), &device);
+            hidden = burn::tensor::activation::gelu(hidden * mask);
+        }
+        let loss = hidden.powf_scalar(2.0).mean();
+        step.phase(Phase::Backward);
+        let gradients = GradientsParams::from_grads(loss.backward(), &model);
+        step.phase(Phase::Optimizer);
+        model = optimizer.step(1e-3, model, gradients);
+    }
+}
+";
+
+#[test]
+#[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
+fn uploads_from_the_programs_own_thread_allocate_in_one_order_under_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let many = std::fs::read_to_string(fixture("fixtures/many").join("Cargo.toml")).unwrap();
+    write_package(folder.path(), "uploading", &many, UPLOADS);
+    let manifest = format!(
+        "[workspace]\nmembers = [\"uploading\"]\nresolver = \"3\"\n\n{}",
+        &many[many.find("[profile.dev]").unwrap()..]
+    );
+    std::fs::write(folder.path().join("Cargo.toml"), manifest).unwrap();
+    std::fs::copy(
+        common::root().join(ZOO).join("Cargo.lock"),
+        folder.path().join("Cargo.lock"),
+    )
+    .unwrap();
+    let estimate = || {
+        let budgets = "version: 1\ngpu: l4\nmodels:\n  uploads: { reserved: 2 GiB }\n";
+        let (report, exit, text) = check(folder.path(), budgets, &[]);
+        assert_eq!(exit, 0, "{text}");
+        let mut run = serde_json::to_value(only(&report)).unwrap();
+        run["seconds"].take();
+        run
+    };
+    let quiet = estimate();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    std::hint::black_box((0..1_000_000_u64).sum::<u64>());
+                }
+            });
+        }
+        let loaded = std::panic::catch_unwind(|| [(); 2].map(|()| estimate()));
+        done.store(true, Ordering::Relaxed);
+        for loaded in loaded.unwrap() {
+            assert_eq!(quiet, loaded);
+        }
+    });
 }

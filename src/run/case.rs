@@ -282,6 +282,7 @@ fn run(
             folder: &folder,
             free_form: AtomicBool::new(false),
             foresees: AtomicBool::new(true),
+            inside: AtomicBool::new(false),
             cards: AtomicU32::new(1),
             undecided: AtomicBool::new(false),
             progress,
@@ -320,6 +321,8 @@ struct Runner<'a> {
     free_form: AtomicBool,
     /// Whether the model is taken to repeat itself, so that a trace may foresee what fusion does.
     foresees: AtomicBool,
+    /// Whether the model is known to upload tensors, and runs on fusion's thread for that.
+    inside: AtomicBool,
     /// How many cards there are.
     cards: AtomicU32,
     /// Whether the cold pass ended early, so that it made not all choices.
@@ -531,11 +534,12 @@ impl Runner<'_> {
     ) -> std::io::Result<Left> {
         let mut asked = 0;
         let mut left = self.process(pass, reads, folder, autotune);
-        // What is found out on the way, that a loop is written by hand, or does not repeat itself: the pass is begun anew.
+        // What is found out on the way, that a loop is written by hand, say, or does not repeat itself: the pass is begun anew.
         while let Some(found) = left.as_ref().ok().and_then(collect::found) {
             let known = match found {
                 Found::FreeForm => self.free_form.swap(true, Relaxed),
                 Found::Unforeseen => !self.foresees.swap(false, Relaxed),
+                Found::Uploads => self.inside.swap(true, Relaxed),
                 Found::Cards(needed) => {
                     // Real cards are measured one at a time.
                     let is_possible = matches!(self.settings.hardware, Hardware::Virtual) && needed <= MOST_CARDS;
@@ -552,6 +556,7 @@ impl Runner<'_> {
             left.steps = ending::done(left)
                 .map_or(0, |done| done.steps)
                 .clamp(self.steps(), self.most_steps().unwrap_or(self.steps()));
+            left.is_inside = self.inside.load(Relaxed);
             left.trains = self.case.model.task == Task::Train && !self.case.what_if.infer;
             left.tunes = pass == Pass::Cold || self.undecided.load(Relaxed);
         }
@@ -612,6 +617,7 @@ impl Runner<'_> {
             lockstep: pass == Pass::Traced || matches!(self.settings.hardware, Hardware::Virtual),
             foresees: self.foresees.load(Relaxed),
             free_form: self.free_form.load(Relaxed),
+            inside: self.inside.load(Relaxed),
             what_if: self.case.what_if.clone(),
             cards,
             settle_ms: u64::try_from(card.settle().as_millis()).unwrap_or(u64::MAX),

@@ -143,6 +143,8 @@ pub(super) enum Found {
     FreeForm,
     /// The trace would have a hole.
     Unforeseen,
+    /// The model's uploads have no order, unless it runs on fusion's thread.
+    Uploads,
     /// The model is over so many cards.
     Cards(u32),
 }
@@ -159,6 +161,9 @@ pub(super) fn found(left: &Left) -> Option<Found> {
     if cards.is_some() {
         return cards;
     }
+    if uploads(left) {
+        return Some(Found::Uploads);
+    }
     let is_unforeseen = left.events.iter().any(|event| matches!(event, Event::Unforeseen));
     let found = if is_unforeseen {
         Found::Unforeseen
@@ -166,6 +171,10 @@ pub(super) fn found(left: &Left) -> Option<Found> {
         Found::FreeForm
     };
     (is_unforeseen || is_free_form(left)).then_some(found)
+}
+
+fn uploads(left: &Left) -> bool {
+    left.events.iter().any(|event| matches!(event, Event::Uploads))
 }
 
 fn is_free_form(left: &Left) -> bool {
@@ -656,6 +665,12 @@ fn assumptions(
     if traced.or(cold).is_some_and(is_free_form) {
         list.push(
             "the step is written by hand: unless it forks its model to the device, what it holds from the driver really varies from run to run".into(),
+        );
+    }
+    if [cold, warm, traced].into_iter().flatten().any(|left| left.is_inside) {
+        list.push(
+            "tensors made from the program's own data are allocated in the program's order: on a GPU they may come earlier, beside operations that wait"
+                .into(),
         );
     }
     if let (Some(warm), Some(traced)) = (warm, traced)

@@ -15,6 +15,11 @@ use crate::folders;
 use crate::gpu::Looks;
 use crate::protocol::{Action, Event, JOB_VARIABLE, Job, PROTOCOL};
 
+/// The stack of threads that a Rust program starts, in bytes.
+const STACK_VARIABLE: &str = "RUST_MIN_STACK";
+/// That of a model that runs on Burn's thread: no less than on the main thread, where Linux gives 8 MiB.
+const MODEL_STACK: &str = "67108864";
+
 /// The file of the driver's record. Each process writes one with its id behind this name; that of the model's own process
 /// loses the id.
 const RECORD: &str = "driver.log";
@@ -54,6 +59,8 @@ pub(super) struct Left {
     pub(super) steps: u32,
     /// Whether each of its steps must go through the phases of a training.
     pub(super) trains: bool,
+    /// Whether the model ran on fusion's thread.
+    pub(super) is_inside: bool,
     /// What a real card held before.
     pub(super) before: Before,
     /// What was seen of the process's memory, on a real card.
@@ -75,6 +82,7 @@ pub(super) fn run(
     let events = folder.join("events.jsonl");
     let record = folder.join(RECORD);
     let job_file = folder.join("job.json");
+    let is_inside = matches!(&action, Action::Run(job) if job.inside);
     let job = Job {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").into(),
@@ -87,6 +95,9 @@ pub(super) fn run(
         .current_dir(package_folder)
         .env("CARGO_MANIFEST_DIR", package_folder)
         .env(JOB_VARIABLE, &job_file);
+    if is_inside && std::env::var_os(STACK_VARIABLE).is_none() {
+        command.env(STACK_VARIABLE, MODEL_STACK);
+    }
     if let Some(card) = card {
         card.apply(&mut command, folder, &record)?;
     }
@@ -124,6 +135,7 @@ pub(super) fn run(
         tunes: false,
         steps: 0,
         trains: false,
+        is_inside: false,
         record: record.unwrap_or_default(),
         before,
         looks,

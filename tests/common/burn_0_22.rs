@@ -46,7 +46,7 @@ pub(crate) fn fixture(folder: &str) -> PathBuf {
     let made = target_folder()
         .join("burn-0_22")
         .join(Path::new(folder).file_name().unwrap());
-    copy(&root().join(folder), &made);
+    copy(&root().join(folder), &made, true);
     let lock = made.join("Cargo.lock");
     if !lock.exists() {
         fs::copy(root().join(ZOO).join("Cargo.lock"), lock).unwrap();
@@ -63,8 +63,8 @@ pub(crate) fn translated(code: &str) -> String {
     code
 }
 
-/// A manifest with Burn 0.22, its adapter, and the build options of the zoo.
-fn manifest(text: &str) -> String {
+/// A manifest with Burn 0.22, its adapter, and the build options of the zoo. That of a fixture's own folder is a workspace's.
+fn manifest(text: &str, is_top: bool) -> String {
     let zoo = fs::read_to_string(root().join(ZOO).join("Cargo.toml")).unwrap();
     let burn = zoo.lines().find(|line| line.starts_with("burn = ")).unwrap();
     let profile = &zoo[zoo.find("[profile.dev]").unwrap()..];
@@ -73,28 +73,32 @@ fn manifest(text: &str) -> String {
         line if line.starts_with("burn = ") => burn.to_owned(),
         line => line
             .replace("burn-0_21", "burn-0_22")
+            .replace("path = \"../../../..\"", &format!("path = {:?}", root()))
             .replace("path = \"../..\"", &format!("path = {:?}", root())),
     });
-    let own: Vec<String> = lines.collect();
-    let is_root = own.iter().any(|line| line.starts_with("[workspace]"));
-    own.join("\n") + "\n" + if is_root { profile } else { "" }
+    let mut own: Vec<String> = lines.collect();
+    let is_workspace = own.iter().any(|line| line.starts_with("[workspace]"));
+    if is_top && !is_workspace {
+        own.push("\n[workspace]\n".to_owned());
+    }
+    own.join("\n") + "\n" + if is_top || is_workspace { profile } else { "" }
 }
 
 /// Copies a folder, and writes a file only where that changes it: Cargo goes by when files were written.
-fn copy(from: &Path, to: &Path) {
+fn copy(from: &Path, to: &Path, is_top: bool) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
         let target = to.join(&name);
         if entry.file_type().unwrap().is_dir() {
-            copy(&path, &target);
+            copy(&path, &target, false);
         } else if name.ends_with(".0_22.rs") || name == "Cargo.lock" {
             // One of them replaces a file, the other one is that of another Burn.
         } else {
             let own = path.with_extension("0_22.rs");
             let read = |path: &Path| fs::read_to_string(path).unwrap();
             let text = match name.as_str() {
-                "Cargo.toml" => manifest(&read(&path)),
+                "Cargo.toml" => manifest(&read(&path), is_top),
                 _ if name.ends_with(".rs") && own.exists() => read(&own),
                 _ if name.ends_with(".rs") => translated(&read(&path)),
                 _ => read(&path),

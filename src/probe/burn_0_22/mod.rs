@@ -11,6 +11,7 @@ mod stage;
 mod steps;
 mod store;
 mod train;
+mod uploads;
 #[cfg(not(feature = "train"))]
 mod without_feature;
 
@@ -97,7 +98,7 @@ impl Gpus {
     }
 }
 
-impl<F: Fn(&mut Run<Train>) + 'static> Declared<(Burn022, Train)> for F {
+impl<F: Fn(&mut Run<Train>) + Sync + 'static> Declared<(Burn022, Train)> for F {
     const TASK: Task = Task::Train;
     const ADAPTER: Adapter = ADAPTER;
 
@@ -106,7 +107,7 @@ impl<F: Fn(&mut Run<Train>) + 'static> Declared<(Burn022, Train)> for F {
     }
 }
 
-impl<F: Fn(&mut Run<Infer>) + 'static> Declared<(Burn022, Infer)> for F {
+impl<F: Fn(&mut Run<Infer>) + Sync + 'static> Declared<(Burn022, Infer)> for F {
     const TASK: Task = Task::Infer;
     const ADAPTER: Adapter = ADAPTER;
 
@@ -115,12 +116,30 @@ impl<F: Fn(&mut Run<Infer>) + 'static> Declared<(Burn022, Infer)> for F {
     }
 }
 
-fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut Run<Kind>)) {
+fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut Run<Kind>) + Sync) {
     let gpus = start(&pass.job, device);
     let autotune = pass.job.autotune.clone();
-    let mut run = Run::new(pass, gpus);
-    model(&mut run);
-    run.sync();
+    // Where there are several GPUs, one thread is the server of one of them alone.
+    let has_one_thread = gpus.threads.len() == 1 && features().fusion;
+    let is_inside = pass.job.inside && has_one_thread;
+    let may_race = pass.job.lockstep && !is_inside && has_one_thread;
+    if may_race {
+        uploads::watch();
+    }
+    let threads = gpus.threads.clone();
+    let run = || {
+        let mut run = Run::new(pass, gpus);
+        model(&mut run);
+        run.sync();
+    };
+    if is_inside {
+        uploads::inside(&threads[0], run);
+    } else {
+        run();
+    }
+    if may_race {
+        uploads::end_if_unordered();
+    }
     store::export(&autotune);
     timeline::finish(Some(failures::retried()));
 }
