@@ -178,7 +178,7 @@ fn advice_is_the_shortest_list_of_changes_that_makes_it_fit() {
     assert_eq!((code, found.cards.len()), (0, 1), "{said}");
     assert!(found.advised && said.contains("fits as it is"), "{said}");
     // A quarter of a T4 is less than one of its tensors.
-    let (found, code, said) = advise("batch_size=2097152");
+    let (found, code, said) = advise("batch_size=1048576");
     let found = found.unwrap();
     assert_eq!(code, 0, "{said}");
     let tried: Vec<_> = found.cards.iter().map(|card| card.what_if.to_string()).collect();
