@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use cargo_vram::bytes::Bytes;
 use cargo_vram::gpu::{DEV_VARIABLE, Profiles};
+use cargo_vram::run::record::Record;
 use sha2::{Digest, Sha256};
 
 /// A card in a folder, as long as this is held.
@@ -74,6 +75,28 @@ impl CardFolder {
         let new = self.path.join("card.conf.new");
         std::fs::write(&new, always + config).unwrap();
         std::fs::rename(new, &self.config).unwrap();
+    }
+
+    /// The most that each process had reserved on the card, as the card itself counted.
+    pub(crate) fn peaks(&self) -> Vec<Bytes> {
+        let records = self.records();
+        let texts = records.iter().map(|record| std::fs::read_to_string(record).unwrap());
+        texts.map(|text| Record::parse(&text).peak(0)).collect()
+    }
+
+    /// Forgets what there was on the card.
+    pub(crate) fn forget(&self) {
+        for record in self.records() {
+            std::fs::remove_file(record).unwrap();
+        }
+    }
+
+    fn records(&self) -> Vec<PathBuf> {
+        let files = std::fs::read_dir(&self.path).unwrap();
+        let paths = files.map(|file| file.unwrap().path());
+        paths
+            .filter(|path| path.extension().is_some_and(|end| end == "log"))
+            .collect()
     }
 
     /// The folder of CUDA's headers, for `CUDA_PATH`.
