@@ -8,6 +8,9 @@
 //! A thread that waits for real time by reading the clock again and again would wait for ever, so
 //! after many readings without a launch the clock moves faster: still by what the thread did.
 //!
+//! It is ahead of the real clock. A thread that waits to be woken, or for some microseconds, tells the kernel until
+//! when by this clock: behind the real one, that moment would be over, and the thread would never rest.
+//!
 //! Assumed: every launch takes 10 µs; one of the kernels with which Burn 0.22 measures the GPU's throughput takes as long as
 //! Burn makes such a launch on a real GPU, 20 ms (cubecl-runtime 0.11, `throughput/benchmarker.rs`): it lengthens its loop until
 //! then, and would do so until its count overflows.
@@ -35,6 +38,8 @@ type ClockGettime = extern "C" fn(c_int, *mut Timespec) -> c_int;
 
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static VIRTUAL: AtomicBool = AtomicBool::new(false);
+/// How far the virtual clock is ahead of the real one: longer than a pass takes.
+const VIRTUAL_AHEAD: u64 = 24 * 3600 * SECOND;
 /// Seconds that the time of day is ahead where the moment is another one.
 const AHEAD: i64 = 1_234_567;
 
@@ -98,7 +103,7 @@ pub(crate) fn launch_nanoseconds(kernel: &str) -> u64 {
 pub(crate) fn launched(nanoseconds: u64) {
     if VIRTUAL.load(Ordering::Relaxed) {
         let now = match NOW.get() {
-            0 => real_nanoseconds(),
+            0 => real_nanoseconds() + VIRTUAL_AHEAD,
             now => now,
         };
         NOW.set(now + nanoseconds);
