@@ -55,6 +55,19 @@ fn write_package(workspace: &Path, name: &str, manifest: &str, model: &str) {
     std::fs::write(folder.join("benches/vram.rs"), model).unwrap();
 }
 
+/// A workspace with one package for Burn 0.22, whose target declares models.
+fn workspace_of(name: &str, models: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let many = std::fs::read_to_string(fixture("fixtures/many").join("Cargo.toml")).unwrap();
+    write_package(folder.path(), name, &many, models);
+    let profile = &many[many.find("[profile.dev]").unwrap()..];
+    let manifest = format!("[workspace]\nmembers = [\"{name}\"]\nresolver = \"3\"\n\n{profile}");
+    std::fs::write(folder.path().join("Cargo.toml"), manifest).unwrap();
+    let lock = common::root().join(ZOO).join("Cargo.lock");
+    std::fs::copy(lock, folder.path().join("Cargo.lock")).unwrap();
+    folder
+}
+
 const MODEL: &str = "\
 use burn::backend::Cuda;
 use burn::nn::LinearConfig;
@@ -245,19 +258,7 @@ fn uploads(run: &mut Run) {
 #[test]
 #[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
 fn uploads_from_the_programs_own_thread_allocate_in_one_order_under_load() {
-    let folder = tempfile::tempdir().unwrap();
-    let many = std::fs::read_to_string(fixture("fixtures/many").join("Cargo.toml")).unwrap();
-    write_package(folder.path(), "uploading", &many, UPLOADS);
-    let manifest = format!(
-        "[workspace]\nmembers = [\"uploading\"]\nresolver = \"3\"\n\n{}",
-        &many[many.find("[profile.dev]").unwrap()..]
-    );
-    std::fs::write(folder.path().join("Cargo.toml"), manifest).unwrap();
-    std::fs::copy(
-        common::root().join(ZOO).join("Cargo.lock"),
-        folder.path().join("Cargo.lock"),
-    )
-    .unwrap();
+    let folder = workspace_of("uploading", UPLOADS);
     let estimate = || {
         let budgets = "version: 1\ngpu: l4\nmodels:\n  uploads: { reserved: 2 GiB }\n";
         let (report, exit, text) = check(folder.path(), budgets, &[]);
@@ -282,4 +283,37 @@ fn uploads_from_the_programs_own_thread_allocate_in_one_order_under_load() {
             assert_eq!(quiet, loaded);
         }
     });
+}
+
+#[test]
+#[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
+fn kernels_stay_known_when_a_model_changes_unless_it_may_have_kernels_of_its_own() {
+    let model = common::burn_0_22::translated(MODEL);
+    let folder = workspace_of("edited", &model);
+    let package = folder.path().join("edited");
+    // Burn's own log of what it compiles.
+    let log = package.join("compiled.log");
+    let logged = "[compilation.logger]\nlevel = \"basic\"\nfile = \"compiled.log\"\n";
+    std::fs::write(package.join("cubecl.toml"), logged).unwrap();
+    let compiled = || {
+        let _ = std::fs::remove_file(&log);
+        let budgets = "version: 1\ngpu: l4\nmodels:\n  layer: { reserved: 1 GiB }\n";
+        let (report, exit, text) = check(folder.path(), budgets, &[]);
+        assert_eq!(exit, 0, "{text}");
+        let lines = std::fs::read_to_string(&log).unwrap_or_default().lines().count();
+        (lines, only(&report).peaks)
+    };
+    let (_, before) = compiled();
+    let edited = model.replace("infer(|model, batch| model", "infer(|model, batch: Tensor<2>| model");
+    assert_ne!(edited, model);
+    std::fs::write(package.join("benches/vram.rs"), edited).unwrap();
+    assert_eq!(compiled(), (0, before));
+
+    let manifest = package.join("Cargo.toml");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let own = "[dependencies]\ncubecl = { version = \"0.11\", default-features = false }\n";
+    std::fs::write(manifest, text.replacen("[dependencies]\n", own, 1)).unwrap();
+    let (lines, after) = compiled();
+    assert_eq!(after, before);
+    assert!(lines > 0, "kernels of another program were taken for its own");
 }

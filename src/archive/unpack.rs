@@ -67,6 +67,7 @@ impl Unpacked {
                     name: target.name.clone(),
                     option: target.kind.option(),
                     burn: target.burn.clone(),
+                    kernel_code: None,
                 },
                 executable: self.folder.join(&target.executable),
             })

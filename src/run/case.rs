@@ -664,10 +664,8 @@ impl Runner<'_> {
         let fails = self.settings.fault.as_ref();
         let compiles_all = fails.is_some_and(|fault| fault.call.starts_with("nvrtc"));
         let left = match self.settings.hardware {
-            Hardware::Virtual if !compiles_all => {
-                Kernels::of(&self.settings.driver, &target.executable, &self.case.profile)?
-                    .around(&folder.with_extension("kernels"), run)
-            }
+            Hardware::Virtual if !compiles_all => Kernels::of(&self.settings.driver, target, &self.case.profile)?
+                .around(&folder.with_extension("kernels"), run),
             _ => run(None),
         };
         let took = began.elapsed();

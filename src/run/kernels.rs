@@ -16,8 +16,9 @@ use super::process::{Left, naming};
 use crate::driver::DriverLibrary;
 use crate::folders;
 use crate::gpu::{Profile, hex_digest};
+use crate::workspace::Built;
 
-/// How many programs and cards are remembered, each with some hundred kilobytes.
+/// How many programs and cards are remembered, each with some hundred kilobytes, or some megabytes with Burn 0.22.
 const REMEMBERED: usize = 128;
 /// Digits of a hash in a folder's name.
 const SHORT: usize = 32;
@@ -32,24 +33,22 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    /// Those of a program, as it is now, on a card and those like it.
-    pub(super) fn of(driver: &DriverLibrary, executable: &Utf8Path, card: &Profile) -> Result<Self> {
-        Self::new(driver.folder.join("kernels"), executable, card)
+    /// Those of a program, as it is now, on a card and those like it. Programs whose kernels are the same have them in common.
+    pub(super) fn of(driver: &DriverLibrary, program: &Built, card: &Profile) -> Result<Self> {
+        let code = match &program.target.kernel_code {
+            Some(code) => code.clone(),
+            None => identity(&program.executable)?,
+        };
+        Ok(Self::new(driver.folder.join("kernels"), &code, card))
     }
 
-    fn new(all: PathBuf, executable: &Utf8Path, card: &Profile) -> Result<Self> {
-        let file = std::fs::metadata(executable).map_err(naming(executable.as_std_path()))?;
-        let built = file.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+    fn new(all: PathBuf, code: &str, card: &Profile) -> Self {
         let (major, minor) = card.compute_capability;
         // A kernel that needs more shared memory is refused when it is compiled, and not when it is found.
         let shared = card.limits.shared_per_block_optin.0;
-        let mut name = hex_digest(&format!(
-            "{executable}\n{} {}\n{major}.{minor} {shared}",
-            file.len(),
-            built.as_nanos()
-        ));
+        let mut name = hex_digest(&format!("{code}\n{major}.{minor} {shared}"));
         name.truncate(SHORT);
-        Ok(Self { all, name })
+        Self { all, name }
     }
 
     /// Has a process run with a copy of what is known in the folder `to`, and takes back what it made of it. A process that
@@ -124,6 +123,13 @@ impl Kernels {
     }
 }
 
+/// What tells a program from all others, and from what it was before it was built anew.
+fn identity(executable: &Utf8Path) -> Result<String> {
+    let file = std::fs::metadata(executable).map_err(naming(executable.as_std_path()))?;
+    let built = file.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(format!("{executable}\n{} {}", file.len(), built.as_nanos()))
+}
+
 fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
@@ -161,7 +167,8 @@ mod tests {
     fn of(folder: &Path, card: &str) -> Kernels {
         let profiles = Profiles::builtin().unwrap();
         let program = Utf8Path::from_path(folder).unwrap().join("vram");
-        Kernels::new(folder.join("kernels"), &program, profiles.find(card).unwrap()).unwrap()
+        let code = identity(&program).unwrap();
+        Kernels::new(folder.join("kernels"), &code, profiles.find(card).unwrap())
     }
 
     fn write(to: &Path, text: &str) {

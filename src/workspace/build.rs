@@ -444,6 +444,7 @@ mod tests {
             name: "vram".to_owned(),
             option: "--bench",
             burn: "0.21.0".to_owned(),
+            kernel_code: None,
         };
         let told = |selection: &Selection, profile: Option<&str>| {
             let options = BuildOptions {

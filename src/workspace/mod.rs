@@ -3,6 +3,7 @@
 mod build;
 mod declared;
 mod deployed;
+mod kernels;
 mod locked;
 mod refusal;
 mod select;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use cargo_metadata::{Metadata, MetadataCommand, Package};
+use cargo_metadata::{Metadata, MetadataCommand, Node, Package};
 
 use super::WorkspaceError;
 use super::refusal::{Refusal, quote};
@@ -170,6 +170,18 @@ impl Workspace {
         name: &str,
         without: Option<&str>,
     ) -> Vec<cargo_metadata::semver::Version> {
+        let graph = self.graph(package, without).into_iter();
+        let mut versions: Vec<_> = graph
+            .filter(|(found, _)| found.name.as_str() == name)
+            .map(|(found, _)| found.version.clone())
+            .collect();
+        versions.sort();
+        versions
+    }
+
+    /// All packages that a package is built with, itself first, its development dependencies included; not those that only the
+    /// dependency `without` brings.
+    pub(super) fn graph(&self, package: &Package, without: Option<&str>) -> Vec<(&Package, &Node)> {
         let Some(resolve) = &self.metadata.resolve else {
             return Vec::new();
         };
@@ -178,24 +190,18 @@ impl Workspace {
         let nodes: HashMap<_, _> = resolve.nodes.iter().map(|node| (&node.id, node)).collect();
         let mut seen = HashSet::new();
         let mut to_visit = vec![&package.id];
-        let mut versions = Vec::new();
+        let mut graph = Vec::new();
         while let Some(id) = to_visit.pop() {
-            if !seen.insert(id) {
-                continue;
-            }
             let found = packages[id];
-            if without == Some(found.name.as_str()) {
+            if !seen.insert(id) || without == Some(found.name.as_str()) {
                 continue;
-            }
-            if found.name.as_str() == name {
-                versions.push(found.version.clone());
             }
             if let Some(node) = nodes.get(id) {
+                graph.push((found, *node));
                 to_visit.extend(node.deps.iter().map(|dep| &dep.pkg));
             }
         }
-        versions.sort();
-        versions
+        graph
     }
 }
 

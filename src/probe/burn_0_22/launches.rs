@@ -10,8 +10,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use cubecl22::MemoryScope;
 use cubecl22::client::Client;
+use cubecl22::{MemoryScope, StreamMemoryReport};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
@@ -146,19 +146,8 @@ impl Gpu {
             bytes: usage.bytes_in_use + usage.bytes_padding,
             in_use: usage.bytes_in_use,
         };
-        let holds = |stream: &&_| StreamUsage::reserved(*stream) > 0;
+        let holds = |stream: &&StreamMemoryReport| stream.usage().bytes_reserved > 0;
         (live, report.streams.iter().filter(holds).count() as u32)
-    }
-}
-
-/// What one stream holds of its GPU.
-trait StreamUsage {
-    fn reserved(&self) -> u64;
-}
-
-impl StreamUsage for cubecl_runtime22::memory_management::StreamMemoryReport {
-    fn reserved(&self) -> u64 {
-        self.usage().bytes_reserved
     }
 }
 

@@ -118,7 +118,7 @@ impl<F: Fn(&mut Run<Infer>) + Sync + 'static> Declared<(Burn022, Infer)> for F {
 
 fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut Run<Kind>) + Sync) {
     let gpus = start(&pass.job, device);
-    let autotune = pass.job.autotune.clone();
+    let (autotune, kernels) = (pass.job.autotune.clone(), pass.job.kernels.clone());
     // Where there are several GPUs, one thread is the server of one of them alone.
     let has_one_thread = gpus.threads.len() == 1 && features().fusion;
     let is_inside = pass.job.inside && has_one_thread;
@@ -140,7 +140,7 @@ fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut 
     if may_race {
         uploads::end_if_unordered();
     }
-    store::export(&autotune);
+    store::export(&autotune, kernels.as_deref());
     timeline::finish(Some(failures::retried()));
 }
 
@@ -166,6 +166,9 @@ fn start(job: &RunJob, device: fn(Device) -> Device) -> Arc<Gpus> {
         .map(|gpu| cubecl22::Device::Cuda(CudaDevice::new(gpu.into())).client())
         .collect();
     store::import(&job.autotune);
+    if let Some(kernels) = &job.kernels {
+        store::import_kernels(kernels);
+    }
     std::thread::sleep(Duration::from_millis(job.settle_ms));
     let devices = (0..count).map(|gpu| prepared(gpu, job, device)).collect();
     let markers = marks::markers(&threads, job.traced, is_fused);
@@ -203,20 +206,19 @@ fn prepared(gpu: u16, job: &RunJob, device: fn(Device) -> Device) -> Device {
     }
 }
 
+/// A path below which there can be no file.
+const NO_FOLDER: &str = "/dev/null";
+
 /// Keeps autotune's choices and compiled kernels apart from the user's own: virtual kernels are none that a GPU could run.
 /// Everything else stays as the user's `cubecl.toml` and environment have it.
 fn configure(job: &RunJob) {
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
-    // One database holds both. Without a folder for kernels, it stands beside the choices, which come out as files.
-    let folder = job
-        .kernels
-        .clone()
-        .unwrap_or_else(|| job.autotune.with_extension("environment"));
     config.compilation.cache = job.kernels.is_some();
     config.autotune.disable_cache = false;
     // A virtual clock tells no candidate that is close to the GPU's peak: every one is tried, as where none is close enough.
     config.autotune.disable_short_circuit |= job.lockstep;
     config.environment.name = "cargo-vram".to_owned();
-    config.environment.path = CacheConfig::Directory(folder);
+    // Where Burn can open no database, all that it would hold stays in memory. The tool's files hold it between passes.
+    config.environment.path = CacheConfig::Directory(NO_FOLDER.into());
     CubeClRuntimeConfig::set(config);
 }

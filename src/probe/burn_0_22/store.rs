@@ -1,28 +1,31 @@
 //! Burn's database, which holds autotune's choices, the GPU's throughput, and compiled kernels: the tool's files go in, and what
-//! was found comes out.
+//! was found comes out. It is one in memory: Burn reads all of a database to list what is in it, and code is 40 KB a kernel.
 //!
 //! A namespace such as `autotune/0.11.3/cuda-0/matmul` is a file `matmul.json.log` in a folder of that name, one JSON document a
 //! line: `{"key":{"key":…,"checksum":…},"value":{"fastest_index":…,"results":[…]}}`. In the database both are CBOR. The
 //! throughput that Burn measures before it first tunes is a file `….jsonl`: what the tool hands on without reading it.
+//!
+//! A compiled kernel on a virtual GPU is what a launch needs of it, and not its code.
 //! (cubecl-runtime 0.11, `tune/tune_cache.rs` and `throughput/cache.rs`; cubecl-environment 0.11, `persistence`.)
+
+mod kernels;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use cubecl_environment22::bytes::Bytes;
-use cubecl_environment22::persistence::{Origin, namespaces, open};
+use cubecl_environment22::persistence::{MemoryStorage, Origin, open};
 use serde_json::{Value, json};
+
+pub(super) use kernels::import as import_kernels;
 
 /// What a pass finds out: the beginning of namespaces, and how the names of their files end.
 const FOUND: [(&str, &str); 2] = [("autotune/", ".json.log"), ("throughput/", ".jsonl")];
 
-/// Makes the database hold what the files of a folder say, and nothing else but kernels. Reads what it can: a line that cannot be
+/// Makes the database hold what the files of a folder say. Reads what it can: a line that cannot be
 /// read is a choice that Burn makes itself, and the tool counts those.
 pub(super) fn import(folder: &Path) {
-    for (namespace, _) in found() {
-        open(&namespace).purge();
-    }
     let mut files = Vec::new();
     find(folder, &mut files);
     for path in files {
@@ -38,34 +41,34 @@ pub(super) fn import(folder: &Path) {
     }
 }
 
-/// Writes what the database holds, but for kernels, to files in a folder. What cannot be written is missing, and the tool counts
-/// that.
-pub(super) fn export(folder: &Path) {
-    for (namespace, suffix) in found() {
+/// Writes what the database holds to files in a folder. What cannot be written is missing, and the tool counts that.
+pub(super) fn export(folder: &Path, kernels: Option<&Path>) {
+    for summary in MemoryStorage::namespaces() {
+        let namespace = &summary.namespace;
+        if let Some(kernels) = kernels
+            && namespace.starts_with(kernels::NAMESPACES)
+        {
+            kernels::export(kernels, namespace);
+        }
+        let Some((_, suffix)) = FOUND.iter().find(|(start, _)| namespace.starts_with(start)) else {
+            continue;
+        };
         // The order of a database is a matter of chance; two runs are to agree in every byte.
         let mut lines = BTreeSet::new();
-        open(&namespace).scan(&mut |key, value| {
+        open(namespace).scan(&mut |key, value| {
             let json = |bytes: &[u8]| ciborium::from_reader::<Value, _>(bytes).ok();
             if let (Some(key), Some(value)) = (json(key), json(value)) {
                 lines.insert(json!({ "key": key, "value": value }).to_string());
             }
         });
-        let path = folder.join(format!("{namespace}{suffix}"));
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        let _ = path.parent().map(fs::create_dir_all);
-        let _ = fs::write(path, text);
+        write(&folder.join(format!("{namespace}{suffix}")), &lines);
     }
 }
 
-/// The namespaces of what a pass finds out, each with how its file's name ends.
-fn found() -> Vec<(String, &'static str)> {
-    let suffix = |namespace: &str| {
-        let found = FOUND.iter().find(|(start, _)| namespace.starts_with(start));
-        found.map(|(_, suffix)| *suffix)
-    };
-    let all = namespaces().into_iter();
-    all.filter_map(|namespace| suffix(&namespace).map(|suffix| (namespace, suffix)))
-        .collect()
+fn write(path: &Path, lines: &BTreeSet<String>) {
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let _ = path.parent().map(fs::create_dir_all);
+    let _ = fs::write(path, text);
 }
 
 /// Key and value of a line, as the database has them.
