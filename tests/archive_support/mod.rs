@@ -139,6 +139,7 @@ impl Small {
                 name: "vram".to_owned(),
                 option: "--bench",
                 burn: "0.21.0".to_owned(),
+                kernel_code: None,
             },
             executable: Utf8PathBuf::from_path_buf(self.program.to_owned()).unwrap(),
         };
