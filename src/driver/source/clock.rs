@@ -8,8 +8,9 @@
 //! A thread that waits for real time by reading the clock again and again would wait for ever, so
 //! after many readings without a launch the clock moves faster: still by what the thread did.
 //!
-//! It is ahead of the real clock. A thread that waits to be woken, or for some microseconds, tells the kernel until
-//! when by this clock: behind the real one, that moment would be over, and the thread would never rest.
+//! A thread that waits to be woken tells the kernel by this clock until when, and the kernel goes by the real one, which is
+//! ahead: the wait would be over at once, and a server's thread that looks for work every 150 µs would look all the time. So
+//! such a wait is translated. One that ends without being woken moves the clock if it was a long one.
 //!
 //! Assumed: every launch takes 10 µs; one of the kernels with which Burn 0.22 measures the GPU's throughput takes as long as
 //! Burn makes such a launch on a real GPU, 20 ms (cubecl-runtime 0.11, `throughput/benchmarker.rs`): it lengthens its loop until
@@ -18,7 +19,7 @@
 //! With `moment=other` the time of day is another one.
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::context;
@@ -36,10 +37,13 @@ const SECOND: u64 = 1_000_000_000;
 
 type ClockGettime = extern "C" fn(c_int, *mut Timespec) -> c_int;
 
+type Syscall = extern "C" fn(c_long, usize, usize, usize, *const Timespec, usize, usize) -> c_long;
+
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static REAL_SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static VIRTUAL: AtomicBool = AtomicBool::new(false);
-/// How far the virtual clock is ahead of the real one: longer than a pass takes.
-const VIRTUAL_AHEAD: u64 = 24 * 3600 * SECOND;
+/// A wait as short as this is a look whether there is something to do. How often a thread looks is a matter of chance.
+const LOOK_NANOSECONDS: u64 = 1_000_000;
 /// Seconds that the time of day is ahead where the moment is another one.
 const AHEAD: i64 = 1_234_567;
 
@@ -76,7 +80,22 @@ fn real_clock(clock: c_int, time: *mut Timespec) -> c_int {
 pub(crate) fn real_nanoseconds() -> u64 {
     let mut time = Timespec::default();
     real_clock(libc::CLOCK_MONOTONIC, &mut time);
-    time.seconds as u64 * SECOND + time.nanoseconds as u64
+    time.nanoseconds_of_all()
+}
+
+impl Timespec {
+    fn of(nanoseconds: u64) -> Self {
+        Self {
+            seconds: (nanoseconds / SECOND) as i64,
+            nanoseconds: (nanoseconds % SECOND) as i64,
+        }
+    }
+
+    fn nanoseconds_of_all(self) -> u64 {
+        (self.seconds as u64)
+            .saturating_mul(SECOND)
+            .saturating_add(self.nanoseconds as u64)
+    }
 }
 
 /// The time as the calling thread sees it.
@@ -103,7 +122,7 @@ pub(crate) fn launch_nanoseconds(kernel: &str) -> u64 {
 pub(crate) fn launched(nanoseconds: u64) {
     if VIRTUAL.load(Ordering::Relaxed) {
         let now = match NOW.get() {
-            0 => real_nanoseconds() + VIRTUAL_AHEAD,
+            0 => real_nanoseconds(),
             now => now,
         };
         NOW.set(now + nanoseconds);
@@ -126,20 +145,47 @@ pub(crate) extern "C" fn clock_gettime(clock: c_int, time: Out) -> c_int {
     let readings = READINGS.get().saturating_add(1);
     READINGS.set(readings);
     let waits = readings > PATIENT_READINGS;
-    let now = now
-        + if waits {
-            WAITING_NANOSECONDS
-        } else {
-            READ_NANOSECONDS
-        };
+    let now = now + if waits { WAITING_NANOSECONDS } else { READ_NANOSECONDS };
     NOW.set(now);
-    let virtual_time = Timespec {
-        seconds: (now / SECOND) as i64,
-        nanoseconds: (now % SECOND) as i64,
-    };
     // SAFETY: not null, and by the C library's contract valid for a write.
-    unsafe { time.0.write(virtual_time) };
+    unsafe { time.0.write(Timespec::of(now)) };
     0
+}
+
+/// The C library's function, put before it. `until` is what that argument means to a futex.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn syscall(
+    number: c_long,
+    first: usize,
+    operation: usize,
+    third: usize,
+    until: *const Timespec,
+    fifth: usize,
+    sixth: usize,
+) -> c_long {
+    let mut real = REAL_SYSCALL.load(Ordering::Relaxed);
+    if real.is_null() {
+        // SAFETY: the name is NUL-terminated; `RTLD_NEXT` looks behind this library.
+        real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"syscall".as_ptr()) };
+        REAL_SYSCALL.store(real, Ordering::Relaxed);
+    }
+    // SAFETY: the C library's own `syscall`, which is always there, and takes what it does not need of six words.
+    let real: Syscall = unsafe { std::mem::transmute(real) };
+    let now = NOW.get();
+    let waits = number == libc::SYS_FUTEX && operation & !libc::FUTEX_PRIVATE == libc::FUTEX_WAIT_BITSET;
+    if now == 0 || !waits || until.is_null() {
+        return real(number, first, operation, third, until, fifth, sixth);
+    }
+    // SAFETY: not null, and by the kernel's contract a moment of `CLOCK_MONOTONIC`.
+    let virtual_end = unsafe { (*until).nanoseconds_of_all() };
+    let long = virtual_end.saturating_sub(now);
+    let real_end = real_nanoseconds().saturating_add(long);
+    let end = Timespec::of(real_end);
+    let code = real(number, first, operation, third, &end, fifth, sixth);
+    if code != 0 && long >= LOOK_NANOSECONDS && real_nanoseconds() >= real_end {
+        NOW.set(virtual_end);
+    }
+    code
 }
 
 /// Where `clock_gettime` writes to.

@@ -29,6 +29,13 @@ pub(crate) const SYS_GETRANDOM: c_long = 318;
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) const SYS_GETRANDOM: c_long = 278;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) const SYS_FUTEX: c_long = 202;
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const SYS_FUTEX: c_long = 98;
+pub(crate) const FUTEX_WAIT_BITSET: usize = 9;
+pub(crate) const FUTEX_PRIVATE: usize = 128;
+
 pub(crate) const RTLD_NEXT: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
 pub(crate) const RTLD_LAZY: c_int = 1;
 pub(crate) const RTLD_NOW: c_int = 2;
