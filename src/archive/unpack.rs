@@ -67,9 +67,9 @@ impl Unpacked {
                     name: target.name.clone(),
                     option: target.kind.option(),
                     burn: target.burn.clone(),
-                    kernel_code: None,
                 },
                 executable: self.folder.join(&target.executable),
+                kernel_code: None,
             })
             .collect()
     }

@@ -1,5 +1,5 @@
-//! Compiled kernels, handed on from process to process: each is compiled once for a card and a program, where it would be
-//! compiled in every pass anew.
+//! Compiled kernels, handed on from process to process: each is compiled once for a card and a program, or for all programs that
+//! have the same ones, where it would be compiled in every pass anew.
 //!
 //! A process gets a copy to read and to add to, so that no two write to one, and two that run at once see nothing of each
 //! other. On a virtual card alone: there, a compiled kernel is a name and what a launch of it needs.
@@ -18,7 +18,7 @@ use crate::folders;
 use crate::gpu::{Profile, hex_digest};
 use crate::workspace::Built;
 
-/// How many programs and cards are remembered, each with some hundred kilobytes, or some megabytes with Burn 0.22.
+/// How many programs and cards are remembered, each with some hundred kilobytes.
 const REMEMBERED: usize = 128;
 /// Digits of a hash in a folder's name.
 const SHORT: usize = 32;
@@ -35,7 +35,7 @@ pub(super) struct Kernels {
 impl Kernels {
     /// Those of a program, as it is now, on a card and those like it. Programs whose kernels are the same have them in common.
     pub(super) fn of(driver: &DriverLibrary, program: &Built, card: &Profile) -> Result<Self> {
-        let code = match &program.target.kernel_code {
+        let code = match &program.kernel_code {
             Some(code) => code.clone(),
             None => identity(&program.executable)?,
         };

@@ -35,6 +35,9 @@ pub struct Built {
     pub target: DeclaredTarget,
     /// Its executable.
     pub executable: Utf8PathBuf,
+    /// A hash over the crates that generate its kernels, where these are the same in other programs and after a change of the
+    /// models: on Burn 0.22, which takes a minute and more to compile them.
+    pub kernel_code: Option<String>,
 }
 
 /// What happens in a build.
@@ -88,6 +91,7 @@ pub fn build(
                 Some(executable) => built.push(Built {
                     target: target.clone(),
                     executable: executable.clone(),
+                    kernel_code: workspace.kernel_code(target),
                 }),
                 None => problems.push(Problem {
                     package: target.package.clone(),
@@ -444,7 +448,6 @@ mod tests {
             name: "vram".to_owned(),
             option: "--bench",
             burn: "0.21.0".to_owned(),
-            kernel_code: None,
         };
         let told = |selection: &Selection, profile: Option<&str>| {
             let options = BuildOptions {

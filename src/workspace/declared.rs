@@ -55,21 +55,14 @@ pub struct DeclaredTarget {
     pub option: &'static str,
     /// Burn's version.
     pub burn: String,
-    /// A hash over the crates that generate its kernels, where these are the same in other programs and after a change of the
-    /// models: on Burn 0.22, which takes a minute and more to compile them.
-    pub kernel_code: Option<String>,
 }
 
 impl DeclaredTarget {
     /// Whether its Burn compiles kernels with LLVM, which links CUDA's libdevice, and not with NVRTC.
     #[must_use]
     pub fn compiles_with_llvm(&self) -> bool {
-        Version::parse(&self.burn).is_ok_and(|burn| compiles_with_llvm(&burn))
+        Version::parse(&self.burn).is_ok_and(|burn| (burn.major, burn.minor) >= (0, 22))
     }
-}
-
-fn compiles_with_llvm(burn: &Version) -> bool {
-    (burn.major, burn.minor) >= (0, 22)
 }
 
 /// The targets of the selected packages that declare models, and those that cannot be used.
@@ -161,9 +154,6 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         targets.push((target.name.clone(), option));
     }
     let burn = burn(workspace, package).map_err(|(code, message, help)| problem(code, message, &help))?;
-    let kernel_code = compiles_with_llvm(&burn)
-        .then(|| workspace.kernel_code(package))
-        .flatten();
     Ok(targets
         .into_iter()
         .map(|(name, option)| DeclaredTarget {
@@ -177,7 +167,6 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
             name,
             option,
             burn: burn.to_string(),
-            kernel_code: kernel_code.clone(),
         })
         .collect())
 }

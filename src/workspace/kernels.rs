@@ -4,51 +4,55 @@ use std::collections::{BTreeSet, HashSet};
 
 use cargo_metadata::{Node, Package, PackageId};
 
-use super::Workspace;
+use super::{DeclaredTarget, Workspace};
 use crate::gpu::hex_digest;
 
-/// What a crate with kernels of its own depends on.
+/// What kernels are written in: a crate that has some depends on one of these.
 const LANGUAGE: [&str; 2] = ["cubecl", "cubecl-core"];
 
-/// Whether a crate passes on what kernels are written with.
-fn passes_on((found, node): &&&(&Package, &Node)) -> bool {
-    found.name.as_str() != "burn" || node.features.iter().any(|feature| feature.as_str() == LANGUAGE[0])
-}
-
 impl Workspace {
-    /// A hash over the crates that generate the kernels of a package: their versions, sources and features. Nothing where kernels may
+    /// A hash over the crates that generate the kernels of a target: their versions, sources and features. Nothing where kernels may
     /// be in code that changes under one version: that of the workspace, or any that is there by its path.
-    pub(super) fn kernel_code(&self, package: &Package) -> Option<String> {
+    pub(super) fn kernel_code(&self, target: &DeclaredTarget) -> Option<String> {
+        let package = self.packages().find(|package| package.id.repr == target.package_id)?;
+        if !target.compiles_with_llvm() {
+            return None;
+        }
         // This crate has no kernels, and passes nothing on to write them with.
         let graph = self.graph(package, Some(env!("CARGO_PKG_NAME")));
-        let language = |found: &Package| LANGUAGE.contains(&found.name.as_str());
-        let languages: HashSet<_> = graph
+        let is_language = |package: &Package| LANGUAGE.contains(&package.name.as_str());
+        let language = ids(graph.iter().filter(|(package, _)| is_language(package)));
+        let mut with_kernels = graph.clone();
+        with_kernels.retain(|(package, node)| package.name.starts_with("cubecl") || depends_on(node, &language));
+
+        // A crate can write kernels with what another one passes on to it, too.
+        let passes_on = ids(with_kernels
             .iter()
-            .filter(|(found, _)| language(found))
-            .map(|(found, _)| &found.id)
-            .collect();
-        let depends_on = |node: &Node, on: &HashSet<&PackageId>| node.deps.iter().any(|dep| on.contains(&dep.pkg));
-        let has_kernels =
-            |(found, node): &&(&Package, &Node)| found.name.starts_with("cubecl") || depends_on(node, &languages);
-        let with_kernels: Vec<_> = graph.iter().filter(has_kernels).collect();
-        // A crate can write kernels with what another one passes on to it, too. That Burn itself depends on the language says nothing:
-        // Cargo lists that of a feature that is off.
-        let may_pass_on: HashSet<_> = with_kernels
-            .iter()
-            .filter(passes_on)
-            .map(|(found, _)| &found.id)
-            .collect();
-        let is_local = |found: &Package| found.source.is_none();
+            .filter(|(package, node)| !is_burn_alone(package, node)));
+        let may_have_kernels = |node: &Node| depends_on(node, &passes_on);
         if graph
             .iter()
-            .any(|(found, node)| is_local(found) && depends_on(node, &may_pass_on))
+            .any(|(package, node)| package.source.is_none() && may_have_kernels(node))
         {
             return None;
         }
-        let code = with_kernels.iter().map(|(found, node)| {
+        let code = with_kernels.iter().map(|(package, node)| {
             let features: BTreeSet<&str> = node.features.iter().map(|feature| feature.as_str()).collect();
-            format!("{} {features:?}", found.id.repr)
+            format!("{} {features:?}", package.id.repr)
         });
         Some(hex_digest(&format!("{:#?}", code.collect::<BTreeSet<_>>())))
     }
+}
+
+/// Whether a package is Burn without the feature that passes cubecl on. Cargo lists what it depends on for that feature either way.
+fn is_burn_alone(package: &Package, node: &Node) -> bool {
+    package.name.as_str() == "burn" && !node.features.iter().any(|feature| feature.as_str() == "cubecl")
+}
+
+fn ids<'a>(of: impl Iterator<Item = &'a (&'a Package, &'a Node)>) -> HashSet<&'a PackageId> {
+    of.map(|(package, _)| &package.id).collect()
+}
+
+fn depends_on(node: &Node, any: &HashSet<&PackageId>) -> bool {
+    node.deps.iter().any(|dependency| any.contains(&dependency.pkg))
 }

@@ -139,9 +139,9 @@ impl Small {
                 name: "vram".to_owned(),
                 option: "--bench",
                 burn: "0.21.0".to_owned(),
-                kernel_code: None,
             },
             executable: Utf8PathBuf::from_path_buf(self.program.to_owned()).unwrap(),
+            kernel_code: None,
         };
         let tasks = [Task::Train, Task::Infer];
         let models = self.models.iter().zip(tasks.into_iter().cycle());

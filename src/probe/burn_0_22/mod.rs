@@ -165,10 +165,7 @@ fn start(job: &RunJob, device: fn(Device) -> Device) -> Arc<Gpus> {
         // The contexts are made now, so that they are no part of what the model costs.
         .map(|gpu| cubecl22::Device::Cuda(CudaDevice::new(gpu.into())).client())
         .collect();
-    store::import(&job.autotune);
-    if let Some(kernels) = &job.kernels {
-        store::import_kernels(kernels);
-    }
+    store::import(&job.autotune, job.kernels.as_deref());
     std::thread::sleep(Duration::from_millis(job.settle_ms));
     let devices = (0..count).map(|gpu| prepared(gpu, job, device)).collect();
     let markers = marks::markers(&threads, job.traced, is_fused);

@@ -18,14 +18,15 @@ use cubecl_environment22::bytes::Bytes;
 use cubecl_environment22::persistence::{MemoryStorage, Origin, open};
 use serde_json::{Value, json};
 
-pub(super) use kernels::import as import_kernels;
-
 /// What a pass finds out: the beginning of namespaces, and how the names of their files end.
 const FOUND: [(&str, &str); 2] = [("autotune/", ".json.log"), ("throughput/", ".jsonl")];
 
-/// Makes the database hold what the files of a folder say. Reads what it can: a line that cannot be
-/// read is a choice that Burn makes itself, and the tool counts those.
-pub(super) fn import(folder: &Path) {
+/// Makes the database hold what the files say. Reads what it can: a line that cannot be read is a choice that Burn makes
+/// itself, and the tool counts those, or a kernel that is compiled.
+pub(super) fn import(folder: &Path, kernels: Option<&Path>) {
+    if let Some(kernels) = kernels {
+        kernels::import(kernels);
+    }
     let mut files = Vec::new();
     find(folder, &mut files);
     for path in files {
@@ -41,7 +42,7 @@ pub(super) fn import(folder: &Path) {
     }
 }
 
-/// Writes what the database holds to files in a folder. What cannot be written is missing, and the tool counts that.
+/// Writes what the database holds to files. What cannot be written is missing, and the tool counts that.
 pub(super) fn export(folder: &Path, kernels: Option<&Path>) {
     for summary in MemoryStorage::namespaces() {
         let namespace = &summary.namespace;

@@ -42,7 +42,7 @@ struct Line {
 }
 
 /// Puts the kernels of a folder into the database, as if this program had compiled them.
-pub(in super::super) fn import(folder: &Path) {
+pub(super) fn import(folder: &Path) {
     let build_id = build_id_hash();
     let mut files = Vec::new();
     find(folder, &mut files);
