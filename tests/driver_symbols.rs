@@ -62,5 +62,8 @@ fn the_driver_exports_nothing_but_cuda_and_what_it_puts_before_the_process() {
         .iter()
         .filter(|name| !["cu", "nvrtc", "nccl"].iter().any(|prefix| name.starts_with(prefix)))
         .collect();
-    assert_eq!(other, ["_Unwind_RaiseException", "clock_gettime", "getrandom"]);
+    assert_eq!(
+        other,
+        ["_Unwind_RaiseException", "clock_gettime", "getrandom", "syscall"]
+    );
 }
