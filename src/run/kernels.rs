@@ -4,6 +4,7 @@
 //! A process gets a copy to read and to add to, so that no two write to one, and two that run at once see nothing of each
 //! other. On a virtual card alone: there, a compiled kernel is a name and what a launch of it needs.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Result;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ use crate::workspace::Built;
 
 /// How many programs and cards are remembered, each with some hundred kilobytes.
 const REMEMBERED: usize = 128;
+/// How the name of a list of kernels ends, which Burn 0.22's adapter writes. Burn 0.21's own files are none.
+const LIST: &str = "jsonl";
 /// Digits of a hash in a folder's name.
 const SHORT: usize = 32;
 
@@ -90,19 +93,29 @@ impl Kernels {
         copy(&known, to)
     }
 
-    /// Takes what a process made of what it was lent, where it is more than what is known by now.
+    /// Takes what a process made of what it was lent: all of it where the files are lists of kernels, or else where it is more
+    /// than what is known by now.
     fn take_back(&self, from: &Path) -> Result<()> {
         let lock = self.lock()?;
         let known = self.folder();
-        if size(from)? > size(&known)? {
-            // What was copied in part is never what is known.
-            let new = self.all.join("new");
-            folders::remove(&new)?;
-            copy(from, &new)?;
+        let is_more = size(from)? > size(&known)?;
+        let (most, rest) = if is_more {
+            (from, known.as_path())
+        } else {
+            (known.as_path(), from)
+        };
+        // What was copied in part is never what is known.
+        let new = self.all.join("new");
+        folders::remove(&new)?;
+        if most.exists() {
+            copy(most, &new)?;
+        }
+        if add_lists(rest, &new)? || is_more {
             folders::remove(&known)?;
             std::fs::rename(&new, &known)?;
             self.forget()?;
         }
+        folders::remove(&new)?;
         drop(lock);
         folders::remove(from)
     }
@@ -142,6 +155,39 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Adds the lines of a folder's lists of kernels, a kernel a line, to those of another where they are missing. Says whether there were
+/// any.
+fn add_lists(from: &Path, to: &Path) -> Result<bool> {
+    let mut added = false;
+    if !from.exists() {
+        return Ok(false);
+    }
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            added |= add_lists(&from, &to)?;
+        } else if from.extension().is_some_and(|extension| extension == LIST) {
+            let (more, mut lines) = (std::fs::read_to_string(&from)?, String::new());
+            if to.exists() {
+                lines = std::fs::read_to_string(&to)?;
+            }
+            let known: HashSet<&str> = lines.lines().collect();
+            let missing: String = more
+                .lines()
+                .filter(|line| !known.contains(line))
+                .map(|line| format!("{line}\n"))
+                .collect();
+            if !missing.is_empty() {
+                std::fs::create_dir_all(to.parent().unwrap_or(&to))?;
+                std::fs::write(&to, lines + &missing)?;
+                added = true;
+            }
+        }
+    }
+    Ok(added)
 }
 
 /// The bytes of all files, where there are any.
@@ -209,6 +255,37 @@ mod tests {
         std::fs::write(folder.join("vram"), "another program").unwrap();
         of(folder, "l4").lend(&third).unwrap();
         assert_eq!(read(&third), None);
+    }
+
+    #[test]
+    fn lists_that_two_made_at_once_are_both_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        std::fs::write(folder.join("vram"), "a program").unwrap();
+        let l4 = of(folder, "l4");
+        let [first, second, third] = ["first", "second", "third"].map(|name| folder.join(name));
+        let write = |to: &Path, name: &str, text: &str| {
+            std::fs::create_dir_all(to.join("cuda")).unwrap();
+            std::fs::write(to.join("cuda").join(name), text).unwrap();
+        };
+        l4.lend(&first).unwrap();
+        l4.lend(&second).unwrap();
+        write(&first, "ptx.jsonl", "one\ntwo\nthree\n");
+        write(&second, "ptx.jsonl", "two\nfour\n");
+        write(&second, "others.jsonl", "five\n");
+        l4.take_back(&first).unwrap();
+        l4.take_back(&second).unwrap();
+        l4.lend(&third).unwrap();
+        let read = |name: &str| std::fs::read_to_string(third.join("cuda").join(name)).unwrap();
+        assert_eq!(
+            (read("ptx.jsonl"), read("others.jsonl")),
+            ("one\ntwo\nthree\nfour\n".into(), "five\n".into())
+        );
+        // What brings nothing new changes nothing.
+        l4.take_back(&third).unwrap();
+        l4.lend(&first).unwrap();
+        let text = std::fs::read_to_string(first.join("cuda/ptx.jsonl")).unwrap();
+        assert_eq!(text, "one\ntwo\nthree\nfour\n");
     }
 
     #[test]
