@@ -77,7 +77,7 @@ where
                     false => {
                         let ((give, given), (hand, handed)) = (channel(), channel::<Handed>());
                         // Nobody waits for it any more where the run is over.
-                        scope.spawn(move || given.into_iter().map(work).try_for_each(|done| hand.send(done)));
+                        scope.spawn(move || given.into_iter().map(work).all(|done| hand.send(done).is_ok()));
                         Worker::Thread(give, handed)
                     }
                 }

@@ -59,7 +59,7 @@ pub(super) struct Threads {
 impl Threads {
     /// Starts the threads of the GPU with this number, unless they run already.
     pub(super) fn new(gpu: u16) -> Self {
-        let id = DeviceId::new(CUDA, gpu.into());
+        let id = DeviceId::new(CUDA, gpu);
         Self {
             fusion: DeviceHandle::new(id),
             server: DeviceHandle::new(id),
