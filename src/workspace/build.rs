@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use cargo_metadata::{CompilerMessage, Message};
 
 use super::declared::option;
 use super::refusal::Refusal;
-use super::select::{cargo, not_started};
+use super::select::{cargo_command, not_started};
 use super::{DeclaredTarget, Selection, Workspace, WorkspaceError};
 use crate::report::Problem;
 use crate::run::code;
@@ -274,7 +274,7 @@ fn cargo_build(
     wanted: &[&DeclaredTarget],
     progress: &(impl Fn(Building<'_>) + Sync),
 ) -> Result<(BTreeMap<String, Utf8PathBuf>, Failures), WorkspaceError> {
-    let mut command = Command::new(cargo());
+    let mut command = cargo_command();
     command.arg("build").args(["--message-format=json", "--keep-going"]);
     command.args(["--manifest-path", workspace.root().join("Cargo.toml").as_str()]);
     for target in wanted {
@@ -357,7 +357,7 @@ impl Counted {
         if ended.recv_timeout(PATIENCE) != Err(mpsc::RecvTimeoutError::Timeout) {
             return;
         }
-        let mut command = Command::new(cargo());
+        let mut command = cargo_command();
         command.args([
             "tree",
             "--edges",

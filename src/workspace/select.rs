@@ -1,6 +1,7 @@
 //! Which packages a command is about.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::process::Command;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use cargo_metadata::{Metadata, MetadataCommand, Node, Package};
@@ -312,6 +313,32 @@ fn unreadable(error: cargo_metadata::Error, selection: &Selection) -> WorkspaceE
 /// The program that Cargo is called by.
 pub(super) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+}
+
+/// A command that runs Cargo.
+///
+/// `cargo run` and `cargo test` set variables for what they run. A build script may go by one of them, as `ring`'s does, and
+/// Cargo would then build half of the dependencies again, and once more when it is called without them.
+pub(super) fn cargo_command() -> Command {
+    let mut command = Command::new(cargo());
+    let of_a_package = |name: &str| {
+        name.starts_with("CARGO_PKG_")
+            || matches!(
+                name,
+                "CARGO_MANIFEST_DIR"
+                    | "CARGO_MANIFEST_PATH"
+                    | "CARGO_BIN_NAME"
+                    | "CARGO_CRATE_NAME"
+                    | "CARGO_PRIMARY_PACKAGE"
+                    | "OUT_DIR"
+            )
+    };
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(of_a_package) {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// Cargo could not be started.

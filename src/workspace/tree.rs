@@ -7,7 +7,7 @@ use camino::Utf8PathBuf;
 use cargo_metadata::Package;
 
 use super::declared::has_models_to_build;
-use super::select::{cargo, not_started, refused};
+use super::select::{cargo_command, not_started, refused};
 use super::{DeclaredTarget, Selection, Workspace, WorkspaceError};
 
 /// The features of each crate in one build, by the crate's name.
@@ -18,7 +18,7 @@ pub(crate) type BuiltFeatures = BTreeMap<String, BTreeSet<String>>;
 /// # Errors
 /// Where Cargo finds no workspace.
 pub(crate) fn workspace_root(selection: &Selection) -> Result<Utf8PathBuf, WorkspaceError> {
-    let mut command = Command::new(cargo());
+    let mut command = cargo_command();
     command.args(["locate-project", "--workspace", "--message-format", "plain"]);
     if let Some(path) = &selection.manifest_path {
         command.args(["--manifest-path", path.as_str()]);
@@ -49,7 +49,7 @@ fn tree(
     packages: &[&Package],
     development: bool,
 ) -> Result<String, WorkspaceError> {
-    let mut command = Command::new(cargo());
+    let mut command = cargo_command();
     let edges = if development { "normal,dev" } else { "normal" };
     command.args(["tree", "--edges", edges, "--prefix", "none", "--format", "{p}|{f}"]);
     command.args(["--manifest-path", workspace.root().join("Cargo.toml").as_str()]);
