@@ -1,6 +1,7 @@
 //! Where models come from: a workspace, in which they are built, or an archive, in which they are.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use miette::IntoDiagnostic;
@@ -11,7 +12,7 @@ use super::base::BaseFiles;
 use super::options::{Loudness, Packages};
 use super::pipeline::Asked;
 use super::survey::rustc;
-use super::terminal::{self, Progress};
+use super::terminal::Progress;
 use crate::archive::{self, ArchiveError, Manifest, Unpacked};
 use crate::driver::{self, DriverLibrary};
 use crate::report::Problem;
@@ -260,18 +261,13 @@ impl Here {
             };
             return Err(WorkspaceError::NoModels(which).into());
         }
-        if !loudness.quiet && self.revision.is_none() {
-            // Where Cargo refuses, the build says so.
-            let recompiled = workspace::recompiled(&self.workspace, &self.selection, &targets);
-            if let Ok(Some(recompiled)) = recompiled {
-                terminal::remark(&compiled_again(&recompiled));
-            }
-        }
         let doing = match &self.revision {
             Some(revision) => format!("building models of {revision}"),
             None => "building models".to_owned(),
         };
         let progress = Progress::spinner(loudness, &doing);
+        // Asked of Cargo once, and only where it compiles a dependency: the answer takes as long as a build of nothing.
+        let explains = AtomicBool::new(!loudness.quiet && self.revision.is_none());
         let (built, failed) = workspace::build(
             &self.workspace,
             &self.selection,
@@ -287,6 +283,13 @@ impl Here {
                     progress.reach(done, total, "crates");
                     if !fresh {
                         progress.say(name);
+                        if self.is_dependency(name) && explains.swap(false, Ordering::Relaxed) {
+                            // Where Cargo refuses, the build says so.
+                            let recompiled = workspace::recompiled(&self.workspace, &self.selection, &targets);
+                            if let Ok(Some(recompiled)) = recompiled {
+                                progress.row(&compiled_again(&recompiled));
+                            }
+                        }
                     }
                 }
                 // A log, where there is no progress to see, would end here for minutes.
@@ -296,6 +299,12 @@ impl Here {
         )?;
         problems.extend(failed);
         Ok((built, problems))
+    }
+
+    /// Whether a crate that Cargo compiles is not from this workspace.
+    fn is_dependency(&self, name: &str) -> bool {
+        let mut targets = self.workspace.members().flat_map(|member| &member.targets);
+        name != "build-script-build" && !targets.any(|target| target.name == name)
     }
 }
 
