@@ -4,9 +4,9 @@
 //! A process gets a copy to read and to add to, so that no two write to one, and two that run at once see nothing of each
 //! other. On a virtual card alone: there, a compiled kernel is a name and what a launch of it needs.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::Result;
+use std::io::{Result, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,10 +21,14 @@ use crate::workspace::Built;
 
 /// How many programs and cards are remembered, each with some hundred kilobytes.
 const REMEMBERED: usize = 128;
-/// How the name of a list of kernels ends, which Burn 0.22's adapter writes. Burn 0.21's own files are none.
-const LIST: &str = "jsonl";
+/// How the names of lists end, which have a line for each kernel: that of Burn 0.22's adapter, and Burn 0.21's table of contents.
+/// What is beside the latter has the kernels themselves, and is only ever added to at its end.
+const LISTS: [&str; 2] = ["jsonl", "log"];
 /// Digits of a hash in a folder's name.
 const SHORT: usize = 32;
+
+/// Sizes in bytes of files, by their paths.
+type Sizes = HashMap<PathBuf, u64>;
 
 /// The compiled kernels of one program on one card, beside the driver that compiled them. Any number of processes may use
 /// them at once.
@@ -57,12 +61,12 @@ impl Kernels {
     /// Has a process run with a copy of what is known in the folder `to`, and takes back what it made of it. A process that
     /// did not end well may have been writing; and where files cannot be had, as on a full disk, kernels are compiled.
     pub(super) fn around(&self, to: &Path, run: impl FnOnce(Option<PathBuf>) -> Result<Left>) -> Result<Left> {
-        let lent = self.lend(to).is_ok();
-        let left = run(lent.then(|| to.to_owned()));
+        let lent = self.lend(to).ok();
+        let left = run(lent.is_some().then(|| to.to_owned()));
         let is_whole = left.as_ref().is_ok_and(|left| left.ended.end == End::Exited(0));
-        let _ = match lent && is_whole {
-            true => self.take_back(to),
-            false => folders::remove(to),
+        let _ = match lent {
+            Some(lent) if is_whole => self.take_back(to, &lent),
+            _ => folders::remove(to),
         };
         left
     }
@@ -80,37 +84,32 @@ impl Kernels {
         Ok(file)
     }
 
-    /// Puts what is known into the folder `to`, which is made anew.
-    fn lend(&self, to: &Path) -> Result<()> {
+    /// Puts what is known into the folder `to`, which is made anew. Gives the sizes of what it put there.
+    fn lend(&self, to: &Path) -> Result<Sizes> {
         folders::remove(to)?;
+        std::fs::create_dir_all(to)?;
         let _lock = self.lock()?;
         let known = self.folder();
-        if !known.exists() {
-            return std::fs::create_dir_all(to);
+        if known.exists() {
+            // What is in use is not the oldest.
+            File::open(&known)?.set_modified(SystemTime::now())?;
+            add(&known, to, &Sizes::new())?;
         }
-        // What is in use is not the oldest.
-        File::open(&known)?.set_modified(SystemTime::now())?;
-        copy(&known, to)
+        sizes(to)
     }
 
-    /// Takes what a process made of what it was lent: all of it where the files are lists of kernels, or else where it is more
-    /// than what is known by now.
-    fn take_back(&self, from: &Path) -> Result<()> {
+    /// Adds what a process made to what is known by now, by this process and by others.
+    fn take_back(&self, from: &Path, lent: &Sizes) -> Result<()> {
         let lock = self.lock()?;
         let known = self.folder();
-        let is_more = size(from)? > size(&known)?;
-        let (most, rest) = if is_more {
-            (from, known.as_path())
-        } else {
-            (known.as_path(), from)
-        };
         // What was copied in part is never what is known.
         let new = self.all.join("new");
         folders::remove(&new)?;
-        if most.exists() {
-            copy(most, &new)?;
+        if known.exists() {
+            add(&known, &new, &Sizes::new())?;
         }
-        if add_lists(rest, &new)? || is_more {
+        let lent = lent.iter().map(|(path, size)| (from.join(path), *size)).collect();
+        if add(from, &new, &lent)? {
             folders::remove(&known)?;
             std::fs::rename(&new, &known)?;
             self.forget()?;
@@ -143,66 +142,82 @@ fn identity(executable: &Utf8Path) -> Result<String> {
     Ok(format!("{executable}\n{} {}", file.len(), built.as_nanos()))
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
+/// Adds the kernels in one folder to those in another. Says whether there were any that the other one did not have.
+///
+/// `lent` has the sizes that files in `from` had when a process was lent them.
+fn add(from: &Path, to: &Path, lent: &Sizes) -> Result<bool> {
     std::fs::create_dir_all(to)?;
+    let (mut lists, mut others, mut added) = (Vec::new(), Vec::new(), false);
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        let paths = (entry.path(), to.join(entry.file_name()));
         if entry.file_type()?.is_dir() {
-            copy(&from, &to)?;
+            added |= add(&paths.0, &paths.1, lent)?;
+        } else if is_list(&paths.0) {
+            lists.push(paths);
         } else {
-            std::fs::copy(&from, &to)?;
+            others.push(paths);
         }
     }
-    Ok(())
+    let mut listed = false;
+    for (from, to) in lists {
+        listed |= add_lines(&from, &to)?;
+    }
+    for (from, to) in others {
+        let is_new = !to.exists();
+        if is_new || listed {
+            let bytes = std::fs::read(&from)?;
+            let before = match is_new {
+                true => 0,
+                false => lent.get(&from).copied().unwrap_or(0),
+            };
+            let more = usize::try_from(before).ok().and_then(|before| bytes.get(before..));
+            let mut file = File::options().create(true).append(true).open(&to)?;
+            file.write_all(more.unwrap_or_default())?;
+        }
+        listed |= is_new;
+    }
+    Ok(added | listed)
 }
 
-/// Adds the lines of a folder's lists of kernels, a kernel a line, to those of another where they are missing. Says whether there were
-/// any.
-fn add_lists(from: &Path, to: &Path) -> Result<bool> {
-    let mut added = false;
-    if !from.exists() {
-        return Ok(false);
+/// Adds the lines of a list to those of another where they are missing. Says whether there were any.
+fn add_lines(from: &Path, to: &Path) -> Result<bool> {
+    let (more, mut lines) = (std::fs::read_to_string(from)?, String::new());
+    if to.exists() {
+        lines = std::fs::read_to_string(to)?;
     }
-    for entry in std::fs::read_dir(from)? {
+    let known: HashSet<&str> = lines.lines().collect();
+    let is_missing = |line: &&str| !known.contains(line);
+    let missing: String = more
+        .lines()
+        .filter(is_missing)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    if !missing.is_empty() {
+        std::fs::write(to, lines + &missing)?;
+    }
+    Ok(!missing.is_empty())
+}
+
+fn is_list(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| LISTS.contains(&extension))
+}
+
+/// The sizes of the files in a folder.
+fn sizes(folder: &Path) -> Result<Sizes> {
+    let mut sizes = Sizes::new();
+    for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        let name = PathBuf::from(entry.file_name());
         if entry.file_type()?.is_dir() {
-            added |= add_lists(&from, &to)?;
-        } else if from.extension().is_some_and(|extension| extension == LIST) {
-            let (more, mut lines) = (std::fs::read_to_string(&from)?, String::new());
-            if to.exists() {
-                lines = std::fs::read_to_string(&to)?;
-            }
-            let known: HashSet<&str> = lines.lines().collect();
-            let missing: String = more
-                .lines()
-                .filter(|line| !known.contains(line))
-                .map(|line| format!("{line}\n"))
-                .collect();
-            if !missing.is_empty() {
-                std::fs::create_dir_all(to.parent().unwrap_or(&to))?;
-                std::fs::write(&to, lines + &missing)?;
-                added = true;
-            }
+            let within = self::sizes(&entry.path())?;
+            sizes.extend(within.into_iter().map(|(path, size)| (name.join(path), size)));
+        } else {
+            sizes.insert(name, entry.metadata()?.len());
         }
     }
-    Ok(added)
-}
-
-/// The bytes of all files, where there are any.
-fn size(folder: &Path) -> Result<u64> {
-    if !folder.exists() {
-        return Ok(0);
-    }
-    std::fs::read_dir(folder)?.try_fold(0, |all, entry| {
-        let entry = entry?;
-        Ok(all
-            + match entry.file_type()?.is_dir() {
-                true => size(&entry.path())?,
-                false => entry.metadata()?.len(),
-            })
-    })
+    Ok(sizes)
 }
 
 #[cfg(test)]
@@ -217,39 +232,61 @@ mod tests {
         Kernels::new(folder.join("kernels"), &code, profiles.find(card).unwrap())
     }
 
-    fn write(to: &Path, text: &str) {
-        std::fs::create_dir_all(to.join("cuda")).unwrap();
-        std::fs::write(to.join("cuda/chunk"), text).unwrap();
+    /// Has a process compile kernels, as Burn 0.21 writes them: those that it does not find.
+    fn compile(folder: &Path, kernels: &[&str]) {
+        std::fs::create_dir_all(folder.join("cuda")).unwrap();
+        let known = read(folder).unwrap_or_default();
+        let missing = kernels.iter().filter(|kernel| !known.contains(**kernel));
+        for kernel in missing {
+            let append = |name: &str, text: String| {
+                let path = folder.join("cuda").join(name);
+                let mut file = File::options().create(true).append(true).open(path).unwrap();
+                file.write_all(text.as_bytes()).unwrap();
+            };
+            append("chunk0.cbor", format!("<{kernel}>"));
+            append("toc.json.log", format!("{kernel}\n"));
+        }
     }
 
     fn read(from: &Path) -> Option<String> {
-        std::fs::read_to_string(from.join("cuda/chunk")).ok()
+        std::fs::read_to_string(from.join("cuda/chunk0.cbor")).ok()
     }
 
     #[test]
-    fn what_one_made_the_next_one_finds_and_the_most_is_kept() {
+    fn what_two_made_at_once_the_next_one_finds() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         std::fs::write(folder.join("vram"), "a program").unwrap();
         let l4 = of(folder, "l4");
         let [first, second, third] = ["first", "second", "third"].map(|name| folder.join(name));
         // Two at once, neither of which sees the other's.
-        l4.lend(&first).unwrap();
-        l4.lend(&second).unwrap();
-        write(&first, "one two three");
-        write(&second, "two");
-        l4.take_back(&first).unwrap();
-        l4.take_back(&second).unwrap();
+        let lent = [l4.lend(&first).unwrap(), l4.lend(&second).unwrap()];
+        compile(&first, &["one", "two", "three"]);
+        compile(&second, &["four"]);
+        l4.take_back(&first, &lent[0]).unwrap();
+        l4.take_back(&second, &lent[1]).unwrap();
         assert!(!first.exists() && !second.exists());
-        l4.lend(&third).unwrap();
-        assert_eq!(read(&third).as_deref(), Some("one two three"));
-        write(&third, "one two three four");
-        l4.take_back(&third).unwrap();
+        let lent = [
+            l4.lend(&first).unwrap(),
+            l4.lend(&second).unwrap(),
+            l4.lend(&third).unwrap(),
+        ];
+        let all = "<one><two><three><four>";
+        assert_eq!(read(&third).as_deref(), Some(all));
+        // What brings nothing new changes nothing. What was lent is not taken back twice.
+        l4.take_back(&third, &lent[2]).unwrap();
+        compile(&first, &["one", "five"]);
+        compile(&second, &["six", "four"]);
+        l4.take_back(&second, &lent[1]).unwrap();
+        l4.take_back(&first, &lent[0]).unwrap();
         l4.lend(&first).unwrap();
-        assert_eq!(read(&first).as_deref(), Some("one two three four"));
+        let all = format!("{all}<six><five>");
+        assert_eq!(read(&first), Some(all.clone()));
+        let toc = std::fs::read_to_string(first.join("cuda/toc.json.log")).unwrap();
+        assert_eq!(toc, "one\ntwo\nthree\nfour\nsix\nfive\n");
         // A card of the same kind takes the same, another kind does not, nor does the program once it is another.
         of(folder, "l40s").lend(&second).unwrap();
-        assert_eq!(read(&second).as_deref(), Some("one two three four"));
+        assert_eq!(read(&second), Some(all));
         of(folder, "h100-80gb").lend(&third).unwrap();
         assert_eq!(read(&third), None);
         std::fs::write(folder.join("vram"), "another program").unwrap();
@@ -268,21 +305,20 @@ mod tests {
             std::fs::create_dir_all(to.join("cuda")).unwrap();
             std::fs::write(to.join("cuda").join(name), text).unwrap();
         };
-        l4.lend(&first).unwrap();
-        l4.lend(&second).unwrap();
+        let lent = [l4.lend(&first).unwrap(), l4.lend(&second).unwrap()];
         write(&first, "ptx.jsonl", "one\ntwo\nthree\n");
         write(&second, "ptx.jsonl", "two\nfour\n");
         write(&second, "others.jsonl", "five\n");
-        l4.take_back(&first).unwrap();
-        l4.take_back(&second).unwrap();
-        l4.lend(&third).unwrap();
+        l4.take_back(&first, &lent[0]).unwrap();
+        l4.take_back(&second, &lent[1]).unwrap();
+        let lent = l4.lend(&third).unwrap();
         let read = |name: &str| std::fs::read_to_string(third.join("cuda").join(name)).unwrap();
         assert_eq!(
             (read("ptx.jsonl"), read("others.jsonl")),
             ("one\ntwo\nthree\nfour\n".into(), "five\n".into())
         );
         // What brings nothing new changes nothing.
-        l4.take_back(&third).unwrap();
+        l4.take_back(&third, &lent).unwrap();
         l4.lend(&first).unwrap();
         let text = std::fs::read_to_string(first.join("cuda/ptx.jsonl")).unwrap();
         assert_eq!(text, "one\ntwo\nthree\nfour\n");
@@ -297,8 +333,8 @@ mod tests {
                 all: all.clone(),
                 name: number.to_string(),
             };
-            write(&lent, "one");
-            kernels.take_back(&lent).unwrap();
+            compile(&lent, &["one"]);
+            kernels.take_back(&lent, &Sizes::new()).unwrap();
             let then = UNIX_EPOCH + std::time::Duration::from_secs(number);
             File::open(kernels.folder()).unwrap().set_modified(then).unwrap();
         }

@@ -36,7 +36,7 @@ pub struct Built {
     /// Its executable.
     pub executable: Utf8PathBuf,
     /// A hash over the crates that generate its kernels, where these are the same in other programs and after a change of the
-    /// models: on Burn 0.22, which takes a minute and more to compile them.
+    /// models.
     pub kernel_code: Option<String>,
 }
 

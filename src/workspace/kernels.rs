@@ -15,9 +15,6 @@ impl Workspace {
     /// be in code that changes under one version: that of the workspace, or any that is there by its path.
     pub(super) fn kernel_code(&self, target: &DeclaredTarget) -> Option<String> {
         let package = self.packages().find(|package| package.id.repr == target.package_id)?;
-        if !target.compiles_with_llvm() {
-            return None;
-        }
         // This crate has no kernels, and passes nothing on to write them with.
         let graph = self.graph(package, Some(env!("CARGO_PKG_NAME")));
         let is_language = |package: &Package| LANGUAGE.contains(&package.name.as_str());
