@@ -196,10 +196,10 @@ fn advice_is_the_shortest_list_of_changes_that_makes_it_fit() {
     }
 }
 
-/// Once a kernel is compiled, no later pass compiles it, and that changes no figure.
+/// Once a kernel is compiled, no later pass compiles it, not even that of another program, and that changes no figure.
 #[test]
 fn kernels_that_are_found_change_no_figure() {
-    let estimate = |more: &[&str]| {
+    let estimate_of = |package: &str, more: &[&str]| {
         let keep = tempfile::tempdir().unwrap();
         let manifest = manifest();
         let mut all = vec![
@@ -207,7 +207,7 @@ fn kernels_that_are_found_change_no_figure() {
             "--manifest-path",
             &manifest,
             "-p",
-            "retained-loss-before",
+            package,
             "--gpu",
             "l4",
             "--keep",
@@ -235,6 +235,7 @@ fn kernels_that_are_found_change_no_figure() {
             ["cold", "warm"].map(pass),
         )
     };
+    let estimate = |more: &[&str]| estimate_of("retained-loss-before", more);
     // A fault of the compiler's that is never reached: with one, every kernel is compiled.
     let (compiled, passes) = estimate(&["--fault", "cold:nvrtcCompileProgram:1000000:6"]);
     if common::is_burn_0_22() {
@@ -252,4 +253,9 @@ fn kernels_that_are_found_change_no_figure() {
     let (found, again) = estimate(&[]);
     assert_eq!(again, passes.map(|[_, loads, launches]| [0, loads, launches]));
     assert_eq!(compiled, found);
+    let (_, [cold, warm]) = estimate_of("retained-loss-after", &[]);
+    assert!(
+        cold[0] == 0 && cold[1] > 0 && warm[0] == 0 && warm[1] > 0,
+        "{cold:?} {warm:?}"
+    );
 }

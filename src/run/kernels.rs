@@ -19,8 +19,10 @@ use crate::folders;
 use crate::gpu::{Profile, hex_digest};
 use crate::workspace::Built;
 
-/// How many programs and cards are remembered, each with some hundred kilobytes.
+/// How many programs and cards are remembered.
 const REMEMBERED: usize = 128;
+/// The most bytes of kernels that are lent: some twenty thousand. Then they begin anew, for models change and each process reads all.
+const MOST: u64 = 16 << 20;
 /// How the names of lists end, which have a line for each kernel: that of Burn 0.22's adapter, and Burn 0.21's table of contents.
 /// What is beside the latter has the kernels themselves, and is only ever added to at its end.
 const LISTS: [&str; 2] = ["jsonl", "log"];
@@ -90,6 +92,9 @@ impl Kernels {
         std::fs::create_dir_all(to)?;
         let _lock = self.lock()?;
         let known = self.folder();
+        if known.exists() && sizes(&known)?.values().sum::<u64>() > MOST {
+            folders::remove(&known)?;
+        }
         if known.exists() {
             // What is in use is not the oldest.
             File::open(&known)?.set_modified(SystemTime::now())?;
@@ -164,13 +169,13 @@ fn add(from: &Path, to: &Path, lent: &Sizes) -> Result<bool> {
         listed |= add_lines(&from, &to)?;
     }
     for (from, to) in others {
-        let is_new = !to.exists();
+        let there = to.metadata().map(|file| file.len()).ok();
+        let is_new = there.is_none();
         if is_new || listed {
+            let lent = lent.get(&from).copied().unwrap_or(0);
+            // What was lent is there, unless it was forgotten meanwhile.
+            let before = if there >= Some(lent) { lent } else { 0 };
             let bytes = std::fs::read(&from)?;
-            let before = match is_new {
-                true => 0,
-                false => lent.get(&from).copied().unwrap_or(0),
-            };
             let more = usize::try_from(before).ok().and_then(|before| bytes.get(before..));
             let mut file = File::options().create(true).append(true).open(&to)?;
             file.write_all(more.unwrap_or_default())?;
@@ -292,6 +297,25 @@ mod tests {
         std::fs::write(folder.join("vram"), "another program").unwrap();
         of(folder, "l4").lend(&third).unwrap();
         assert_eq!(read(&third), None);
+    }
+
+    #[test]
+    fn more_than_is_worth_reading_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        std::fs::write(folder.join("vram"), "a program").unwrap();
+        let l4 = of(folder, "l4");
+        let lent = folder.join("lent");
+        let sizes = l4.lend(&lent).unwrap();
+        // The list and the kernel itself: five bytes less than the most, and then nine more.
+        compile(&lent, &[&"one ".repeat(MOST as usize / 8 - 1)]);
+        l4.take_back(&lent, &sizes).unwrap();
+        let sizes = l4.lend(&lent).unwrap();
+        assert!(read(&lent).is_some());
+        compile(&lent, &["two"]);
+        l4.take_back(&lent, &sizes).unwrap();
+        l4.lend(&lent).unwrap();
+        assert_eq!(read(&lent), None);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use cargo_metadata::diagnostic::DiagnosticLevel;
 use cargo_metadata::{CompilerMessage, Message};
 
 use super::declared::option;
+use super::kernels::Compiled;
 use super::refusal::Refusal;
 use super::select::{cargo_command, not_started};
 use super::{DeclaredTarget, Selection, Workspace, WorkspaceError};
@@ -85,13 +86,13 @@ pub fn build(
     let kinds: BTreeSet<_> = targets.iter().map(kind).collect();
     for builds in kinds {
         let wanted: Vec<_> = targets.iter().filter(|target| kind(target) == builds).collect();
-        let (executables, failures) = cargo_build(workspace, selection, options, &wanted, &progress)?;
+        let (executables, compiled, failures) = cargo_build(workspace, selection, options, &wanted, &progress)?;
         for target in wanted {
             match executables.get(&target.package_id) {
                 Some(executable) => built.push(Built {
                     target: target.clone(),
                     executable: executable.clone(),
-                    kernel_code: workspace.kernel_code(target),
+                    kernel_code: workspace.kernel_code(target, &compiled),
                 }),
                 None => problems.push(Problem {
                     package: target.package.clone(),
@@ -266,14 +267,14 @@ fn same_build(target: &DeclaredTarget, selection: &Selection, options: &BuildOpt
     format!("`cargo build{words}`")
 }
 
-/// Runs Cargo once; gives the executables by package id, and why others are missing.
+/// Runs Cargo once; gives the executables by package id, how packages were compiled, and why executables are missing.
 fn cargo_build(
     workspace: &Workspace,
     selection: &Selection,
     options: &BuildOptions,
     wanted: &[&DeclaredTarget],
     progress: &(impl Fn(Building<'_>) + Sync),
-) -> Result<(BTreeMap<String, Utf8PathBuf>, Failures), WorkspaceError> {
+) -> Result<(BTreeMap<String, Utf8PathBuf>, Compiled, Failures), WorkspaceError> {
     let mut command = cargo_command();
     command.arg("build").args(["--message-format=json", "--keep-going"]);
     command.args(["--manifest-path", workspace.root().join("Cargo.toml").as_str()]);
@@ -293,7 +294,7 @@ fn cargo_build(
         .stderr(Stdio::piped());
     let counted = Counted::default();
     let mut child = command.spawn().map_err(not_started)?;
-    let mut executables = BTreeMap::new();
+    let (mut executables, mut compiled) = (BTreeMap::new(), Compiled::default());
     let mut failures = Failures::default();
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     // Both pipes are read at once: a full one would stop the build.
@@ -307,6 +308,7 @@ fn cargo_build(
             match message {
                 Message::CompilerArtifact(artifact) => {
                     packages.insert(artifact.package_id.repr.clone());
+                    compiled.add(&artifact);
                     progress(Building::Compiled {
                         name: &artifact.target.name,
                         fresh: artifact.fresh,
@@ -329,7 +331,7 @@ fn cargo_build(
         counted.stop();
     });
     failures.status = child.wait().map_err(not_started)?;
-    Ok((executables, failures))
+    Ok((executables, compiled, failures))
 }
 
 /// After so long a build is worth being counted.
