@@ -533,13 +533,31 @@ impl Runner<'_> {
         slot: Slot<'_>,
     ) -> std::io::Result<Left> {
         let mut asked = 0;
+        // What this process was told, whatever another one of the same case finds out meanwhile.
+        let told = || {
+            (
+                self.free_form.load(Relaxed),
+                self.foresees.load(Relaxed),
+                self.inside.load(Relaxed),
+            )
+        };
+        let (mut is_free_form, mut foresees, mut is_inside) = told();
         let mut left = self.process(pass, reads, folder, autotune);
         // What is found out on the way, that a loop is written by hand, say, or does not repeat itself: the pass is begun anew.
         while let Some(found) = left.as_ref().ok().and_then(collect::found) {
             let known = match found {
-                Found::FreeForm => self.free_form.swap(true, Relaxed),
-                Found::Unforeseen => !self.foresees.swap(false, Relaxed),
-                Found::Uploads => self.inside.swap(true, Relaxed),
+                Found::FreeForm => {
+                    self.free_form.store(true, Relaxed);
+                    is_free_form
+                }
+                Found::Unforeseen => {
+                    self.foresees.store(false, Relaxed);
+                    !foresees
+                }
+                Found::Uploads => {
+                    self.inside.store(true, Relaxed);
+                    is_inside
+                }
                 Found::Cards(needed) => {
                     // Real cards are measured one at a time.
                     let is_possible = matches!(self.settings.hardware, Hardware::Virtual) && needed <= MOST_CARDS;
@@ -550,6 +568,7 @@ impl Runner<'_> {
             if known {
                 break;
             }
+            (is_free_form, foresees, is_inside) = told();
             left = self.process(pass, reads, folder, autotune);
         }
         if let Ok(left) = &mut left {

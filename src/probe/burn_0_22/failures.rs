@@ -20,9 +20,15 @@ const RETRIES: &str = "cubecl_server::command::base";
 const OUT_OF_MEMORY: &str = "out of device memory";
 
 static RETRIED: AtomicU64 = AtomicU64::new(0);
+static LARGEST: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// Watches for failures from now on.
 pub(super) fn watch() {
+    // A program that compiles warnings out would go on after a failure, and nobody would see it.
+    assert!(
+        log::STATIC_MAX_LEVEL >= LevelFilter::Warn,
+        "the feature `max_level_…` or `release_max_level_…` of `log` hides Burn's failures from cargo-vram: switch it off for this target",
+    );
     if log::set_logger(&Logger).is_err() {
         events::impossible("a logger was installed before the model ran, and hides Burn's failures".to_owned());
     }
@@ -38,6 +44,21 @@ pub(super) fn retried() -> u64 {
         );
     }
     RETRIED.load(Ordering::Relaxed)
+}
+
+/// A tensor is to be uploaded: of one that is larger than any that Burn allocates, cubecl says nothing, and neither does it of the
+/// launches that it leaves out for that.
+pub(super) fn uploads(bytes: u64) {
+    let largest = LARGEST.load(Ordering::Relaxed);
+    if bytes > largest {
+        // As cubecl says it of what a launch writes.
+        send(format!("can't allocate buffer of size: {bytes}"), false);
+    }
+}
+
+/// The largest tensor that Burn allocates on any of the GPUs, in bytes.
+pub(super) fn set_largest(bytes: u64) {
+    LARGEST.store(bytes, Ordering::Relaxed);
 }
 
 /// Ends the pass with a panic where a read fails.

@@ -123,8 +123,8 @@ fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut 
     let has_one_thread = gpus.threads.len() == 1 && features().fusion;
     let is_inside = pass.job.inside && has_one_thread;
     let may_race = pass.job.lockstep && !is_inside && has_one_thread;
-    if may_race {
-        uploads::watch();
+    if features().fusion {
+        uploads::watch(may_race);
     }
     let threads = gpus.threads.clone();
     let run = || {
@@ -137,9 +137,7 @@ fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut 
     } else {
         run();
     }
-    if may_race {
-        uploads::end_if_unordered();
-    }
+    uploads::end_if_unordered(|| store::export_kernels(kernels.as_deref()));
     store::export(&autotune, kernels.as_deref());
     timeline::finish(Some(failures::retried()));
 }
@@ -165,6 +163,12 @@ fn start(job: &RunJob, device: fn(Device) -> Device) -> Arc<Gpus> {
         // The contexts are made now, so that they are no part of what the model costs.
         .map(|gpu| cubecl22::Device::Cuda(CudaDevice::new(gpu.into())).client())
         .collect();
+    let largest = clients.iter().map(|client| {
+        let memory = client.properties().memory;
+        // Pages are as aligned as what lies in them.
+        memory.max_page_size / memory.alignment * memory.alignment
+    });
+    failures::set_largest(largest.min().unwrap_or(u64::MAX));
     store::import(&job.autotune, job.kernels.as_deref());
     std::thread::sleep(Duration::from_millis(job.settle_ms));
     let devices = (0..count).map(|gpu| prepared(gpu, job, device)).collect();

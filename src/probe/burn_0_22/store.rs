@@ -44,13 +44,9 @@ pub(super) fn import(folder: &Path, kernels: Option<&Path>) {
 
 /// Writes what the database holds to files. What cannot be written is missing, and the tool counts that.
 pub(super) fn export(folder: &Path, kernels: Option<&Path>) {
+    export_kernels(kernels);
     for summary in MemoryStorage::namespaces() {
         let namespace = &summary.namespace;
-        if let Some(kernels) = kernels
-            && namespace.starts_with(kernels::NAMESPACES)
-        {
-            kernels::export(kernels, namespace);
-        }
         let Some((_, suffix)) = FOUND.iter().find(|(start, _)| namespace.starts_with(start)) else {
             continue;
         };
@@ -63,6 +59,16 @@ pub(super) fn export(folder: &Path, kernels: Option<&Path>) {
             }
         });
         write(&folder.join(format!("{namespace}{suffix}")), &lines);
+    }
+}
+
+/// Writes compiled kernels alone: what an abandoned pass leaves to the next one.
+pub(super) fn export_kernels(folder: Option<&Path>) {
+    let Some(folder) = folder else { return };
+    for summary in MemoryStorage::namespaces() {
+        if summary.namespace.starts_with(kernels::NAMESPACES) {
+            kernels::export(folder, &summary.namespace);
+        }
     }
 }
 

@@ -8,25 +8,32 @@ use burn_fusion22::observer::{BlockOperations, FusionObservation, FusionObserver
 use burn_ir22::OperationIr;
 use cubecl_environment22::stream::StreamId;
 
+use super::failures;
 use super::stage::Threads;
 use crate::probe::events;
 use crate::protocol::Event;
 
+/// Whether the order of uploads is a matter of chance, and they are looked for.
+static MAY_RACE: AtomicBool = AtomicBool::new(false);
 /// Whether the program's own thread uploaded something.
 static UPLOADED: AtomicBool = AtomicBool::new(false);
 /// Whether another thread of the program asked for operations: it would wait for fusion's thread, maybe for ever.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 static OBSERVED: OnceLock<FusionObservation> = OnceLock::new();
 
-/// Looks for uploads from now on. Called on the program's own thread.
-pub(super) fn watch() {
+/// Looks at uploads from now on. Called on the program's own thread. `may_race` says whether their order is a matter of chance.
+pub(super) fn watch(may_race: bool) {
+    MAY_RACE.store(may_race, Ordering::Relaxed);
     let own = StreamId::current();
     let _ = OBSERVED.set(FusionObservation::new(Arc::new(Observer { own })));
 }
 
-/// Ends a pass that has uploads, and whose operations all come from the program's own thread: it is to be begun anew on fusion's.
-pub(super) fn end_if_unordered() {
-    if UPLOADED.load(Ordering::Relaxed) && !IS_SHARED.load(Ordering::Relaxed) {
+/// Ends a pass whose uploads are in an order of chance, and whose operations all come from the program's own thread: it is to be begun
+/// anew on fusion's. What it compiled is kept by `keep`.
+pub(super) fn end_if_unordered(keep: impl FnOnce()) {
+    let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+    if is_set(&MAY_RACE) && is_set(&UPLOADED) && !is_set(&IS_SHARED) {
+        keep();
         events::send(&Event::Uploads);
         std::process::exit(0);
     }
@@ -47,10 +54,15 @@ struct Observer {
 impl FusionObserver for Observer {
     fn registered(&self, operation: &OperationIr) {
         // Fusion does what it is given in the name of the thread that gave it.
-        if StreamId::current() != self.own {
+        let is_own = StreamId::current() == self.own;
+        if !is_own {
             IS_SHARED.store(true, Ordering::Relaxed);
-        } else if matches!(operation, OperationIr::Init(_)) {
-            UPLOADED.store(true, Ordering::Relaxed);
+        }
+        if let OperationIr::Init(upload) = operation {
+            failures::uploads((upload.out.shape.num_elements() * upload.out.dtype.size()) as u64);
+            if is_own {
+                UPLOADED.store(true, Ordering::Relaxed);
+            }
         }
     }
 
