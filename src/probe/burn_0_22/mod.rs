@@ -164,7 +164,7 @@ fn start(job: &RunJob, device: fn(Device) -> Device) -> Arc<Gpus> {
         .map(|gpu| cubecl22::Device::Cuda(CudaDevice::new(gpu.into())).client())
         .collect();
     let largest = clients.iter().map(|client| {
-        let memory = client.properties().memory;
+        let memory = &client.properties().memory;
         // Pages are as aligned as what lies in them.
         memory.max_page_size / memory.alignment * memory.alignment
     });
