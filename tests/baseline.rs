@@ -32,7 +32,14 @@ impl Gate {
     }
 
     fn arguments<'a>(&self, command: &'a str, more: &[&'a str], budgets: &'a str) -> Vec<&'a str> {
-        let mut arguments = vec![command, "-p", "retained-loss-before", "--budgets", budgets];
+        let mut arguments = vec![
+            command,
+            "--manifest-path",
+            common::retained_loss(),
+            "-p",
+            "retained-loss-before",
+        ];
+        arguments.extend(["--budgets", budgets]);
         arguments.extend(more);
         arguments
     }

@@ -1,4 +1,5 @@
 //! Models over several cards: a layer here and a layer there, or the whole on each.
+//! For Burn 0.21 alone: no model of Burn 0.22 over several GPUs is there yet to be tried.
 #![cfg(feature = "cli")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,5 @@
 //! Where memory goes: the source figures from the zoo's own models, sums that add up, and what is told of a run that died.
+//! For Burn 0.21 alone: Burn 0.22 is not explained yet.
 #![cfg(all(feature = "cli", target_os = "linux"))]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -15,24 +15,15 @@ gpu_profiles:
 models: {}
 ";
 
-/// Where the model is: for Burn 0.21 in the root's workspace, which has Burn compiled.
-fn manifest() -> String {
-    if common::is_burn_0_22() {
-        return common::manifest("fixtures/pairs/retained-loss/before");
-    }
-    let root = common::root().join("Cargo.toml");
-    root.into_os_string().into_string().unwrap()
-}
-
 /// Asks what fits: the answer, the exit code, and what was said.
 fn fit(arguments: &[&str]) -> (Option<Fit>, i32, String) {
     let (folder, budgets) = common::budgets(CARDS);
     let file = folder.path().join("fit.json");
-    let manifest = manifest();
+    let manifest = common::retained_loss();
     let mut all = vec![
         "fit",
         "--manifest-path",
-        &manifest,
+        manifest,
         "-p",
         "retained-loss-before",
         "charted",
@@ -61,7 +52,7 @@ fn estimated(batch_size: u64) -> Option<(u64, u64)> {
     let (report, ..) = common::report(&[
         "estimate",
         "--manifest-path",
-        &manifest(),
+        common::retained_loss(),
         "-p",
         "retained-loss-before",
         "--budgets",
@@ -201,11 +192,11 @@ fn advice_is_the_shortest_list_of_changes_that_makes_it_fit() {
 fn kernels_that_are_found_change_no_figure() {
     let estimate_of = |package: &str, more: &[&str]| {
         let keep = tempfile::tempdir().unwrap();
-        let manifest = manifest();
+        let manifest = common::retained_loss();
         let mut all = vec![
             "estimate",
             "--manifest-path",
-            &manifest,
+            manifest,
             "-p",
             package,
             "--gpu",

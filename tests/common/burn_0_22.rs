@@ -15,7 +15,8 @@ pub(crate) const ZOO: &str = "fixtures/zoo-0_22";
 /// What is replaced in Rust code, in this order.
 static REPLACED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let pairs = [
-        (r"use burn::(?:tensor::)?backend::[^;]*;\n", ""),
+        // The line stays, and with it the numbers of all lines.
+        (r"use burn::(?:tensor::)?backend::[^;]*;", ""),
         (
             r"use cargo_vram::\{Infer, Run\};",
             "use cargo_vram::Infer;\nuse cargo_vram::burn_0_22::Run;",
@@ -71,7 +72,7 @@ fn manifest(text: &str, is_top: bool) -> String {
     let profile = &zoo[zoo.find("[profile.dev]").unwrap()..];
     let own = text.find("[profile.dev]").map_or(text, |at| &text[..at]);
     let lines = own.lines().map(|line| match line {
-        line if line.starts_with("burn = ") => burn.to_owned(),
+        line if line.starts_with("burn = ") && line.contains("\"0.21\"") => burn.to_owned(),
         line => line
             .replace("burn-0_21", "burn-0_22")
             .replace("path = \"../../../..\"", &format!("path = {:?}", root()))

@@ -8,6 +8,7 @@ pub(crate) mod repository;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 use cargo_vram::report::{Report, Run};
 
@@ -43,6 +44,18 @@ pub(crate) fn fixture(folder: &str) -> PathBuf {
 pub(crate) fn manifest(fixture: &str) -> String {
     let path = self::fixture(fixture).join("Cargo.toml");
     path.into_os_string().into_string().unwrap()
+}
+
+/// The manifest of the workspace that has the package `retained-loss-before`: for Burn 0.21 the root's, which has Burn compiled.
+pub(crate) fn retained_loss() -> &'static str {
+    static MANIFEST: LazyLock<String> = LazyLock::new(|| {
+        if is_burn_0_22() {
+            return manifest("fixtures/pairs/retained-loss/before");
+        }
+        let root = root().join("Cargo.toml");
+        root.into_os_string().into_string().unwrap()
+    });
+    &MANIFEST
 }
 
 /// Code of models for Burn 0.21, as it is for the Burn of these tests.
