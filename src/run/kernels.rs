@@ -103,8 +103,11 @@ impl Kernels {
         sizes(to)
     }
 
-    /// Adds what a process made to what is known by now, by this process and by others.
+    /// Adds what a process made to what is known by now. Most processes find all that they need, and add nothing.
     fn take_back(&self, from: &Path, lent: &Sizes) -> Result<()> {
+        if sizes(from)? == *lent {
+            return folders::remove(from);
+        }
         let lock = self.lock()?;
         let known = self.folder();
         // What was copied in part is never what is known.
@@ -113,8 +116,7 @@ impl Kernels {
         if known.exists() {
             add(&known, &new, &Sizes::new())?;
         }
-        let lent = lent.iter().map(|(path, size)| (from.join(path), *size)).collect();
-        if add(from, &new, &lent)? {
+        if add(from, &new, lent)? {
             folders::remove(&known)?;
             std::fs::rename(&new, &known)?;
             self.forget()?;
@@ -214,12 +216,10 @@ fn sizes(folder: &Path) -> Result<Sizes> {
     let mut sizes = Sizes::new();
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        let name = PathBuf::from(entry.file_name());
         if entry.file_type()?.is_dir() {
-            let within = self::sizes(&entry.path())?;
-            sizes.extend(within.into_iter().map(|(path, size)| (name.join(path), size)));
+            sizes.extend(self::sizes(&entry.path())?);
         } else {
-            sizes.insert(name, entry.metadata()?.len());
+            sizes.insert(entry.path(), entry.metadata()?.len());
         }
     }
     Ok(sizes)
@@ -235,6 +235,12 @@ mod tests {
         let program = Utf8Path::from_path(folder).unwrap().join("vram");
         let code = identity(&program).unwrap();
         Kernels::new(folder.join("kernels"), &code, profiles.find(card).unwrap())
+    }
+
+    /// Those of a new program on an L4.
+    fn of_a_program(folder: &Path) -> Kernels {
+        std::fs::write(folder.join("vram"), "a program").unwrap();
+        of(folder, "l4")
     }
 
     /// Has a process compile kernels, as Burn 0.21 writes them: those that it does not find.
@@ -261,8 +267,7 @@ mod tests {
     fn what_two_made_at_once_the_next_one_finds() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        std::fs::write(folder.join("vram"), "a program").unwrap();
-        let l4 = of(folder, "l4");
+        let l4 = of_a_program(folder);
         let [first, second, third] = ["first", "second", "third"].map(|name| folder.join(name));
         // Two at once, neither of which sees the other's.
         let lent = [l4.lend(&first).unwrap(), l4.lend(&second).unwrap()];
@@ -303,8 +308,7 @@ mod tests {
     fn more_than_is_worth_reading_begins_anew() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        std::fs::write(folder.join("vram"), "a program").unwrap();
-        let l4 = of(folder, "l4");
+        let l4 = of_a_program(folder);
         let lent = folder.join("lent");
         let sizes = l4.lend(&lent).unwrap();
         // The list and the kernel itself: five bytes less than the most, and then nine more.
@@ -322,8 +326,7 @@ mod tests {
     fn lists_that_two_made_at_once_are_both_kept() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        std::fs::write(folder.join("vram"), "a program").unwrap();
-        let l4 = of(folder, "l4");
+        let l4 = of_a_program(folder);
         let [first, second, third] = ["first", "second", "third"].map(|name| folder.join(name));
         let write = |to: &Path, name: &str, text: &str| {
             std::fs::create_dir_all(to.join("cuda")).unwrap();
