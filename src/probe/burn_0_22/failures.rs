@@ -20,7 +20,6 @@ const RETRIES: &str = "cubecl_server::command::base";
 const OUT_OF_MEMORY: &str = "out of device memory";
 
 static RETRIED: AtomicU64 = AtomicU64::new(0);
-static LARGEST: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// Watches for failures from now on.
 pub(super) fn watch() {
@@ -46,19 +45,9 @@ pub(super) fn retried() -> u64 {
     RETRIED.load(Ordering::Relaxed)
 }
 
-/// A tensor is to be uploaded: of one that is larger than any that Burn allocates, cubecl says nothing, and neither does it of the
-/// launches that it leaves out for that.
-pub(super) fn uploads(bytes: u64) {
-    let largest = LARGEST.load(Ordering::Relaxed);
-    if bytes > largest {
-        // As cubecl says it of what a launch writes.
-        send(format!("can't allocate buffer of size: {bytes}"), false);
-    }
-}
-
-/// The largest tensor that Burn allocates on any of the GPUs, in bytes.
-pub(super) fn set_largest(bytes: u64) {
-    LARGEST.store(bytes, Ordering::Relaxed);
+/// A tensor is larger than any that Burn allocates. Told as cubecl tells it of what a launch writes.
+pub(super) fn too_large(bytes: u64) {
+    send(format!("can't allocate buffer of size: {bytes}"), false);
 }
 
 /// Ends the pass with a panic where a read fails.

@@ -82,6 +82,16 @@ impl Gpus {
         &self.devices[0]
     }
 
+    /// The largest tensor, in bytes, that Burn allocates on each of them.
+    fn largest_tensor(&self) -> u64 {
+        let largest = self.clients.iter().map(|client| {
+            let memory = &client.properties().memory;
+            // Pages are as aligned as what lies in them.
+            memory.max_page_size / memory.alignment * memory.alignment
+        });
+        largest.min().unwrap_or(u64::MAX)
+    }
+
     /// The most bytes that their allocators have reserved so far. Where nothing looks at launches, this sees only what they
     /// reserve now.
     fn most_reserved(&self) -> u64 {
@@ -124,7 +134,7 @@ fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut 
     let is_inside = pass.job.inside && has_one_thread;
     let may_race = pass.job.lockstep && !is_inside && has_one_thread;
     if features().fusion {
-        uploads::watch(may_race);
+        uploads::watch(gpus.largest_tensor());
     }
     let threads = gpus.threads.clone();
     let run = || {
@@ -137,7 +147,9 @@ fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut 
     } else {
         run();
     }
-    uploads::end_if_unordered(|| store::export_kernels(kernels.as_deref()));
+    if may_race {
+        uploads::end_if_unordered(|| store::export_kernels(kernels.as_deref()));
+    }
     store::export(&autotune, kernels.as_deref());
     timeline::finish(Some(failures::retried()));
 }
@@ -163,12 +175,6 @@ fn start(job: &RunJob, device: fn(Device) -> Device) -> Arc<Gpus> {
         // The contexts are made now, so that they are no part of what the model costs.
         .map(|gpu| cubecl22::Device::Cuda(CudaDevice::new(gpu.into())).client())
         .collect();
-    let largest = clients.iter().map(|client| {
-        let memory = &client.properties().memory;
-        // Pages are as aligned as what lies in them.
-        memory.max_page_size / memory.alignment * memory.alignment
-    });
-    failures::set_largest(largest.min().unwrap_or(u64::MAX));
     store::import(&job.autotune, job.kernels.as_deref());
     std::thread::sleep(Duration::from_millis(job.settle_ms));
     let devices = (0..count).map(|gpu| prepared(gpu, job, device)).collect();

@@ -13,26 +13,23 @@ use super::stage::Threads;
 use crate::probe::events;
 use crate::protocol::Event;
 
-/// Whether the order of uploads is a matter of chance, and they are looked for.
-static MAY_RACE: AtomicBool = AtomicBool::new(false);
 /// Whether the program's own thread uploaded something.
 static UPLOADED: AtomicBool = AtomicBool::new(false);
 /// Whether another thread of the program asked for operations: it would wait for fusion's thread, maybe for ever.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 static OBSERVED: OnceLock<FusionObservation> = OnceLock::new();
 
-/// Looks at uploads from now on. Called on the program's own thread. `may_race` says whether their order is a matter of chance.
-pub(super) fn watch(may_race: bool) {
-    MAY_RACE.store(may_race, Ordering::Relaxed);
+/// Looks at uploads from now on. Called on the program's own thread. `largest` is the largest tensor, in bytes, that Burn allocates on
+/// each of the GPUs.
+pub(super) fn watch(largest: u64) {
     let own = StreamId::current();
-    let _ = OBSERVED.set(FusionObservation::new(Arc::new(Observer { own })));
+    let _ = OBSERVED.set(FusionObservation::new(Arc::new(Observer { own, largest })));
 }
 
-/// Ends a pass whose uploads are in an order of chance, and whose operations all come from the program's own thread: it is to be begun
-/// anew on fusion's. What it compiled is kept by `keep`.
+/// Ends a pass that has uploads, and whose operations all come from the program's own thread: it is to be begun anew on fusion's. What it
+/// compiled is kept by `keep`.
 pub(super) fn end_if_unordered(keep: impl FnOnce()) {
-    let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
-    if is_set(&MAY_RACE) && is_set(&UPLOADED) && !is_set(&IS_SHARED) {
+    if UPLOADED.load(Ordering::Relaxed) && !IS_SHARED.load(Ordering::Relaxed) {
         keep();
         events::send(&Event::Uploads);
         std::process::exit(0);
@@ -49,6 +46,7 @@ pub(super) fn inside(threads: &Threads, model: impl FnOnce() + Send) {
 struct Observer {
     /// The stream of the program's own thread.
     own: StreamId,
+    largest: u64,
 }
 
 impl FusionObserver for Observer {
@@ -59,7 +57,11 @@ impl FusionObserver for Observer {
             IS_SHARED.store(true, Ordering::Relaxed);
         }
         if let OperationIr::Init(upload) = operation {
-            failures::uploads((upload.out.shape.num_elements() * upload.out.dtype.size()) as u64);
+            let bytes = (upload.out.shape.num_elements() * upload.out.dtype.size()) as u64;
+            // cubecl says nothing of it, nor of the launches that it then leaves out.
+            if bytes > self.largest {
+                failures::too_large(bytes);
+            }
             if is_own {
                 UPLOADED.store(true, Ordering::Relaxed);
             }
