@@ -74,6 +74,10 @@ pub struct RunJob {
     /// 0.22 needs that. A model that turns out to need it says so and ends.
     #[serde(default)]
     pub inside: bool,
+    /// Whether Burn frees what it keeps for later launches before the end of a phase is looked at, so that only tensors are seen.
+    /// Only Burn 0.22 keeps such.
+    #[serde(default)]
+    pub uncached: bool,
     /// In what the pass differs from what the model says.
     #[serde(default)]
     pub what_if: WhatIf,

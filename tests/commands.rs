@@ -68,12 +68,26 @@ impl<B: AutodiffBackend> TrainStep for Classifier<B> {
     }
 }
 "#;
-const DEPENDENCY: &str = r#"burn = { version = "0.21", default-features = false, features = ["std", "cuda", "fusion", "autotune", "autodiff", "train"] }"#;
 
-/// This repository's own profile, so that Burn is built once for both.
-fn profile() -> &'static str {
-    let manifest = include_str!("../Cargo.toml");
-    &manifest[manifest.find("[profile.dev]").unwrap()..]
+/// What a project has of the zoo's workspace, so that Burn is built once for both: its line of Burn, and its profile.
+fn of_the_zoo(from: &str) -> String {
+    let package = common::workspace().join(if common::is_burn_0_22() { "" } else { "fixtures/zoo" });
+    let folder = if from.starts_with('[') {
+        common::workspace()
+    } else {
+        package
+    };
+    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+    manifest[manifest.find(from).unwrap()..].to_owned()
+}
+
+fn dependency() -> String {
+    of_the_zoo("burn = ").lines().next().unwrap().to_owned()
+}
+
+/// The Burn of these tests, as `cargo vram` names it.
+fn burn() -> &'static str {
+    if common::is_burn_0_22() { "0.22.1" } else { "0.21.0" }
 }
 
 impl Project {
@@ -82,10 +96,14 @@ impl Project {
         folder.write(source, text);
         folder.write(
             "Cargo.toml",
-            &format!("# A comment that stays.\n[package]\nname = \"new-comer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n{DEPENDENCY} # and so does this one\n\n{}", profile()),
+            &format!(
+                "# A comment that stays.\n[package]\nname = \"new-comer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n{} # and so does this one\n\n{}",
+                dependency(),
+                of_the_zoo("[profile.dev]")
+            ),
         );
         // With the profile and the versions of the zoo: another Burn takes minutes to build.
-        std::fs::copy(common::root().join("Cargo.lock"), folder.path("Cargo.lock")).unwrap();
+        std::fs::copy(common::workspace().join("Cargo.lock"), folder.path("Cargo.lock")).unwrap();
         Self { folder }
     }
 
@@ -154,12 +172,12 @@ fn unwrapped(output: &Output) -> String {
 #[test]
 fn a_newcomers_first_check_passes_and_their_tests_still_do() {
     let project = Project::new("src/lib.rs", &format!("pub mod model;\n\n{LIBRARY}"));
-    project.folder.write("src/model.rs", TRAINED);
+    project.folder.write("src/model.rs", &common::models(TRAINED));
     let written = project.init();
     assert_exit(&written, 0);
     let told = unwrapped(&written);
     for sentence in [
-        "new-comer uses Burn 0.21.0, with `train`",
+        &format!("new-comer uses Burn {}, with `train`", burn()),
         "`Classifier` (src/model.rs): Module, TrainStep",
         "replace the sizes and the optimizer of `new_comer::model::Classifier`",
         "3. run `cargo vram check`",
@@ -169,8 +187,11 @@ fn a_newcomers_first_check_passes_and_their_tests_still_do() {
     }
     assert!(!told.contains("--write-profile"), "the profile is there: {told}");
     let bench = project.folder.read("benches/vram.rs");
+    let backend = if common::is_burn_0_22() { "" } else { "::<B>" };
     assert!(
-        bench.contains("ClassifierConfig::new(/* classes */ 10).init::<B>(device)"),
+        bench.contains(&format!(
+            "ClassifierConfig::new(/* classes */ 10).init{backend}(device)"
+        )),
         "{bench}"
     );
     let manifest = project.folder.read("Cargo.toml");
@@ -212,7 +233,10 @@ fn a_newcomers_first_check_passes_and_their_tests_still_do() {
         .collect();
     assert!(crates.is_empty(), "{crates:?}");
 
-    the_examples_of_the_readme_run(&project);
+    // Those for Burn 0.22 are in docs/burn-versions.md, and doctests.
+    if !common::is_burn_0_22() {
+        the_examples_of_the_readme_run(&project);
+    }
 
     // Nothing of it was written over.
     let bench = project.folder.read("benches/vram.rs");
@@ -418,7 +442,7 @@ fn a_project_whose_budgets_or_dependency_are_missing_is_completed_or_says_so() {
 fn a_burn_that_is_not_supported_is_refused_before_anything_is_written() {
     let with = |burn: &str| {
         let project = Project::new("src/lib.rs", LIBRARY);
-        let manifest = project.folder.read("Cargo.toml").replace(DEPENDENCY, burn);
+        let manifest = project.folder.read("Cargo.toml").replace(&dependency(), burn);
         project.folder.write("Cargo.toml", &manifest);
         std::fs::remove_file(project.folder.path("Cargo.lock")).unwrap();
         project
@@ -454,12 +478,12 @@ fn a_locked_prerelease_of_burn_comes_with_the_command_that_moves_it() {
     // As it was once, when there was no release yet.
     project
         .folder
-        .write("Cargo.toml", &manifest.replace(DEPENDENCY, &pinned("=0.21.0-pre.3")));
+        .write("Cargo.toml", &manifest.replace(&dependency(), &pinned("=0.21.0-pre.3")));
     std::fs::remove_file(project.folder.path("Cargo.lock")).unwrap();
     cargo("cargo generate-lockfile");
     project
         .folder
-        .write("Cargo.toml", &manifest.replace(DEPENDENCY, &pinned("0.21.0-pre.3")));
+        .write("Cargo.toml", &manifest.replace(&dependency(), &pinned("0.21.0-pre.3")));
     project.assert_init_refuses(
         &[],
         &["Cargo.lock pins Burn 0.21.0-pre.3", "cargo update -p burn -p burn-"],
@@ -648,7 +672,7 @@ fn the_models_are_listed_with_their_tasks() {
         .collect();
     assert!(tasks.contains(&("vgg16", "train")));
     assert!(tasks.contains(&("vgg16_inference", "infer")));
-    assert_eq!(models[0]["burn"], "0.21.0");
+    assert_eq!(models[0]["burn"], burn());
 }
 
 #[test]
@@ -1055,7 +1079,12 @@ fn the_doctor_says_what_is_here() {
     let output = common::output(&["doctor", "-p", "zoo"]);
     assert_exit(&output, 0);
     let said = said(&output);
-    for line in ["pass  rustc", "pass  virtual driver", "Burn 0.21.0", "budgets.yaml"] {
+    for line in [
+        "pass  rustc",
+        "pass  virtual driver",
+        &format!("Burn {}", burn()),
+        "budgets.yaml",
+    ] {
         assert!(said.contains(line), "{said}");
     }
 }

@@ -107,6 +107,7 @@ fn steps_that_were_not_run_are_missed() {
         "takes",
         "learns_once",
         "hides_panics",
+        "resumes",
         "hides_what_was_too_large",
         "another_runs_them",
     ];
@@ -119,6 +120,7 @@ fn steps_that_were_not_run_are_missed() {
     checked.assert_error("takes", "model-exited", "ran 1 of 3 steps");
     checked.assert_error("learns_once", "no-gpu-work", "learns in 1 of 3 steps");
     checked.assert_error("hides_panics", "model-panicked", "a panic hook of its own");
+    assert_eq!(checked.run("resumes").error, None, "what is no panic");
     // Burn 0.22 makes no tensor that nothing uses, however large.
     if !common::is_burn_0_22() {
         checked.assert_error("hides_what_was_too_large", "model-panicked", "a panic hook of its own");

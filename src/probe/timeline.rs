@@ -182,6 +182,17 @@ pub(super) fn sample(live: Live, streams: u32) {
     });
 }
 
+/// The last step ended, with so many bytes live: of what its last launch saw, the program has let go since. What grows from step
+/// to step stays as launches saw it, as of all other steps.
+#[cfg(feature = "burn-0_22")]
+pub(super) fn ended(live: Live) {
+    with(|timeline| {
+        if let Some(seen) = timeline.seen.get_mut(&timeline.now) {
+            seen.end.bytes = live.bytes;
+        }
+    });
+}
+
 /// Memory was higher for an instant, by an allocation that ended within the launch.
 #[cfg(feature = "burn-0_21")]
 pub(super) fn spike(live: u64) {

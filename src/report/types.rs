@@ -645,8 +645,8 @@ pub struct PhasePeaks {
     pub live_peak: Bytes,
     /// Live at its end.
     pub live_end: Bytes,
-    /// What was asked for of the allocator and is live at its end, without padding: by this leaks are judged. Absent where
-    /// live was not observed.
+    /// What was asked for of the allocator and is live at its end, without padding: by this leaks are judged. Where it would grow
+    /// from step to step, it is without what Burn 0.22 keeps for later launches. Absent where live was not observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_use_end: Option<Bytes>,
     /// The highest reserved value within it.

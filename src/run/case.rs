@@ -166,10 +166,9 @@ impl TracedCase {
     pub fn read(folder: &Path, case: usize) -> std::io::Result<Self> {
         let folder = repetition(&case_folder(folder, case), 0);
         // On a virtual card the warm pass is observed.
-        let traced = ["traced", "warm"].map(|pass| folder.join(pass));
-        let [traced, warm] = traced;
+        let [traced, warm] = [TRACED, WARM].map(|pass| folder.join(pass));
         let traced = if traced.exists() { traced } else { warm };
-        let cold = process::left_in(&folder.join("cold"));
+        let cold = process::left_in(&folder.join(COLD));
         Ok(Self {
             trace: traced.join(TRACE),
             record: process::left_in(&traced)?.1,
@@ -180,12 +179,32 @@ impl TracedCase {
     }
 }
 
+/// The folders of passes.
+const COLD: &str = "cold";
+const WARM: &str = "warm";
+const TRACED: &str = "traced";
 /// The folder of a pass that reads other values from the GPU.
 const OTHER: &str = "warm-other";
 /// The folder of a pass that reads the same values once more.
 const AGAIN: &str = "warm-again";
 /// And the other ones once more.
 const OTHER_AGAIN: &str = "warm-other-again";
+
+/// The folder of a pass in which Burn keeps nothing for later launches, behind that of the pass that it repeats.
+const UNCACHED: &str = "uncached";
+
+/// One process of a case.
+#[derive(Clone, Copy)]
+struct PassRun<'a> {
+    pass: Pass,
+    reads: Reads,
+    /// The name of its folder.
+    folder: &'a str,
+    /// The folder of autotune's choices.
+    autotune: &'a Path,
+    /// The steps of a pass in which Burn keeps nothing for later launches, where this is one.
+    uncached_steps: Option<u32>,
+}
 
 /// The folder of autotune's choices in a case's own.
 const CHOICES: &str = "cold-autotune";
@@ -395,14 +414,23 @@ impl Runner<'_> {
                 let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 let (warm, other) = (tuned(warm, &warm_plan), tuned(other, &traced_plan));
                 disagreement = self.disagreement(&warm, &other, choices, known);
+                let other = self.without_caches(other, Pass::Warm, Reads::Other, OTHER, &traced_plan);
+                let warm = self.without_caches(warm, Pass::Warm, Reads::Zeros, WARM, &warm_plan);
                 (warm, None, Some(other), autotune)
             }),
-            Hardware::Virtual => (tuned(warm(), &warm_plan), None, None, autotune),
+            Hardware::Virtual => {
+                let warm = tuned(warm(), &warm_plan);
+                let warm = self.without_caches(warm, Pass::Warm, Reads::Zeros, WARM, &warm_plan);
+                (warm, None, None, autotune)
+            }
             // A real one is there once.
             Hardware::Real(_) => {
                 let traced = || {
                     let observed = self.settings.observed;
-                    observed.then(|| self.pass(Pass::Traced, &traced_plan, self.slots.take()))
+                    observed.then(|| {
+                        let traced = self.pass(Pass::Traced, &traced_plan, self.slots.take());
+                        self.without_caches(traced, Pass::Traced, Reads::Zeros, TRACED, &traced_plan)
+                    })
                 };
                 let autotune = if known.is_none() {
                     tuned_here(autotune)
@@ -452,6 +480,44 @@ impl Runner<'_> {
                 Tuning::Free
             },
         }
+    }
+
+    /// Live memory that grows from step to step is a leak, unless it is what Burn keeps for later launches: then a pass in which it
+    /// keeps nothing says what the steps of this one leave.
+    fn without_caches(
+        &self,
+        observed: std::io::Result<Left>,
+        pass: Pass,
+        reads: Reads,
+        folder: &str,
+        autotune: &Path,
+    ) -> std::io::Result<Left> {
+        let mut observed = observed?;
+        let is_suspect = self.case.model.built.target.caches_launches()
+            && self.settings.observed
+            && collect::is_whole(self.case, &self.settings.hardware, pass, &observed)
+            && collect::grows(&observed);
+        if !is_suspect {
+            return Ok(observed);
+        }
+        let uncached = self.pass_in(
+            PassRun {
+                pass,
+                reads,
+                folder: &format!("{folder}-{UNCACHED}"),
+                autotune,
+                // What the last step leaves is seen by none after it.
+                uncached_steps: Some(observed.steps + 1),
+            },
+            self.slots.take(),
+        );
+        // One that did not come to its end says nothing, and what grows stays a leak.
+        if let Ok(uncached) = uncached
+            && collect::is_whole(self.case, &self.settings.hardware, pass, &uncached)
+        {
+            observed.take_ends_of(&uncached);
+        }
+        Ok(observed)
     }
 
     /// In what a pass differs from the one before that read zeros, and whose fault that is.
@@ -512,26 +578,33 @@ impl Runner<'_> {
 
     fn pass(&self, pass: Pass, autotune: &Path, slot: Slot<'_>) -> std::io::Result<Left> {
         let folder = match pass {
-            Pass::Cold => "cold",
-            Pass::Warm => "warm",
-            Pass::Traced => "traced",
+            Pass::Cold => COLD,
+            Pass::Warm => WARM,
+            Pass::Traced => TRACED,
         };
-        self.pass_in(pass, Reads::Zeros, folder, autotune, slot)
+        let run = PassRun {
+            pass,
+            reads: Reads::Zeros,
+            folder,
+            autotune,
+            uncached_steps: None,
+        };
+        self.pass_in(run, slot)
     }
 
     /// A warm pass beside the one that is judged.
     fn pass_reading(&self, reads: Reads, folder: &str, autotune: &Path, slot: Slot<'_>) -> std::io::Result<Left> {
-        self.pass_in(Pass::Warm, reads, folder, autotune, slot)
+        let run = PassRun {
+            pass: Pass::Warm,
+            reads,
+            folder,
+            autotune,
+            uncached_steps: None,
+        };
+        self.pass_in(run, slot)
     }
 
-    fn pass_in(
-        &self,
-        pass: Pass,
-        reads: Reads,
-        folder: &str,
-        autotune: &Path,
-        slot: Slot<'_>,
-    ) -> std::io::Result<Left> {
+    fn pass_in(&self, run: PassRun<'_>, slot: Slot<'_>) -> std::io::Result<Left> {
         let mut asked = 0;
         // What this process was told, whatever another one of the same case finds out meanwhile.
         let told = || {
@@ -542,7 +615,7 @@ impl Runner<'_> {
             )
         };
         let (mut is_free_form, mut foresees, mut is_inside) = told();
-        let mut left = self.process(pass, reads, folder, autotune);
+        let mut left = self.process(run);
         // What is found out on the way, that a loop is written by hand, say, or does not repeat itself: the pass is begun anew.
         while let Some(found) = left.as_ref().ok().and_then(collect::found) {
             let known = match found {
@@ -569,15 +642,16 @@ impl Runner<'_> {
                 break;
             }
             (is_free_form, foresees, is_inside) = told();
-            left = self.process(pass, reads, folder, autotune);
+            left = self.process(run);
         }
         if let Ok(left) = &mut left {
+            let most = run.uncached_steps.or_else(|| self.most_steps());
             left.steps = ending::done(left)
                 .map_or(0, |done| done.steps)
-                .clamp(self.steps(), self.most_steps().unwrap_or(self.steps()));
+                .clamp(self.steps(), most.unwrap_or_else(|| self.steps()));
             left.is_inside = self.inside.load(Relaxed);
             left.trains = self.case.model.task == Task::Train && !self.case.what_if.infer;
-            left.tunes = pass == Pass::Cold || self.undecided.load(Relaxed);
+            left.tunes = run.pass == Pass::Cold || self.undecided.load(Relaxed);
         }
         drop(slot);
         left
@@ -608,9 +682,11 @@ impl Runner<'_> {
         }
     }
 
-    fn process(&self, pass: Pass, reads: Reads, folder: &str, autotune: &Path) -> std::io::Result<Left> {
-        let traces = ![OTHER, AGAIN, OTHER_AGAIN].contains(&folder) && self.is_observed(pass) && self.settings.trace;
-        let folder = self.folder.join(folder);
+    fn process(&self, run: PassRun<'_>) -> std::io::Result<Left> {
+        let PassRun { pass, reads, .. } = run;
+        let is_explained = [WARM, TRACED].contains(&run.folder);
+        let traces = is_explained && self.is_observed(pass) && self.settings.trace;
+        let folder = self.folder.join(run.folder);
         let target = &self.case.model.built;
         let cards = self.cards.load(Relaxed);
         let fault = self.settings.fault.as_ref().filter(|fault| fault.pass == pass);
@@ -625,10 +701,11 @@ impl Runner<'_> {
         };
         let job = |kernels| RunJob {
             model: self.case.model.name.clone(),
-            steps: self.steps(),
-            most_steps: self.most_steps(),
+            steps: run.uncached_steps.unwrap_or_else(|| self.steps()),
+            most_steps: self.most_steps().filter(|_| run.uncached_steps.is_none()),
+            uncached: run.uncached_steps.is_some(),
             inputs: self.case.inputs.clone(),
-            autotune: autotune.to_owned(),
+            autotune: run.autotune.to_owned(),
             kernels,
             traced: self.is_observed(pass),
             trace: traces.then(|| folder.join(TRACE)),
@@ -667,7 +744,7 @@ impl Runner<'_> {
             reached: &reached,
             is_stopped: &is_stopped,
         };
-        let run = |kernels| {
+        let start = |kernels| {
             process::run(
                 &target.executable,
                 &target.target.folder,
@@ -684,8 +761,8 @@ impl Runner<'_> {
         let compiles_all = fails.is_some_and(|fault| fault.call.starts_with("nvrtc"));
         let left = match self.settings.hardware {
             Hardware::Virtual if !compiles_all => Kernels::of(&self.settings.driver, target, &self.case.profile)?
-                .around(&folder.with_extension("kernels"), run),
-            _ => run(None),
+                .around(&folder.with_extension("kernels"), start),
+            _ => start(None),
         };
         let took = began.elapsed();
         self.took

@@ -16,8 +16,8 @@ use crate::bytes::Bytes;
 use crate::protocol::{BurnFeatures, Event, Phase};
 use crate::report::words::pass_name;
 use crate::report::{
-    Autotune, Gpu, Measurement, Mode, OnCard, Oom, Parameters, Pass, Peak, Peaks, PhasePeaks, RecordingId, Run,
-    RunError, Settling, Step, Tuning, grows,
+    self, Autotune, Gpu, Measurement, Mode, OnCard, Oom, Parameters, Pass, Peak, Peaks, PhasePeaks, RecordingId, Run,
+    RunError, Settling, Step, Tuning,
 };
 
 /// What the passes of a case left behind; absent where a pass was not tried.
@@ -135,6 +135,12 @@ fn together(pass: Pass, left: &Left, available: Bytes) -> Option<Oom> {
             tensor: None,
         })
     })
+}
+
+/// Whether what is live grows from step to step, on any GPU.
+pub(super) fn grows(left: &Left) -> bool {
+    let cards = u32::try_from(left.record.cards.len()).unwrap_or(u32::MAX);
+    (0..cards).any(|card| report::grows(&steps(left, card)))
 }
 
 /// Why a pass ended itself, to be begun anew in another way.
@@ -275,7 +281,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
                 let others = self::steps(other, card);
                 warm = warm.largest(peak(Some(other), card, self::live(Some(other), &others, card)));
                 // A leak in one of them is one.
-                if grows(&others) {
+                if report::grows(&others) {
                     steps = others;
                 }
             }

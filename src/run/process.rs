@@ -11,6 +11,7 @@ use super::card::{Before, Card, Hardware, Watch};
 use super::child::{self, Ended, Limits};
 use super::follow::{Follow, Place};
 use super::record::Record;
+use super::work;
 use crate::folders;
 use crate::gpu::Looks;
 use crate::protocol::{Action, Event, JOB_VARIABLE, Job, PROTOCOL};
@@ -65,6 +66,26 @@ pub(super) struct Left {
     pub(super) before: Before,
     /// What was seen of the process's memory, on a real card.
     pub(super) looks: Option<Looks>,
+}
+
+impl Left {
+    /// What is live at the end of each phase is what it is in a pass of the same steps.
+    pub(super) fn take_ends_of(&mut self, other: &Self) {
+        let ends = work::seen(other);
+        for event in &mut self.events {
+            if let Event::Seen {
+                card,
+                step,
+                phase,
+                in_use_end,
+                ..
+            } = event
+                && let Some(end) = ends.get(&(*step, *phase, *card))
+            {
+                *in_use_end = end.in_use_end;
+            }
+        }
+    }
 }
 
 /// Runs one job in `folder`, which is made anew for it and holds all its files.

@@ -61,7 +61,17 @@ impl DeclaredTarget {
     /// Whether its Burn compiles kernels with LLVM, which links CUDA's libdevice, and not with NVRTC.
     #[must_use]
     pub fn compiles_with_llvm(&self) -> bool {
-        Version::parse(&self.burn).is_ok_and(|burn| (burn.major, burn.minor) >= (0, 22))
+        self.is_at_least(0, 22)
+    }
+
+    /// Whether its Burn keeps shapes and scalars of launches on the GPU for later ones.
+    #[must_use]
+    pub fn caches_launches(&self) -> bool {
+        self.is_at_least(0, 22)
+    }
+
+    fn is_at_least(&self, major: u64, minor: u64) -> bool {
+        Version::parse(&self.burn).is_ok_and(|burn| (burn.major, burn.minor) >= (major, minor))
     }
 }
 

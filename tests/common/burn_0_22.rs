@@ -25,6 +25,7 @@ static REPLACED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
             r"use cargo_vram::(Run|\{Run, Step\});",
             "use cargo_vram::burn_0_22::$1;",
         ),
+        (r"burn::module::AutodiffModule", "burn::module::Module"),
         (r"cargo_vram::Run<B>", "cargo_vram::burn_0_22::Run"),
         (r"<Autodiff<Cuda>>", ""),
         (r"<Cuda, ", "<"),
@@ -49,9 +50,9 @@ pub(crate) fn fixture(folder: &str) -> PathBuf {
         .join("burn-0_22")
         .join(Path::new(folder).file_name().unwrap());
     copy(&root().join(folder), &made, true);
-    let lock = made.join("Cargo.lock");
-    if !lock.exists() {
-        fs::copy(root().join(ZOO).join("Cargo.lock"), lock).unwrap();
+    let file = made.join("Cargo.lock");
+    if !file.exists() {
+        fs::write(file, lock("")).unwrap();
     }
     made
 }
@@ -71,10 +72,13 @@ fn manifest(text: &str, is_top: bool) -> String {
     let burn = zoo.lines().find(|line| line.starts_with("burn = ")).unwrap();
     let profile = &zoo[zoo.find("[profile.dev]").unwrap()..];
     let own = text.find("[profile.dev]").map_or(text, |at| &text[..at]);
-    let lines = own.lines().map(|line| match line {
+    // There is no such feature of Burn 0.22.
+    let lines = own.lines().filter(|line| !line.contains("burn/distributed"));
+    let lines = lines.map(|line| match line {
         line if line.starts_with("burn = ") && line.contains("\"0.21\"") => burn.to_owned(),
         line => line
             .replace("burn-0_21", "burn-0_22")
+            .replace("path = \"../zoo\"", &format!("path = {:?}", root().join(ZOO)))
             .replace("path = \"../../../..\"", &format!("path = {:?}", root()))
             .replace("path = \"../..\"", &format!("path = {:?}", root())),
     });
@@ -86,6 +90,14 @@ fn manifest(text: &str, is_top: bool) -> String {
     own.join("\n") + "\n" + if is_top || is_workspace { profile } else { "" }
 }
 
+/// The zoo's lock file, with the packages of another one that are from no public registry.
+fn lock(text: &str) -> String {
+    let packages = text.split("[[package]]").skip(1);
+    let own = packages.filter(|package| package.contains("https://registry.invalid/"));
+    let zoo = fs::read_to_string(root().join(ZOO).join("Cargo.lock")).unwrap();
+    own.fold(zoo, |lock, package| lock + "\n[[package]]" + package.trim_end() + "\n")
+}
+
 /// Copies a folder, and writes a file only where that changes it: Cargo goes by when files were written.
 fn copy(from: &Path, to: &Path, is_top: bool) {
     fs::create_dir_all(to).unwrap();
@@ -94,13 +106,13 @@ fn copy(from: &Path, to: &Path, is_top: bool) {
         let target = to.join(&name);
         if entry.file_type().unwrap().is_dir() {
             copy(&path, &target, false);
-        } else if name.ends_with(".0_22.rs") || name == "Cargo.lock" {
-            // One of them replaces a file, the other one is that of another Burn.
-        } else {
+        } else if !name.ends_with(".0_22.rs") && !(name == "Cargo.lock" && target.exists()) {
+            // What replaces a file is read with it, and a lock file that is there has what Cargo added to it.
             let own = path.with_extension("0_22.rs");
             let read = |path: &Path| fs::read_to_string(path).unwrap();
             let text = match name.as_str() {
                 "Cargo.toml" => manifest(&read(&path), is_top),
+                "Cargo.lock" => lock(&read(&path)),
                 _ if name.ends_with(".rs") && own.exists() => read(&own),
                 _ if name.ends_with(".rs") => translated(&read(&path)),
                 _ => read(&path),

@@ -11,6 +11,9 @@ use cargo_vram::gpu::{DEV_VARIABLE, Profiles};
 use cargo_vram::run::record::Record;
 use sha2::{Digest, Sha256};
 
+/// A library of device functions with none in it: no kernel of these tests' models asks for one.
+const LIBDEVICE: &[u8] = include_bytes!("../../src/driver/libdevice.bc");
+
 /// A card in a folder, as long as this is held.
 pub(crate) struct CardFolder {
     /// The folder, to be put first on `LD_LIBRARY_PATH`.
@@ -40,9 +43,14 @@ pub(crate) fn card_folder(config: &str) -> CardFolder {
             std::os::unix::fs::symlink(built.join(library), path.join(name)).unwrap();
         }
     }
-    for file in ["dev/nvidiactl", "../include/cuda_runtime.h", "../include/cuda_fp16.h"] {
+    for (file, content) in [
+        ("dev/nvidiactl", &[][..]),
+        ("../include/cuda_runtime.h", &[]),
+        ("../include/cuda_fp16.h", &[]),
+        ("../nvvm/libdevice/libdevice.10.bc", LIBDEVICE),
+    ] {
         std::fs::create_dir_all(path.join(file).parent().unwrap()).unwrap();
-        std::fs::write(path.join(file), "").unwrap();
+        std::fs::write(path.join(file), content).unwrap();
     }
     let card = CardFolder {
         config: path.join("card.conf"),

@@ -19,7 +19,12 @@ const RETRIES: &str = "cubecl_server::command::base";
 /// What it then says of the device's memory; it also retries where its own bookkeeping is full, which the driver never saw.
 const OUT_OF_MEMORY: &str = "out of device memory";
 
+/// How cubecl logs a launch that writes what it could not allocate: of the allocation itself it says nothing.
+const NEVER_ALLOCATED: &str = "Memory location was never initialized";
+
 static RETRIED: AtomicU64 = AtomicU64::new(0);
+/// The bytes of a tensor that is being made and that no page of Burn's can hold; 0 where there is none.
+static TOO_LARGE: AtomicU64 = AtomicU64::new(0);
 
 /// Watches for failures from now on.
 pub(super) fn watch() {
@@ -50,6 +55,11 @@ pub(super) fn too_large(bytes: u64) {
     send(format!("can't allocate buffer of size: {bytes}"), false);
 }
 
+/// Of what is made from now on, a tensor of so many bytes is larger than any that Burn allocates, or none is.
+pub(super) fn expect_too_large(bytes: Option<u64>) {
+    TOO_LARGE.store(bytes.unwrap_or(0), Ordering::Relaxed);
+}
+
 /// Ends the pass with a panic where a read fails.
 pub(super) fn note<T, E: Display>(result: Result<T, E>) {
     if let Err(error) = result {
@@ -70,7 +80,12 @@ impl Log for Logger {
         }
         let message = record.args().to_string();
         if record.target() == FAILURES {
-            send(message, panics::is_tuning());
+            let is_tuning = panics::is_tuning();
+            match TOO_LARGE.load(Ordering::Relaxed) {
+                // A candidate of autotune has tensors of its own.
+                bytes if bytes > 0 && !is_tuning && message.contains(NEVER_ALLOCATED) => too_large(bytes),
+                _ => send(message, is_tuning),
+            }
         } else if message.contains(OUT_OF_MEMORY) {
             RETRIED.fetch_add(1, Ordering::Relaxed);
         }

@@ -20,6 +20,7 @@ use tracing::{Event, Metadata, Subscriber};
 use super::stage::Threads;
 use crate::probe::threads;
 use crate::probe::timeline::{self, Live, Moment};
+use crate::protocol::RunJob;
 
 /// Spans of a launch, on the thread that asks for it.
 const LAUNCH: &str = "launch_inner";
@@ -29,9 +30,28 @@ const TRANSFER: &str = "to_client_tensor";
 const LAUNCH_ID: u64 = 1;
 const TRANSFER_ID: u64 = 2;
 
+/// When a pass looks at the allocator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looks {
+    Never,
+    AtLaunches,
+    /// And, at the end of each phase, once Burn freed what it keeps for later launches: each stream keeps the shapes and scalars
+    /// of every launch, by their values. A step counter among them is another value in every step.
+    Uncached,
+}
+
+impl Looks {
+    pub(super) const fn of(job: &RunJob) -> Self {
+        match (job.traced, job.uncached) {
+            (false, _) => Self::Never,
+            (true, false) => Self::AtLaunches,
+            (true, true) => Self::Uncached,
+        }
+    }
+}
+
 struct Launches {
-    /// Whether the allocator is looked at.
-    traced: bool,
+    looks: Looks,
     threads: Arc<Vec<Threads>>,
     clients: Vec<Client>,
     /// The most bytes that each GPU's allocator was seen to have reserved.
@@ -41,14 +61,14 @@ struct Launches {
 static LAUNCHES: OnceLock<Launches> = OnceLock::new();
 
 /// Takes turns from now on and, in a traced pass, observes every launch.
-pub(super) fn install(gpus: &Arc<Vec<Threads>>, clients: Vec<Client>, traced: bool) {
+pub(super) fn install(gpus: &Arc<Vec<Threads>>, clients: Vec<Client>, looks: Looks) {
     // Turns are taken at spans: a program that compiles them out would race, and nobody would see it.
     assert!(
         tracing::level_filters::STATIC_MAX_LEVEL >= tracing::level_filters::LevelFilter::TRACE,
         "the feature `max_level_…` or `release_max_level_…` of `tracing` hides Burn's launches from cargo-vram: switch it off for this target",
     );
     let launches = Launches {
-        traced,
+        looks,
         threads: gpus.clone(),
         most_reserved: clients.iter().map(|_| AtomicU64::new(0)).collect(),
         clients,
@@ -110,8 +130,12 @@ impl Gpu {
         &self.launches.threads[self.number]
     }
 
+    fn looks(self) -> bool {
+        self.launches.looks != Looks::Never
+    }
+
     fn before(self) {
-        if !self.launches.traced {
+        if !self.looks() {
             return;
         }
         self.threads().server.submit(move |_| {
@@ -122,7 +146,7 @@ impl Gpu {
 
     fn after(self) {
         let looked = self.threads().server.submit_blocking(move |_| {
-            if self.launches.traced {
+            if self.looks() {
                 self.look();
             }
         });
@@ -158,6 +182,35 @@ pub(super) fn marked(moment: Moment) {
     }
 }
 
+/// This GPU comes to the next phase: frees what Burn keeps for later launches, where that is wanted, and looks at what is left.
+pub(super) fn ends_phase() {
+    let Some(gpu) = gpu().filter(|gpu| gpu.launches.looks == Looks::Uncached) else {
+        return;
+    };
+    let looked = gpu.threads().server.submit_blocking(move |_| {
+        let cleaned = gpu.launches.clients[gpu.number].memory_cleanup();
+        gpu.look();
+        cleaned
+    });
+    if !matches!(looked, Ok(Ok(()))) {
+        timeline::missed();
+    }
+}
+
+/// The last step ended: looks at what it leaves, on all GPUs. Of other steps the last launch sees it, when it comes to the next.
+pub(super) fn ends_steps() {
+    let Some(launches) = LAUNCHES.get().filter(|launches| launches.looks != Looks::Never) else {
+        return;
+    };
+    for (number, threads) in launches.threads.iter().enumerate() {
+        let gpu = Gpu { launches, number };
+        let looked = threads.server.submit_blocking(move |_| timeline::ended(gpu.live().0));
+        if looked.is_err() {
+            timeline::missed();
+        }
+    }
+}
+
 /// The subscriber: sees the spans above, and nothing else is even made.
 struct Spans;
 
@@ -182,7 +235,7 @@ impl Subscriber for Spans {
         if span.metadata().name() == TRANSFER {
             return Id::from_u64(TRANSFER_ID);
         }
-        if gpu().is_some_and(|gpu| gpu.launches.traced) {
+        if gpu().is_some_and(Gpu::looks) {
             let mut kernel = Kernel::default();
             span.record(&mut kernel);
             timeline::launching(kernel.0);

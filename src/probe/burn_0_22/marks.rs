@@ -68,6 +68,7 @@ fn mark(threads: &Threads, moment: Moment, traced: bool, observed: bool) {
         let _ = server.submit_blocking(move |_| {
             launches::marked(moment);
             if !observed {
+                launches::ends_phase();
                 reached(moment);
             }
         });
@@ -110,6 +111,7 @@ impl FusionObserver for Observer {
         let Some((last, passed)) = came.split_last() else {
             return;
         };
+        launches::ends_phase();
         for moment in passed {
             timeline::pass(*moment, now());
         }

@@ -82,6 +82,13 @@ impl Gpus {
         &self.devices[0]
     }
 
+    /// Waits until they have done everything they were given.
+    fn sync(&self) {
+        for device in &self.devices {
+            failures::note(device.sync());
+        }
+    }
+
     /// The largest tensor, in bytes, that Burn allocates on each of them.
     fn largest_tensor(&self) -> u64 {
         let largest = self.clients.iter().map(|client| {
@@ -134,7 +141,7 @@ fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut 
     let is_inside = pass.job.inside && has_one_thread;
     let may_race = pass.job.lockstep && !is_inside && has_one_thread;
     if features().fusion {
-        uploads::watch(gpus.largest_tensor());
+        uploads::watch(gpus.largest_tensor(), pass.job.lockstep);
     }
     let threads = gpus.threads.clone();
     let run = || {
@@ -180,7 +187,7 @@ fn start(job: &RunJob, device: fn(Device) -> Device) -> Arc<Gpus> {
     let devices = (0..count).map(|gpu| prepared(gpu, job, device)).collect();
     let markers = marks::markers(&threads, job.traced, is_fused);
     if job.traced || job.lockstep {
-        launches::install(&threads, clients.clone(), job.traced);
+        launches::install(&threads, clients.clone(), launches::Looks::of(job));
     }
     if job.lockstep {
         stage::give_way();

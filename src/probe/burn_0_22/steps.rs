@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::Gpus;
 use super::train::step_done;
+use super::{Gpus, launches};
 use crate::probe::pass;
 use crate::probe::timeline::{self, Moment};
 use crate::protocol::{Phase, RunJob};
@@ -50,6 +50,9 @@ impl Iterator for StepNumbers {
         }
         let is_enough = self.next >= self.fewest && (!adapts || self.is_settled());
         if is_enough || self.next >= self.most {
+            // The end of the last step: what it asked for is done, and the model is still there.
+            self.gpus.sync();
+            launches::ends_steps();
             return None;
         }
         self.next += 1;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use burn_fusion22::observer::{BlockOperations, FusionObservation, FusionObserver};
-use burn_ir22::OperationIr;
+use burn_ir22::{OperationIr, TensorIr};
 use cubecl_environment22::stream::StreamId;
 
 use super::failures;
@@ -19,11 +19,11 @@ static UPLOADED: AtomicBool = AtomicBool::new(false);
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 static OBSERVED: OnceLock<FusionObservation> = OnceLock::new();
 
-/// Looks at uploads from now on. Called on the program's own thread. `largest` is the largest tensor, in bytes, that Burn allocates on
-/// each of the GPUs.
-pub(super) fn watch(largest: u64) {
+/// Looks at uploads and at tensors that are too large, from now on. Called on the program's own thread. `largest` is the largest tensor,
+/// in bytes, that Burn allocates on each of the GPUs; `waits`: whether each launch is waited for.
+pub(super) fn watch(largest: u64, waits: bool) {
     let own = StreamId::current();
-    let _ = OBSERVED.set(FusionObservation::new(Arc::new(Observer { own, largest })));
+    let _ = OBSERVED.set(FusionObservation::new(Arc::new(Observer { own, largest, waits })));
 }
 
 /// Ends a pass that has uploads, and whose operations all come from the program's own thread: it is to be begun anew on fusion's. What it
@@ -47,6 +47,16 @@ struct Observer {
     /// The stream of the program's own thread.
     own: StreamId,
     largest: u64,
+    /// Whether each launch is waited for.
+    waits: bool,
+}
+
+impl Observer {
+    /// A tensor's bytes, where Burn has no page for them.
+    fn too_large(&self, tensor: &TensorIr) -> Option<u64> {
+        let bytes = (tensor.shape.num_elements() * tensor.dtype.size()) as u64;
+        (bytes > self.largest).then_some(bytes)
+    }
 }
 
 impl FusionObserver for Observer {
@@ -57,9 +67,8 @@ impl FusionObserver for Observer {
             IS_SHARED.store(true, Ordering::Relaxed);
         }
         if let OperationIr::Init(upload) = operation {
-            let bytes = (upload.out.shape.num_elements() * upload.out.dtype.size()) as u64;
             // cubecl says nothing of it, nor of the launches that it then leaves out.
-            if bytes > self.largest {
+            if let Some(bytes) = self.too_large(&upload.out) {
                 failures::too_large(bytes);
             }
             if is_own {
@@ -68,7 +77,14 @@ impl FusionObserver for Observer {
         }
     }
 
-    fn block_starts(&self, _: BlockOperations<'_>) {}
+    fn block_starts(&self, block: BlockOperations<'_>) {
+        let made = block.iter().flat_map(OperationIr::outputs);
+        let too_large = made.filter_map(|tensor| self.too_large(tensor)).next();
+        // Where nothing waits for launches, a block's failure is told when others began.
+        if too_large.is_some() || self.waits {
+            failures::expect_too_large(too_large);
+        }
+    }
 
     fn block_ran(&self) {}
 }
