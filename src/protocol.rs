@@ -362,6 +362,8 @@ pub enum Event {
     Failed {
         /// On which card.
         card: Option<u32>,
+        /// When, in nanoseconds of `CLOCK_MONOTONIC`.
+        time: u64,
         /// Burn's message.
         message: String,
         /// The step that the device's thread was at.

@@ -7,8 +7,9 @@ mod common;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cargo_vram::report::{Report, Run, Status};
+use cargo_vram::report::{Report, Rule, Run, Status};
 use common::burn_0_22::{ZOO, fixture};
+use common::card::{builtin, card_folder};
 
 /// Checks models of a workspace.
 fn check(workspace: &Path, budgets: &str, more: &[&str]) -> (Report, i32, String) {
@@ -356,3 +357,90 @@ fn kernels_stay_known_when_a_model_changes_unless_it_may_have_kernels_of_its_own
     assert_eq!(after, before);
     assert!(lines > 0, "kernels of another program were taken for its own");
 }
+
+#[test]
+#[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
+fn without_libdevice_or_with_a_damaged_one_a_measurement_says_so() {
+    let card = card_folder(&(builtin("l4") + "module_each=65536\n"));
+    let measured = || {
+        let model = ["measure", "-p", "zoo", "-m", "transformer_inference"];
+        let (report, exit, text) = common::report_of(&model, |command| {
+            card.apply(command);
+            command.current_dir(common::root().join(ZOO));
+        });
+        assert_eq!(exit, 101, "{text}");
+        only(&report).error.clone().unwrap()
+    };
+    let libdevice = card.toolkit().join("nvvm/libdevice/libdevice.10.bc");
+    std::fs::write(&libdevice, "no bitcode").unwrap();
+    let damaged = measured();
+    assert!(damaged.message.contains("libdevice"), "{damaged:?}");
+    std::fs::remove_file(&libdevice).unwrap();
+    let missing = measured();
+    assert_eq!(missing.code, "no-libdevice");
+    assert!(missing.message.contains(libdevice.to_str().unwrap()), "{missing:?}");
+    assert!(missing.help.unwrap().contains("CUDA_PATH"));
+}
+
+/// Before compute capability 7.0, Burn 0.22 uploads the scalars of each launch, and keeps them on the GPU. Adam's depend on the step.
+#[test]
+#[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
+fn what_burn_keeps_for_later_launches_is_no_leak() {
+    let folder = workspace_of("trained", ADAM);
+    let budgets = "version: 1\ngpu: p100\nmodels:\n  layer: { reserved: 4 GiB }\n  leaking: { reserved: 4 GiB }\n";
+    let (report, exit, text) = check(folder.path(), budgets, &["--steps", "8"]);
+    assert_eq!(exit, 100, "{text}");
+    let ends = |model: &str| -> Vec<u64> {
+        let steps = &common::run(&report, model).steps;
+        let ends = steps.iter().map(|step| step.phases.last().unwrap());
+        ends.map(|phase| phase.in_use_end.unwrap().0).collect()
+    };
+    let layer = ends("layer");
+    assert!(layer.windows(2).skip(1).all(|pair| pair[0] == pair[1]), "{layer:?}");
+    // A loss is one float, in an allocation of 512 bytes.
+    let leaking = ends("leaking");
+    let left = leaking.windows(2).skip(1).map(|pair| pair[1] - pair[0]);
+    assert_eq!(left.collect::<Vec<_>>(), [512; 6], "{leaking:?}");
+    let leaks: Vec<_> = report
+        .verdicts
+        .iter()
+        .filter(|verdict| verdict.rule == Rule::Leak)
+        .collect();
+    let [leak] = leaks.as_slice() else { panic!("{text}") };
+    assert_eq!((leak.model.as_str(), leak.status), ("leaking", Status::Fail));
+    assert!(
+        leak.message
+            .contains("each step leaves 512 B on average, 3 KiB after 6 steps"),
+        "{}",
+        leak.message
+    );
+}
+
+const ADAM: &str = r#"use std::cell::RefCell;
+
+use burn::nn::LinearConfig;
+use burn::optim::AdamConfig;
+use burn::tensor::Tensor;
+use cargo_vram::burn_0_22::Run;
+
+cargo_vram::models!(layer, leaking);
+
+fn layer(run: &mut Run) {
+    run.model(|device| LinearConfig::new(512, 512).init(device))
+        .batch(|device| Tensor::<2>::zeros([8, 512], device))
+        .loss(|model, batch| model.forward(batch).mean())
+        .train(AdamConfig::new());
+}
+
+fn leaking(run: &mut Run) {
+    let losses = RefCell::new(Vec::new());
+    run.model(|device| LinearConfig::new(512, 512).init(device))
+        .batch(|device| Tensor::<2>::zeros([8, 512], device))
+        .loss(move |model, batch| {
+            let loss = model.forward(batch).mean();
+            losses.borrow_mut().push(loss.clone().inner());
+            loss
+        })
+        .train(AdamConfig::new());
+}
+"#;

@@ -33,7 +33,7 @@ fn vgg16_at_1024_pixels_runs_out_in_an_optimizer_step() {
     } else {
         run.gpu.total_bytes.0 / 4
     };
-    assert!(oom.requested.unwrap().0.abs_diff(page) < 4096, "{oom:?}");
+    assert!(oom.requested.unwrap().0.abs_diff(page) <= 1 << 20, "{oom:?}");
     assert!(oom.reserved + oom.requested.unwrap() > run.gpu.available_bytes);
     assert_eq!(oom.available, run.gpu.available_bytes - oom.reserved);
     assert_eq!(oom.tensor, None, "a page was refused, and no tensor is too large");

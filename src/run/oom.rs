@@ -34,6 +34,7 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
             step,
             phase,
             kernel,
+            ..
         } => {
             let bytes = too_big(message);
             if *tuning {
@@ -43,11 +44,16 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
             }
             // Unless none is left to choose.
             let bytes = bytes.or(refused_candidate.filter(|_| message.contains(NO_CANDIDATE)))?;
-            Some((bytes, *on, *step, *phase, kernel.clone()))
+            // Burn goes on after a failure, and ends soon after a panic.
+            let time = match event {
+                Event::Failed { time, .. } => Some(*time),
+                _ => None,
+            };
+            Some((bytes, *on, *step, *phase, kernel.clone(), time))
         }
         _ => None,
     });
-    if let Some((bytes, on, step, phase, kernel)) = panic {
+    if let Some((bytes, on, step, phase, kernel, time)) = panic {
         // A tensor larger than any page of Burn's allocator is never asked of the driver.
         let mut refusals = left
             .record
@@ -64,7 +70,12 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
             largest,
             ..RefusedTensor::default()
         });
-        let reserved = refusal.map_or(left.record.card(on).end, |refusal| refusal.reserved);
+        let held = left.record.card(on);
+        let reserved = match (refusal, time) {
+            (Some(refusal), _) => refusal.reserved,
+            (None, Some(time)) => held.at(time),
+            (None, None) => held.end,
+        };
         return Some(Oom {
             pass,
             card: told(on),

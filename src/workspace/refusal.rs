@@ -25,6 +25,8 @@ pub(crate) enum Refusal {
     Offline,
     /// Cargo could not reach a registry or a git repository.
     Network,
+    /// The build script that downloads LLVM for Burn 0.22 failed.
+    NoLlvm,
     /// `-p` names a package that is not in the workspace.
     UnknownPackage,
     /// A package does not have a feature.
@@ -88,8 +90,12 @@ impl Refusal {
     /// What Cargo's text says.
     pub(crate) fn read(text: &str) -> Self {
         // What a build script prints is its own matter, and warnings before the error are none of it.
-        if text.contains("failed to run custom build command") {
-            return Self::Other;
+        if let Some((_, script)) = text.split_once("failed to run custom build command for `") {
+            return if script.starts_with("tracel-llvm-bundler ") {
+                Self::NoLlvm
+            } else {
+                Self::Other
+            };
         }
         let start = text.find("error: ").unwrap_or(0);
         let text = &text[start..];
@@ -128,6 +134,10 @@ impl Refusal {
             }
             Self::Network => {
                 "see whether the network and the registry can be reached (`cargo fetch`); if all crates were downloaded before, pass --offline"
+            }
+            Self::NoLlvm => {
+                "Burn 0.22 compiles kernels with LLVM, which this build script downloads once, to `tracel` below `$XDG_DATA_HOME` (by default \
+                 `~/.local/share`): build once where the network can be reached, or copy that folder from a machine that has it"
             }
             Self::UnknownPackage => "name a package of this workspace with -p; `cargo metadata --no-deps` lists them",
             Self::UnknownFeature => "name a feature that the package has in `[features]` of its Cargo.toml",
@@ -208,6 +218,10 @@ mod tests {
         (
             Refusal::Network,
             "warning: spurious network error (1 try remaining): failed to connect to localhost\nerror: failed to get `y` as a dependency of package `x v0.1.0 (/x)`\n\nCaused by:\n  failed to clone into: /y",
+        ),
+        (
+            Refusal::NoLlvm,
+            "error: failed to run custom build command for `tracel-llvm-bundler v23.1.0-4`\n\nCaused by:\n  process didn't exit successfully: `/x/build-script-build` (exit status: 101)\n  --- stderr\n  called `Result::unwrap()` on an `Err` value: Io(Custom { kind: Uncategorized, error: \"failed to lookup address information: Name or service not known\" })",
         ),
         (
             Refusal::UnknownPackage,

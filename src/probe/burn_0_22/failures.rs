@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
+use super::marks;
 use crate::probe::timeline::{self, Moment};
 use crate::probe::{events, panics, threads};
 use crate::protocol::Event;
@@ -98,6 +99,7 @@ fn send(message: String, tuning: bool) {
     let Moment { step, phase } = timeline::now();
     events::send(&Event::Failed {
         card: threads::card(),
+        time: marks::now(),
         message: in_a_line(&message),
         step,
         phase,
