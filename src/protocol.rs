@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. A model that speaks another one is not run.
-pub const PROTOCOL: u32 = 9;
+pub const PROTOCOL: u32 = 10;
 
 /// The most cards that a process has: more than any machine that Burn runs on, and as many as the driver knows.
 pub const MOST_CARDS: u32 = 16;

@@ -222,14 +222,14 @@ fn what_nobody_reads_is_out_of_memory_and_what_burn_gets_over_is_counted() {
     eprintln!("recovered: {recovered}");
 }
 
-/// An upload whose tensor nobody reads, and which nothing as large is made of.
+/// An upload and memory that nothing is written to, of both of which nothing as large is made.
 const SUM: &str = "\
 use burn::nn::LinearConfig;
 use burn::tensor::{Tensor, TensorData};
 use cargo_vram::Infer;
 use cargo_vram::burn_0_22::Run;
 
-cargo_vram::models!(sum);
+cargo_vram::models!(sum, empty);
 
 fn sum(run: &mut Run<Infer>) {
     let rows = run.batch_size(1024);
@@ -237,27 +237,39 @@ fn sum(run: &mut Run<Infer>) {
         .batch(move |device| Tensor::<2>::from_data(TensorData::zeros::<f32, _>([rows, 1024]), device))
         .infer(|_, batch| batch.sum());
 }
+
+fn empty(run: &mut Run<Infer>) {
+    let rows = run.batch_size(1024);
+    run.model(|device| LinearConfig::new(1, 1).init(device))
+        .batch(move |device| Tensor::<2>::empty([rows, 1024], device))
+        .infer(|_, batch| batch.sum());
+}
 ";
 
 #[test]
 #[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
-fn an_upload_larger_than_any_tensor_of_burns_is_out_of_memory() {
+fn what_is_larger_than_any_tensor_of_burns_is_out_of_memory() {
     let folder = workspace_of("summed", SUM);
     let on_one_gib = |rows: u32| {
         let budgets = format!(
             "version: 1\ngpu: small\ngpu_profiles:\n  small: {{ like: l4, total: 1 GiB }}\nmodels:\n  sum: {{ reserved: 20 GiB, \
-             inputs: {{ batch_size: {rows} }} }}\n"
+             inputs: {{ batch_size: {rows} }} }}\n  empty: {{ reserved: 20 GiB, inputs: {{ batch_size: {rows} }} }}\n"
         );
         check(folder.path(), &budgets, &[])
     };
     // Burn takes a quarter of a GPU for one tensor: 256 MiB are 65,536 rows.
     let (report, exit, text) = on_one_gib(65_536);
     assert_eq!(exit, 0, "{text}");
-    assert!(only(&report).peaks.warm.live.unwrap().0 >= 256 << 20, "{text}");
+    for run in &report.runs {
+        assert!(run.peaks.warm.live.unwrap().0 >= 256 << 20, "{text}");
+    }
     let (report, exit, text) = on_one_gib(65_537);
-    let oom = only(&report).oom.as_ref().unwrap_or_else(|| panic!("{exit}: {text}"));
-    assert_eq!((exit, oom.requested.unwrap().0), (100, 65_537 * 4096), "{text}");
-    assert_eq!(oom.tensor.as_ref().unwrap().largest.0, 256 << 20, "{text}");
+    assert_eq!((exit, report.runs.len()), (100, 2), "{text}");
+    for run in &report.runs {
+        let oom = run.oom.as_ref().unwrap_or_else(|| panic!("{text}"));
+        assert_eq!(oom.requested.unwrap().0, 65_537 * 4096, "{text}");
+        assert_eq!(oom.tensor.as_ref().unwrap().largest.0, 256 << 20, "{text}");
+    }
 }
 
 /// A loop by hand that makes its batches and masks on the program's own thread, and reads nothing until a step is over.

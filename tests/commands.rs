@@ -312,7 +312,7 @@ fn a_package_with_only_a_binary_is_told_both_ways_and_can_take_the_smaller() {
     project
         .folder
         .write("src/main.rs", "mod model;\nmod deep;\nfn main() {}\n");
-    project.folder.write("src/model.rs", TRAINED);
+    project.folder.write("src/model.rs", &common::models(TRAINED));
     project.folder.write("src/deep/mod.rs", "use crate::model as _;\n");
     project.assert_init_refuses(
         &[],

@@ -60,6 +60,17 @@ fn sizes(changes: &[(u64, Bytes)]) -> Sizes {
     sizes
 }
 
+/// Whether a pass launched what another one did, in each phase up to the last step. What the last one holds back when nothing comes
+/// after it, it launches later.
+pub(super) fn is_same_work(one: &Left, other: &Left) -> bool {
+    let (one, other) = (work::seen(one), work::seen(other));
+    let last = one.keys().map(|(step, ..)| *step).max().flatten();
+    one.iter().all(|(place, work)| {
+        let same = other.get(place);
+        same.is_some_and(|same| place.0 == last || same.launched(work))
+    })
+}
+
 /// The first phase in which they launched other kernels, or held other memory.
 fn phases(one: &Left, other: &Left) -> Option<String> {
     let (one, other) = (work::seen(one), work::seen(other));

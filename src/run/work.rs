@@ -17,6 +17,13 @@ pub(super) struct PhaseWork {
     kernels: u64,
 }
 
+impl PhaseWork {
+    /// Whether as many of the same kernels were launched.
+    pub(super) fn launched(&self, other: &Self) -> bool {
+        (self.launches, self.kernels) == (other.launches, other.kernels)
+    }
+}
+
 /// Where in a run something was seen: the step, absent before the first; the phase; and the GPU.
 pub(super) type Place = (Option<u32>, Phase, u32);
 

@@ -5,22 +5,21 @@
 //! where the library is in `LD_PRELOAD`.
 //!
 //! So does `resume_unwind`, which goes on with a panic that was told, and no hook is asked: Burn 0.22 does so from thread to thread.
-//! What is on the stack there the probe shows in the first raises of the process, see [`Shown`].
+//! What is on the stack there the probe shows in the first raises of the process, see [`SHOWN`].
 
 use std::arch::naked_asm;
 use std::ffi::{c_int, c_void};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use crate::handles::lock;
 use crate::libc;
 
 static RAISED: AtomicU64 = AtomicU64::new(0);
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-static SHOWN: Mutex<Shown> = Mutex::new(Shown {
-    raises: [[0; FRAMES]; 3],
-    count: 0,
-});
+/// The first three raises of the process: by `resume_unwind`, by `resume_unwind` in another function, and by a panic. No lock holds
+/// them, for a process may be forked anywhere.
+static SHOWN: [Shown; 3] = [const { [const { AtomicUsize::new(0) }; FRAMES] }; 3];
+/// How many of these there were; and what came after them.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -42,29 +41,26 @@ const FRAMES: usize = 8;
 
 /// Where the functions begin that are on the stack of a raise, the innermost first.
 type Functions = [usize; FRAMES];
+type Shown = [AtomicUsize; FRAMES];
 
-/// The first three raises of the process: by `resume_unwind`, by `resume_unwind` in another function, and by a panic.
-struct Shown {
-    raises: [Functions; 3],
-    count: usize,
+/// Whether a raise is one of those by which the probe shows what they look like.
+fn is_shown(raise: &Functions) -> bool {
+    let place = SHOWN.get(COUNT.fetch_add(1, Ordering::Relaxed));
+    for (known, function) in place.into_iter().flatten().zip(raise) {
+        known.store(*function, Ordering::Relaxed);
+    }
+    place.is_some()
 }
 
-impl Shown {
-    /// Whether a raise is one of those by which the probe shows what they look like.
-    fn takes(&mut self, raise: &Functions) -> bool {
-        let place = self.raises.get_mut(self.count);
-        self.count += usize::from(place.is_some());
-        place.map(|place| *place = *raise).is_some()
-    }
-
-    /// Whether it comes from `resume_unwind`: its innermost functions are those that both of the shown ones have in common. Where
-    /// a panic has the same, nobody can tell them apart.
-    fn is_resumed(&self, raise: &Functions) -> bool {
-        let [one, other, panic] = &self.raises;
-        let common = one.iter().zip(other).take_while(|(one, other)| one == other && **one != 0);
-        let common = &one[..common.count()];
-        !common.is_empty() && raise.starts_with(common) && !panic.starts_with(common)
-    }
+/// Whether it comes from `resume_unwind`: its innermost functions are those of the two shown ones, up to the first that a panic has
+/// otherwise. Where these two differ before that, nobody can tell.
+fn is_resumed(raise: &Functions) -> bool {
+    let [one, other, panic] = SHOWN.each_ref().map(|shown| shown.each_ref().map(|known| known.load(Ordering::Relaxed)));
+    let Some(differs) = one.iter().zip(&panic).position(|(one, panic)| one != panic) else {
+        return false;
+    };
+    let innermost = &one[..=differs];
+    !innermost.contains(&0) && other.starts_with(innermost) && raise.starts_with(innermost)
 }
 
 unsafe extern "C" {
@@ -110,8 +106,7 @@ extern "C" fn raises(returns_to: usize) {
     };
     // SAFETY: `step` takes its argument for what it is, and keeps nothing.
     unsafe { _Unwind_Backtrace(step, (&raw mut walk).cast()) };
-    let mut shown = lock(&SHOWN);
-    if !shown.takes(&walk.functions) && !shown.is_resumed(&walk.functions) {
+    if !is_shown(&walk.functions) && !is_resumed(&walk.functions) {
         RAISED.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -3,8 +3,10 @@
 //! failure when it happens (`ServerLogger::log_failure`), and every allocation that it tries once more after it freed memory
 //! (`Command::reserve`).
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
@@ -24,8 +26,16 @@ const OUT_OF_MEMORY: &str = "out of device memory";
 const NEVER_ALLOCATED: &str = "Memory location was never initialized";
 
 static RETRIED: AtomicU64 = AtomicU64::new(0);
-/// The bytes of a tensor that is being made and that no page of Burn's can hold; 0 where there is none.
-static TOO_LARGE: AtomicU64 = AtomicU64::new(0);
+/// What is being made on each GPU that no page of Burn's can hold.
+static EXPECTED: Mutex<BTreeMap<Option<u32>, TooLarge>> = Mutex::new(BTreeMap::new());
+
+/// A tensor that no page of Burn's can hold.
+#[derive(Clone, Copy)]
+struct TooLarge {
+    bytes: u64,
+    /// How many allocations had been tried once more when it was about to be made.
+    retried: u64,
+}
 
 /// Watches for failures from now on.
 pub(super) fn watch() {
@@ -58,7 +68,19 @@ pub(super) fn too_large(bytes: u64) {
 
 /// Of what is made from now on, a tensor of so many bytes is larger than any that Burn allocates, or none is.
 pub(super) fn expect_too_large(bytes: Option<u64>) {
-    TOO_LARGE.store(bytes.unwrap_or(0), Ordering::Relaxed);
+    let mut expected = EXPECTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let retried = RETRIED.load(Ordering::Relaxed);
+    match bytes {
+        Some(bytes) => expected.insert(threads::card(), TooLarge { bytes, retried }),
+        None => expected.remove(&threads::card()),
+    };
+}
+
+/// The bytes of the tensor for which a launch on this thread's GPU failed, unless it may as well be one that the driver refused.
+fn expected() -> Option<u64> {
+    let expected = EXPECTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let expected = expected.get(&threads::card())?;
+    (expected.retried == RETRIED.load(Ordering::Relaxed)).then_some(expected.bytes)
 }
 
 /// Ends the pass with a panic where a read fails.
@@ -82,10 +104,10 @@ impl Log for Logger {
         let message = record.args().to_string();
         if record.target() == FAILURES {
             let is_tuning = panics::is_tuning();
-            match TOO_LARGE.load(Ordering::Relaxed) {
-                // A candidate of autotune has tensors of its own.
-                bytes if bytes > 0 && !is_tuning && message.contains(NEVER_ALLOCATED) => too_large(bytes),
-                _ => send(message, is_tuning),
+            // A candidate of autotune has tensors of its own.
+            match expected().filter(|_| !is_tuning && message.contains(NEVER_ALLOCATED)) {
+                Some(bytes) => too_large(bytes),
+                None => send(message, is_tuning),
             }
         } else if message.contains(OUT_OF_MEMORY) {
             RETRIED.fetch_add(1, Ordering::Relaxed);

@@ -161,6 +161,16 @@ impl Gpu {
         timeline::sample(live, streams);
     }
 
+    fn ends_phase(self) {
+        if self.launches.looks != Looks::Uncached {
+            return;
+        }
+        if self.launches.clients[self.number].memory_cleanup().is_err() {
+            timeline::missed();
+        }
+        self.look();
+    }
+
     /// What all streams hold together, and how many hold something.
     fn live(self) -> (Live, u32) {
         let report = self.launches.clients[self.number].memory_report(MemoryScope::Device);
@@ -184,16 +194,17 @@ pub(super) fn marked(moment: Moment) {
 
 /// This GPU comes to the next phase: frees what Burn keeps for later launches, where that is wanted, and looks at what is left.
 pub(super) fn ends_phase() {
-    let Some(gpu) = gpu().filter(|gpu| gpu.launches.looks == Looks::Uncached) else {
-        return;
-    };
-    let looked = gpu.threads().server.submit_blocking(move |_| {
-        let cleaned = gpu.launches.clients[gpu.number].memory_cleanup();
-        gpu.look();
-        cleaned
-    });
-    if !matches!(looked, Ok(Ok(()))) {
+    if let Some(gpu) = gpu()
+        && gpu.threads().server.submit_blocking(move |_| gpu.ends_phase()).is_err()
+    {
         timeline::missed();
+    }
+}
+
+/// The same, on the server's own thread.
+pub(super) fn ends_phase_here() {
+    if let Some(gpu) = gpu() {
+        gpu.ends_phase();
     }
 }
 

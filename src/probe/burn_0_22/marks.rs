@@ -68,7 +68,7 @@ fn mark(threads: &Threads, moment: Moment, traced: bool, observed: bool) {
         let _ = server.submit_blocking(move |_| {
             launches::marked(moment);
             if !observed {
-                launches::ends_phase();
+                launches::ends_phase_here();
                 reached(moment);
             }
         });
