@@ -355,6 +355,8 @@ pub enum Event {
         phase: Phase,
         /// The kernel that was being launched, where launches are observed.
         kernel: Option<String>,
+        /// Live bytes before that launch, where launches are observed.
+        live: Option<u64>,
         /// Inside an autotune candidate, where a failure is no error.
         tuning: bool,
     },
@@ -372,6 +374,8 @@ pub enum Event {
         phase: Phase,
         /// The kernel that was launched last, where launches are observed.
         kernel: Option<String>,
+        /// Live bytes before that launch, where launches are observed.
+        live: Option<u64>,
         /// Inside an autotune candidate or a measurement of the GPU's throughput, where a failure is no error.
         tuning: bool,
     },

@@ -164,6 +164,7 @@ mod tests {
             requested: Some(Bytes(requested)),
             function: None,
             reserved: Bytes(0),
+            live: None,
             available: Bytes(22 << 30),
             tensor: Some(RefusedTensor {
                 largest: Bytes(5_914_755_072),

@@ -55,6 +55,7 @@ pub(crate) fn hostile() -> Explanation {
         requested: Some(Bytes(1 << 30)),
         function: None,
         reserved: Bytes(1 << 30),
+        live: None,
         available: Bytes(1 << 20),
         tensor: None,
     });

@@ -95,6 +95,7 @@ fn note(panic: &PanicHookInfo<'_>, hooks: Hooks) -> Thread {
         step: now.step,
         phase: now.phase,
         kernel: timeline::kernel(),
+        live: timeline::live(),
         tuning,
     });
     match (device_thread, tuning) {

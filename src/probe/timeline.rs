@@ -64,6 +64,8 @@ struct Timeline {
     /// In the program's order.
     marked: Vec<Marked>,
     kernel: Option<String>,
+    /// Live when memory was looked at last.
+    live: Option<u64>,
     steps_done: u32,
     own_reads: u64,
     missed_samples: u64,
@@ -80,6 +82,7 @@ impl Timeline {
         launched: BTreeMap::new(),
         marked: Vec::new(),
         kernel: None,
+        live: None,
         steps_done: 0,
         own_reads: 0,
         missed_samples: 0,
@@ -143,6 +146,11 @@ pub(super) fn kernel() -> Option<String> {
     with(|timeline| timeline.kernel.clone())
 }
 
+/// Live bytes when memory was looked at last, where it is.
+pub(super) fn live() -> Option<u64> {
+    with(|timeline| timeline.live)
+}
+
 /// A kernel is about to be launched.
 pub(super) fn launching(kernel: String) {
     with(|timeline| timeline.kernel = Some(kernel));
@@ -170,6 +178,7 @@ fn hash(text: &str) -> u64 {
 pub(super) fn sample(live: Live, streams: u32) {
     with(|timeline| {
         timeline.streams = timeline.streams.max(streams);
+        timeline.live = Some(live.bytes);
         let now = timeline.now;
         let seen = timeline.seen.entry(now).or_insert(Seen {
             peak: live.bytes,

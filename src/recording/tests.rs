@@ -206,6 +206,7 @@ fn a_key_cut_short_at_the_end_is_left_out_and_one_in_the_middle_is_an_error() {
         requested: Some(Bytes(1)),
         function: None,
         reserved: Bytes(1),
+        live: None,
         available: Bytes(0),
         tensor: None,
     });

@@ -105,6 +105,7 @@ mod tests {
             requested: Some(Bytes(10_909_384_704)),
             function: None,
             reserved: Bytes(0),
+            live: None,
             available: Bytes(23_422_042_112),
             tensor: Some(RefusedTensor {
                 largest: Bytes(5_914_755_072),

@@ -677,6 +677,9 @@ pub struct Oom {
     pub function: Option<String>,
     /// Bytes held from the driver at that moment.
     pub reserved: Bytes,
+    /// Of these, bytes of live tensors; absent where no pass that observes live memory ran out at that moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<Bytes>,
     /// Bytes that were left.
     pub available: Bytes,
     /// The tensor, where it is larger than any that Burn's allocator gives on this GPU: the driver was never asked.

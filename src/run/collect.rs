@@ -131,6 +131,7 @@ fn together(pass: Pass, left: &Left, available: Bytes) -> Option<Oom> {
             requested: Some(others),
             function: None,
             reserved: own,
+            live: None,
             available: available.saturating_sub(own),
             tensor: None,
         })
@@ -223,7 +224,19 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
         .iter()
         .filter_map(|(pass, left)| left.as_ref().ok().map(|left| (*pass, left)))
         .collect();
-    let oom = readable.iter().find_map(|(pass, left)| ran_out(*pass, left));
+    let ends: Vec<Oom> = readable
+        .iter()
+        .filter_map(|(pass, left)| ran_out(*pass, left))
+        .collect();
+    // A cold pass is not looked at, and what is live at a moment is the same in the others.
+    let oom = ends.first().cloned().map(|oom| {
+        let same = |other: &&Oom| (other.step, other.phase, other.card) == (oom.step, oom.phase, oom.card);
+        let live = ends.iter().filter(same).find_map(|other| other.live);
+        Oom {
+            live: live.filter(|live| *live <= oom.reserved),
+            ..oom
+        }
+    });
     // What a pass held that died on its way is no peak of the model's; what it held when the card was full is told.
     let out = oom.as_ref().map(|oom| oom.pass);
     let whole = |pass: Pass| {

@@ -25,6 +25,7 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
             step,
             phase,
             kernel,
+            live,
             ..
         }
         | Event::Failed {
@@ -34,6 +35,7 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
             step,
             phase,
             kernel,
+            live,
             ..
         } => {
             let bytes = too_big(message);
@@ -49,11 +51,11 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
                 Event::Failed { time, .. } => Some(*time),
                 _ => None,
             };
-            Some((bytes, *on, *step, *phase, kernel.clone(), time))
+            Some((bytes, *on, *step, *phase, kernel.clone(), *live, time))
         }
         _ => None,
     });
-    if let Some((bytes, on, step, phase, kernel, time)) = panic {
+    if let Some((bytes, on, step, phase, kernel, live, time)) = panic {
         // A tensor larger than any page of Burn's allocator is never asked of the driver.
         let mut refusals = left
             .record
@@ -85,6 +87,7 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
             requested: Some(Bytes(bytes)),
             function: None,
             reserved,
+            live: live.map(Bytes),
             available: refusal.map_or(card.saturating_sub(reserved), |refusal| refusal.available),
             tensor,
         });
@@ -96,11 +99,12 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
             step,
             phase,
             kernel,
+            live,
             ..
-        } => Some((*step, Some(*phase), kernel.clone())),
+        } => Some((*step, Some(*phase), kernel.clone(), live.map(Bytes))),
         _ => None,
     });
-    if let (Some((step, phase, kernel)), Some(refusal)) = (failed, left.record.last_refusal()) {
+    if let (Some((step, phase, kernel, live)), Some(refusal)) = (failed, left.record.last_refusal()) {
         return Some(Oom {
             pass,
             card: told(refusal.card),
@@ -110,6 +114,7 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
             requested: Some(refusal.requested),
             function: None,
             reserved: refusal.reserved,
+            live,
             available: refusal.available,
             tensor: None,
         });
@@ -128,6 +133,7 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
             requested: Some(refusal.requested),
             function: None,
             reserved: refusal.reserved,
+            live: None,
             available: refusal.available,
             tensor: None,
         });
@@ -148,6 +154,7 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
         requested: None,
         function: Some(call.function.clone()),
         reserved: call.reserved,
+        live: None,
         available: card.saturating_sub(call.reserved),
         tensor: None,
     })

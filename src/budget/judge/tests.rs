@@ -175,6 +175,7 @@ fn out_of_memory_fails_whatever_the_budget_says() {
         requested: Some(Bytes(21 << 30)),
         function: None,
         reserved: Bytes(20 << 30),
+        live: None,
         available: Bytes(3 << 30),
         tensor: None,
     };

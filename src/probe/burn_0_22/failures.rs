@@ -126,6 +126,7 @@ fn send(message: String, tuning: bool) {
         step,
         phase,
         kernel: timeline::kernel(),
+        live: timeline::live(),
         tuning,
     });
 }

@@ -254,6 +254,7 @@ fn a_model_that_died_or_ran_out_of_memory_is_never_fine() {
             requested: None,
             function: None,
             reserved: Bytes(0),
+            live: None,
             available: Bytes(0),
             tensor: None,
         });

@@ -322,6 +322,7 @@ pub(super) fn out_of_memory() -> Explanation {
         requested: Some(Bytes(3 << 30)),
         function: None,
         reserved: Bytes(21 << 30),
+        live: None,
         available: Bytes(2 << 30),
         tensor: None,
     });

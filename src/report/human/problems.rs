@@ -102,14 +102,24 @@ fn oom(run: &Run, oom: &Oom) -> String {
 /// What was asked for and what there was, a line a fact.
 pub(in crate::report) fn refusal(run: &Run, oom: &Oom) -> Vec<String> {
     let asked = match (oom.requested, &oom.function) {
-        (Some(requested), _) => format!("asked {requested}"),
+        (Some(requested), _) => format!("tried to allocate {requested}"),
         (None, Some(function)) => format!("{} had no room", words(function)),
-        (None, None) => "there was no room".to_owned(),
+        (None, None) => "the GPU had no room".to_owned(),
     };
-    let mut lines = vec![format!(
-        "{asked}, held {}, left {} of {}",
-        oom.reserved, oom.available, run.gpu.available_bytes
-    )];
+    let Oom {
+        reserved, available, ..
+    } = oom;
+    let held = match oom.live {
+        Some(live) => format!(
+            "{reserved}: {live} live, {} reserved but unallocated",
+            reserved.saturating_sub(live)
+        ),
+        None => reserved.to_string(),
+    };
+    let mut lines = vec![
+        format!("{asked}; {available} of {} are free", run.gpu.available_bytes),
+        format!("the process holds {held}"),
+    ];
     lines.extend(refused::facts(run, oom));
     if let Some(kernel) = &oom.kernel {
         lines.push(format!("at kernel {}", words(kernel_name(kernel))));

@@ -78,6 +78,7 @@ fn everything(names: &[String]) -> Report {
         requested: Some(Bytes(1 << 30)),
         function: Some(next()),
         reserved: Bytes(22 << 30),
+        live: None,
         available: Bytes(1 << 20),
         tensor: None,
     });

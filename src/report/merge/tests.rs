@@ -90,6 +90,7 @@ fn what_ran_out_of_memory_fails_even_where_nobody_says_so() {
         requested: None,
         function: None,
         reserved: Bytes(1),
+        live: None,
         available: Bytes(0),
         tensor: None,
     });

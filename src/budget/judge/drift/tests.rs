@@ -47,6 +47,7 @@ fn oom(step: u32) -> Option<Oom> {
         requested: Some(Bytes(1)),
         function: None,
         reserved: Bytes(2),
+        live: None,
         available: Bytes(0),
         tensor: None,
     })
