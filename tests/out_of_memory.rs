@@ -36,6 +36,14 @@ fn vgg16_at_1024_pixels_runs_out_in_an_optimizer_step() {
     assert!(oom.requested.unwrap().0.abs_diff(page) <= 1 << 20, "{oom:?}");
     assert!(oom.reserved + oom.requested.unwrap() > run.gpu.available_bytes);
     assert_eq!(oom.available, run.gpu.available_bytes - oom.reserved);
+    // Parameters, and Adam's two states of all but the layer that is next.
+    let (live, parameters) = (oom.live.unwrap(), run.parameters.unwrap().bytes);
+    assert!(live >= parameters && live < oom.reserved, "{oom:?}");
+    let unused = oom.reserved - live;
+    assert!(
+        text.contains(&format!("{live} live, {unused} reserved but unallocated")),
+        "{text}"
+    );
     assert_eq!(oom.tensor, None, "a page was refused, and no tensor is too large");
     assert!(oom.kernel.is_some());
     assert!(

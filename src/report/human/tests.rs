@@ -243,7 +243,7 @@ fn an_out_of_memory_in_one_of_both_and_an_error() {
         requested: Some(Bytes(21 << 30)),
         function: None,
         reserved: Bytes(130 << 30),
-        live: None,
+        live: Some(Bytes(127 << 30)),
         available: Bytes(3 << 30),
         tensor: None,
     });
