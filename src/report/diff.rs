@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::change::{LET_BE, figure};
+use super::upgrade::is_upgrade;
 use super::words::phase_name;
 use super::{Metric, Mode, Pass, Phase, Problem, Report, Rule, Run, Status};
 use crate::bytes::Bytes;
@@ -163,6 +164,7 @@ pub fn diff(base: &Report, head: &Report) -> Diff {
         .into_iter()
         .map(|key| {
             let (old, new) = (before.get(&key).copied(), after.get(&key).copied());
+            let upgraded = old.zip(new).is_some_and(|(old, new)| is_upgrade(&old.burn, &new.burn));
             let judged = |figure: FigureDiff| {
                 let verdict = limits.get(&(key, Some(figure.pass), Some(figure.metric)));
                 match verdict.filter(|verdict| verdict.baseline == figure.before && verdict.actual == figure.after) {
@@ -171,6 +173,7 @@ pub fn diff(base: &Report, head: &Report) -> Diff {
                         status: Some(verdict.status),
                         ..figure
                     },
+                    None if upgraded => unjudged(plainly(figure)),
                     None => plainly(figure),
                 }
             };
@@ -276,6 +279,14 @@ fn plainly(figure: FigureDiff) -> FigureDiff {
     FigureDiff {
         limit: Some(limit),
         status: Some(status),
+        ..figure
+    }
+}
+
+/// Growth that is Burn's: worth a look, and no failure of the model's.
+fn unjudged(figure: FigureDiff) -> FigureDiff {
+    FigureDiff {
+        status: figure.status.map(|status| status.min(Status::Warn)),
         ..figure
     }
 }

@@ -30,6 +30,7 @@ mod savings;
 #[cfg(unix)]
 pub mod svg;
 mod types;
+pub(crate) mod upgrade;
 pub(crate) mod words;
 
 pub(crate) use change::LET_BE;

@@ -8,6 +8,7 @@ use crate::budget::scalar::Percent;
 use crate::budget::source::{Span, Spanned};
 use crate::bytes::Bytes;
 use crate::report::LET_BE;
+use crate::report::upgrade::is_upgrade;
 use crate::report::words::percent;
 use crate::report::{AllowedGrowth, Baseline, BaselineFrom, Metric, Pass, Rule, Status, Verdict};
 
@@ -128,6 +129,15 @@ impl Judge<'_> {
             false => format!("{name} shrank by {by} since {since}, from {before} to {after}"),
         };
         let (status, message) = match decided {
+            // Whoever upgrades Burn gets another allocator and other kernels: that is no growth of the model.
+            Some(_) if after > before && is_upgrade(&baseline.burn, &self.run.burn) => {
+                let (old, new, model) = (&baseline.burn, &self.run.burn, self.run.full_name());
+                let message = format!(
+                    "{moved}; Burn was upgraded from {old} to {new}, so this is not judged as growth of the model: to accept the new \
+                     baseline, run `cargo vram bless -m {model}`"
+                );
+                (Status::Warn, message)
+            }
             Some((status, percent)) if after > before => {
                 let without = if status == Status::Warn {
                     " without a warning"

@@ -42,7 +42,7 @@ fn larger(batch: u64) -> Run {
         )]
         .into(),
     };
-    run.burn = format!("0.{batch}.0");
+    run.burn = format!("0.21.{batch}");
     run.steps = vec![Step {
         step: 0,
         pass: Pass::Traced,

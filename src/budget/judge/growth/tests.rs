@@ -19,6 +19,11 @@ const SILENT: &str = "version: 1\ngpu: l4\nmodels: { a: { reserved: 2 GiB } }\n"
 
 /// Growth from so much, with a run of 800 MiB live, 1,024 reserved and 1,500 charged to the process.
 fn grown(file: &str, model: &str, before: [u64; 3], differs: &[&str]) -> Vec<Verdict> {
+    grown_from(&run(model, "l4").burn, file, model, before, differs)
+}
+
+/// The same, from a baseline of a Burn.
+fn grown_from(burn: &str, file: &str, model: &str, before: [u64; 3], differs: &[&str]) -> Vec<Verdict> {
     let [live, reserved, process] = before.map(|bytes| Some(Bytes(bytes)));
     let warm = Peak {
         live,
@@ -28,7 +33,7 @@ fn grown(file: &str, model: &str, before: [u64; 3], differs: &[&str]) -> Vec<Ver
     let mut run = run(model, "l4");
     run.baseline = Some(Baseline {
         from: BaselineFrom::Lock,
-        burn: run.burn.clone(),
+        burn: burn.to_owned(),
         inputs: run.inputs.clone(),
         parameters: None,
         peaks: Peaks { warm, cold: warm },
@@ -38,6 +43,32 @@ fn grown(file: &str, model: &str, before: [u64; 3], differs: &[&str]) -> Vec<Ver
     let mut verdicts = judge(&[run], &budgets, "budgets.yaml");
     verdicts.retain(|verdict| verdict.rule == Rule::Growth);
     verdicts
+}
+
+#[test]
+fn an_upgrade_of_burn_is_no_growth_of_the_model_and_a_patch_may_be() {
+    let burn = run("a", "l4").burn;
+    let since = |burn: &str| {
+        lines(grown_from(
+            burn,
+            FILE,
+            "a",
+            [700 * MIB, 1, 1],
+            &[&format!("burn {burn} → now")],
+        ))
+    };
+    let upgraded = format!(
+        "3:37 Growth Warn a: warm live grew by 14.29 % (100 MiB) since budgets.lock, from 700 MiB to 800 MiB; Burn was upgraded from 0.1.7 \
+         to {burn}, so this is not judged as growth of the model: to accept the new baseline, run `cargo vram bless -m p/a`; likely \
+         because of burn 0.1.7 → now"
+    );
+    assert_eq!(since("0.1.7"), [upgraded]);
+    let patch = burn.rsplit_once('.').unwrap().0.to_owned() + ".99";
+    let [patched] = since(&patch).try_into().unwrap();
+    assert!(patched.starts_with("3:37 Growth Fail a: "), "{patched}");
+    // What shrinks, or grows by no more than is allowed, is as with any other change.
+    let shrunk = lines(grown_from("0.1.7", FILE, "a", [900 * MIB, 1, 1], &[]));
+    assert!(shrunk[0].starts_with("3:37 Growth Pass a: "), "{shrunk:?}");
 }
 
 fn live(before: u64) -> Vec<String> {
