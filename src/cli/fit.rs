@@ -508,10 +508,11 @@ impl Searched<'_> {
     }
 
     fn run(&mut self, asked: Vec<(u64, Launches)>) -> Result<(), Stopped> {
+        let ends = self.search.case.model.built.target.retries_allocations();
         let case = |(value, launches): &(u64, Launches)| Case {
             launches: launches.clone(),
             // A first launch takes what there is, and so needs to know what there is.
-            endless: matches!(launches, Launches::Later(_)),
+            endless: matches!(launches, Launches::Later(_)) && !ends,
             ..self.search.case(self.card, Some((self.input, *value)))
         };
         let cases: Vec<Case> = asked.iter().map(case).collect();

@@ -104,6 +104,16 @@ pub(super) fn is_whole(case: &Case, hardware: &Hardware, pass: Pass, left: &Left
     ran_out(case, hardware, pass, left).is_none() && ending::error(hardware, pass, left).is_none()
 }
 
+/// When Burn first went on without what an operation makes.
+fn failed_at(left: &Left) -> Option<u64> {
+    left.events.iter().find_map(|event| match event {
+        Event::Failed {
+            tuning: false, time, ..
+        } => Some(*time),
+        _ => None,
+    })
+}
+
 /// Whether a first pass shows that no other one is worth its time: it failed for another reason than memory.
 pub(super) fn is_hopeless(case: &Case, hardware: &Hardware, left: &Left) -> bool {
     ending::error(hardware, Pass::Cold, left).is_some() && ran_out(case, hardware, Pass::Cold, left).is_none()
@@ -269,8 +279,13 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
     });
     let outside = profile.total.value.saturating_sub(profile.available());
     let reserved = |left: Option<&Left>, card| {
-        left.filter(|left| left.record.started)
-            .map(|left| left.record.peak(card))
+        let left = left.filter(|left| left.record.started)?;
+        // Where memory ran out and Burn went on, what it held later is that of another program.
+        let failed = out.and_then(|_| failed_at(left));
+        Some(match failed {
+            Some(time) => left.record.card(card).between(0, time + 1).0,
+            None => left.record.peak(card),
+        })
     };
     let process = |left: Option<&Left>, card| match hardware {
         Hardware::Virtual => reserved(left, card).zip(left).map(|(bytes, left)| {

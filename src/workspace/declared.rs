@@ -70,6 +70,12 @@ impl DeclaredTarget {
         self.is_at_least(0, 22)
     }
 
+    /// Whether its Burn frees memory where an allocation is refused, and tries once more: what fits is then known only where memory ends.
+    #[must_use]
+    pub fn retries_allocations(&self) -> bool {
+        self.is_at_least(0, 22)
+    }
+
     fn is_at_least(&self, major: u64, minor: u64) -> bool {
         Version::parse(&self.burn).is_ok_and(|burn| (burn.major, burn.minor) >= (major, minor))
     }
