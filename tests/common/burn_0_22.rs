@@ -106,7 +106,7 @@ fn copy(from: &Path, to: &Path, is_top: bool) {
         let target = to.join(&name);
         if entry.file_type().unwrap().is_dir() {
             copy(&path, &target, false);
-        } else if !name.ends_with(".0_22.rs") && !(name == "Cargo.lock" && target.exists()) {
+        } else if !name.ends_with(".0_22.rs") && (name != "Cargo.lock" || !target.exists()) {
             // What replaces a file is read with it, and a lock file that is there has what Cargo added to it.
             let own = path.with_extension("0_22.rs");
             let read = |path: &Path| fs::read_to_string(path).unwrap();
