@@ -206,6 +206,33 @@ struct PassRun<'a> {
     uncached_steps: Option<u32>,
 }
 
+impl<'a> PassRun<'a> {
+    /// A pass of the case in the folder of its name.
+    const fn of(pass: Pass, autotune: &'a Path) -> Self {
+        let folder = match pass {
+            Pass::Cold => COLD,
+            Pass::Warm => WARM,
+            Pass::Traced => TRACED,
+        };
+        Self {
+            pass,
+            reads: Reads::Zeros,
+            folder,
+            autotune,
+            uncached_steps: None,
+        }
+    }
+
+    /// A warm pass beside the one that is judged.
+    const fn beside(reads: Reads, folder: &'a str, autotune: &'a Path) -> Self {
+        Self {
+            reads,
+            folder,
+            ..Self::of(Pass::Warm, autotune)
+        }
+    }
+}
+
 /// The folder of autotune's choices in a case's own.
 const CHOICES: &str = "cold-autotune";
 
@@ -364,7 +391,7 @@ impl Runner<'_> {
             return self.planned(None, plan);
         }
         let choices = self.folder.join(CHOICES);
-        let cold = self.pass(Pass::Cold, &choices, first);
+        let cold = self.pass(PassRun::of(Pass::Cold, &choices), first);
         let whole = cold.as_ref().is_ok_and(|left| ending::done(left).is_some());
         self.undecided.store(!whole, Relaxed);
         // Nothing can come of the other passes where the first one says that this is no model to run. An explanation is of
@@ -397,7 +424,9 @@ impl Runner<'_> {
             Err(error) => return Collected::first_only(Err(error)),
         };
         let planned = plan::count(&warm_plan);
-        let warm = || self.pass(Pass::Warm, &warm_plan, self.slots.take());
+        let warm_run = PassRun::of(Pass::Warm, &warm_plan);
+        let other_run = PassRun::beside(Reads::Other, OTHER, &traced_plan);
+        let warm = || self.pass(warm_run, self.slots.take());
         let mut disagreement = None;
         // Where the plan lacked choices a pass made them itself, and so had candidates refused.
         let tuned = |left: std::io::Result<Left>, plan: &Path| {
@@ -409,28 +438,25 @@ impl Runner<'_> {
         let (warm, traced, other, autotune) = match self.settings.hardware {
             // Each virtual card is a process's own.
             Hardware::Virtual if self.settings.verified => std::thread::scope(|scope| {
-                let other = scope.spawn(|| self.pass_reading(Reads::Other, OTHER, &traced_plan, self.slots.take()));
+                let other = scope.spawn(|| self.pass(other_run, self.slots.take()));
                 let warm = warm();
                 let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 let (warm, other) = (tuned(warm, &warm_plan), tuned(other, &traced_plan));
                 disagreement = self.disagreement(&warm, &other, choices, known);
-                let other = self.without_caches(other, Pass::Warm, Reads::Other, OTHER, &traced_plan);
-                let warm = self.without_caches(warm, Pass::Warm, Reads::Zeros, WARM, &warm_plan);
+                let other = self.without_caches(other, other_run);
+                let warm = self.without_caches(warm, warm_run);
                 (warm, None, Some(other), autotune)
             }),
             Hardware::Virtual => {
-                let warm = tuned(warm(), &warm_plan);
-                let warm = self.without_caches(warm, Pass::Warm, Reads::Zeros, WARM, &warm_plan);
+                let warm = self.without_caches(tuned(warm(), &warm_plan), warm_run);
                 (warm, None, None, autotune)
             }
             // A real one is there once.
             Hardware::Real(_) => {
                 let traced = || {
                     let observed = self.settings.observed;
-                    observed.then(|| {
-                        let traced = self.pass(Pass::Traced, &traced_plan, self.slots.take());
-                        self.without_caches(traced, Pass::Traced, Reads::Zeros, TRACED, &traced_plan)
-                    })
+                    let run = PassRun::of(Pass::Traced, &traced_plan);
+                    observed.then(|| self.without_caches(self.pass(run, self.slots.take()), run))
                 };
                 let autotune = if known.is_none() {
                     tuned_here(autotune)
@@ -484,33 +510,24 @@ impl Runner<'_> {
 
     /// Live memory that grows from step to step is a leak, unless it is what Burn keeps for later launches: then a pass in which it
     /// keeps nothing says what the steps of this one leave.
-    fn without_caches(
-        &self,
-        observed: std::io::Result<Left>,
-        pass: Pass,
-        reads: Reads,
-        folder: &str,
-        autotune: &Path,
-    ) -> std::io::Result<Left> {
+    fn without_caches(&self, observed: std::io::Result<Left>, run: PassRun<'_>) -> std::io::Result<Left> {
         let mut observed = observed?;
+        let is_whole = |left: &Left| collect::is_whole(self.case, &self.settings.hardware, run.pass, left);
         let is_suspect = self.case.model.built.target.caches_launches()
             && self.settings.observed
-            && collect::is_whole(self.case, &self.settings.hardware, pass, &observed)
+            && is_whole(&observed)
             && collect::grows(&observed);
         if !is_suspect {
             return Ok(observed);
         }
-        let folder = format!("{folder}-{UNCACHED}");
+        let folder = format!("{}-{UNCACHED}", run.folder);
         let uncached = |steps| {
             let run = PassRun {
-                pass,
-                reads,
                 folder: &folder,
-                autotune,
                 uncached_steps: Some(steps),
+                ..run
             };
-            let uncached = self.pass_in(run, self.slots.take()).ok();
-            uncached.filter(|uncached| collect::is_whole(self.case, &self.settings.hardware, pass, uncached))
+            self.pass(run, self.slots.take()).ok().filter(is_whole)
         };
         // What the last step leaves is seen by the next one; a model may have data for no more steps than were asked for. Where neither
         // comes to its end or does what the first did, what grows stays a leak.
@@ -552,7 +569,7 @@ impl Runner<'_> {
             let plan = self.folder.join(format!("{folder}-autotune"));
             let choices = plan::write(choices, &[&plan], known);
             choices
-                .and_then(|_| self.pass_reading(reads, folder, &plan, self.slots.take()))
+                .and_then(|_| self.pass(PassRun::beside(reads, folder, &plan), self.slots.take()))
                 .ok()
         };
         let by_chance = once_more(Reads::ZerosLater, AGAIN)
@@ -579,35 +596,7 @@ impl Runner<'_> {
         recording.map(|recording| Known { recording, run })
     }
 
-    fn pass(&self, pass: Pass, autotune: &Path, slot: Slot<'_>) -> std::io::Result<Left> {
-        let folder = match pass {
-            Pass::Cold => COLD,
-            Pass::Warm => WARM,
-            Pass::Traced => TRACED,
-        };
-        let run = PassRun {
-            pass,
-            reads: Reads::Zeros,
-            folder,
-            autotune,
-            uncached_steps: None,
-        };
-        self.pass_in(run, slot)
-    }
-
-    /// A warm pass beside the one that is judged.
-    fn pass_reading(&self, reads: Reads, folder: &str, autotune: &Path, slot: Slot<'_>) -> std::io::Result<Left> {
-        let run = PassRun {
-            pass: Pass::Warm,
-            reads,
-            folder,
-            autotune,
-            uncached_steps: None,
-        };
-        self.pass_in(run, slot)
-    }
-
-    fn pass_in(&self, run: PassRun<'_>, slot: Slot<'_>) -> std::io::Result<Left> {
+    fn pass(&self, run: PassRun<'_>, slot: Slot<'_>) -> std::io::Result<Left> {
         let mut asked = 0;
         // What this process was told, whatever another one of the same case finds out meanwhile.
         let told = || {

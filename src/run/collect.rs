@@ -283,7 +283,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
         // Where memory ran out and Burn went on, what it held later is that of another program.
         let failed = out.and_then(|_| failed_at(left));
         Some(match failed {
-            Some(time) => left.record.card(card).between(0, time + 1).0,
+            Some(time) => left.record.card(card).between(0, time + 1).0 + left.record.peak_of_helpers(card),
             None => left.record.peak(card),
         })
     };
