@@ -12,6 +12,7 @@ mod kernels;
 mod list;
 mod measured;
 mod oom;
+mod passes;
 pub mod plan;
 mod process;
 pub mod record;
