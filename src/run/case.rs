@@ -13,6 +13,7 @@ use super::passes::{CHOICES, COLD, Runner, TRACE, TRACED, WARM};
 use super::process;
 use super::record::Record;
 use super::slots::Slots;
+use super::steps::reserved_steps;
 use super::{collect, measured};
 use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
@@ -160,7 +161,7 @@ impl TracedCase {
             trace: traced.join(TRACE),
             record: process::left_in(&traced)?.1,
             cold: cold
-                .map(|(events, record)| collect::reserved_steps(&events, &record))
+                .map(|(events, record)| reserved_steps(&events, &record))
                 .unwrap_or_default(),
         })
     }

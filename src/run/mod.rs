@@ -17,6 +17,7 @@ pub mod plan;
 mod process;
 pub mod record;
 mod slots;
+mod steps;
 mod work;
 
 pub use card::{Hardware, INTERVAL, Real};

@@ -14,6 +14,7 @@ use super::kernels::Kernels;
 use super::plan::{self, Known};
 use super::process::{self, Left, Meanwhile};
 use super::slots::{Slot, Slots};
+use super::steps::grows;
 use crate::protocol::{Action, MOST_CARDS, RunJob, Task};
 use crate::recording::RunIdentity;
 use crate::report::{Autotune, Pass, RecordingId, Tuning};
@@ -265,7 +266,7 @@ impl<'a> Runner<'a> {
         let is_suspect = self.case.model.built.target.caches_launches()
             && self.settings.observed
             && is_whole(&observed)
-            && collect::grows(&observed);
+            && grows(&observed);
         if !is_suspect {
             return Ok(observed);
         }
