@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// The version of this protocol. A model that speaks another one is not run.
-pub const PROTOCOL: u32 = 10;
+pub const PROTOCOL: u32 = 11;
 
 /// The most cards that a process has: more than any machine that Burn runs on, and as many as the driver knows.
 pub const MOST_CARDS: u32 = 16;
@@ -70,10 +70,13 @@ pub struct RunJob {
     /// The model is known to have a loop written by hand: Burn's persistent pool, which is a matter of chance there, is
     /// off where threads take turns. A model that turns out to have one, and was not known to, says so and ends.
     pub free_form: bool,
-    /// Whether the model runs on the thread of Burn's fusion, so that its uploads are allocated in the program's order. Only Burn
-    /// 0.22 needs that. A model that turns out to need it says so and ends.
+    /// What of the model runs on the thread of Burn's fusion. Only Burn 0.22 needs that: uploads are then allocated in the program's
+    /// order, and operations are told of with the lines that asked for them. A model that turns out to need it says so and ends.
     #[serde(default)]
-    pub inside: bool,
+    pub inside: Inside,
+    /// Whether the model runs on that thread only to tell of lines: if it does nothing there for long, it says so and ends.
+    #[serde(default)]
+    pub watched: bool,
     /// Whether Burn frees what it keeps for later launches before the end of a phase is looked at, so that only tensors are seen.
     /// Only Burn 0.22 keeps such.
     #[serde(default)]
@@ -85,6 +88,19 @@ pub struct RunJob {
     pub cards: u32,
     /// Milliseconds to wait between making the context and the model, so that the context can be looked at alone.
     pub settle_ms: u64,
+}
+
+/// What of a model runs on the thread of Burn's fusion.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Inside {
+    /// Nothing: Burn's own way.
+    #[default]
+    Nothing,
+    /// Each step of a ready-made loop, but for the batch.
+    Steps,
+    /// All of it.
+    All,
 }
 
 /// In what a pass differs from what the model says. Its names are those of the report, too.
@@ -309,6 +325,8 @@ pub enum Event {
     Uploads,
     /// Fusion ran something where nothing was expected to run, so the trace would have a hole.
     Unforeseen,
+    /// The model runs on the thread of fusion, and did nothing for long: another thread of the program's may wait for that one.
+    Stuck,
     /// A phase began on the device's thread.
     Phase {
         /// Of which card.
@@ -408,6 +426,9 @@ pub enum Traced {
         home: String,
         /// What sizes are rounded up to.
         alignment: u64,
+        /// Whether each [`Traced::Ran`] is one block of operations, and everything up to the next one is of that block.
+        #[serde(default)]
+        blocks: bool,
     },
     /// The program asked for an operation.
     Operation {

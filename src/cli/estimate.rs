@@ -39,9 +39,7 @@ impl Estimate {
     pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
         let packages = self.what_ifs.packages(&self.packages);
         let prepared = pipeline::prepare(&packages, self.archive.file(), self.running.budgets.as_deref())?;
-        if prepared.source.builds() {
-            self.what_ifs.announce(loudness);
-        }
+        self.what_ifs.announce(&prepared.source, loudness);
         let inputs = self.inputs.values();
         let estimated = pipeline::estimate(
             &prepared,

@@ -149,9 +149,7 @@ fn set<'a>(
     // Before the models are built: without a card there is nothing to build them for.
     let card = on_card(&prepared, asked, loudness)?;
     let folder = prepared.source.scratch(asked.running.keep.as_deref())?;
-    if prepared.source.builds() {
-        what_if::announce_build(&[FEATURE], loudness);
-    }
+    what_if::announce_build(&prepared.source, &[FEATURE], loudness);
     let models = pipeline::models(&prepared, packages, Some(asked.running), loudness, folder.path())?;
     if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
         return Err(ExplainError::Problem(problem.message.clone(), problem.help.clone()).into());

@@ -160,11 +160,9 @@ impl Fit {
         } else {
             vec![cases::declared_card(&prepared, &running)?.clone()]
         };
-        if prepared.source.builds() {
-            match self.advise {
-                true => what_if::announce_build(&[what_if::FEATURE], loudness),
-                false => self.what_ifs.announce(loudness),
-            }
+        match self.advise {
+            true => what_if::announce_build(&prepared.source, &[what_if::FEATURE], loudness),
+            false => self.what_ifs.announce(&prepared.source, loudness),
         }
         let folder = prepared.source.scratch(running.keep.as_deref())?;
         let models = pipeline::models(&prepared, &packages, Some(&running), loudness, folder.path())?;

@@ -36,7 +36,7 @@ pub(super) fn run(stage: &Stage<'_>, case: &Case, now: &Explanation) -> Result<V
     }
     if is_rebuilt {
         turns.begin(CHECKPOINTED);
-        announce_build(&[CHECKPOINTING], stage.loudness);
+        announce_build(&stage.prepared.source, &[CHECKPOINTING], stage.loudness);
         savings.push(checkpointing(stage, case, now)?);
     }
     // The largest first, and what could not be told last; after those for training what is none.

@@ -66,6 +66,17 @@ impl Source {
         matches!(self, Self::Workspace(_))
     }
 
+    /// Whether models are built here that can only be explained, or be run otherwise, where they are built for it.
+    pub(super) fn builds_on_demand(&self) -> bool {
+        match self {
+            Self::Archive(_) => false,
+            Self::Workspace(here) => {
+                let (targets, _) = workspace::declared_targets(&here.workspace);
+                !targets.iter().all(workspace::DeclaredTarget::explains_in_every_build)
+            }
+        }
+    }
+
     /// Whether it is another revision of the workspace than the one that the command was run in.
     pub(super) fn is_elsewhere(&self) -> bool {
         matches!(self, Self::Workspace(here) if here.revision.is_some())

@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::options::{Loudness, Packages, Running};
 use super::pipeline::{self, Models, Prepared};
+use super::source::Source;
 use super::{Stopped, cases, terminal};
 use crate::protocol::{Float, Optimizer, WhatIf};
 use crate::report::Problem;
@@ -99,9 +100,9 @@ impl WhatIfs {
     }
 
     /// Says that the models are built so that they can be run with another optimizer, where they are.
-    pub(super) fn announce(&self, loudness: Loudness) {
+    pub(super) fn announce(&self, source: &Source, loudness: Loudness) {
         if !self.optimizer.is_empty() {
-            announce_build(&[FEATURE], loudness);
+            announce_build(source, &[FEATURE], loudness);
         }
     }
 
@@ -137,8 +138,14 @@ impl WhatIfs {
         let rebuilt = self.rebuilt(packages).filter(|_| prepared.source.builds());
         let rebuilt = rebuilt
             .map(|packages| {
-                announce_build(&self.rebuilding(), loudness);
-                build(&packages, running, loudness, folder)
+                let began = Instant::now();
+                announce_build(&prepared.source, &self.rebuilding(), loudness);
+                let models = build(&packages, running, loudness, folder);
+                if !loudness.quiet && prepared.source.builds_on_demand() {
+                    let seconds = began.elapsed().as_secs_f64();
+                    terminal::remark(&format!("built once more for what is asked, in {seconds:.1} s"));
+                }
+                models
             })
             .transpose()?;
         let otherwise = |case: &Case| -> Vec<Case> {
@@ -160,9 +167,10 @@ impl WhatIfs {
     }
 }
 
-/// Says that the models are built with features of cargo-vram that their usual build does not have, and how long that takes.
-pub(super) fn announce_build(features: &[&str], loudness: Loudness) {
-    if !loudness.quiet {
+/// Says that models are built with features of cargo-vram that their usual build does not have, and how long that takes, where there
+/// are such models.
+pub(super) fn announce_build(source: &Source, features: &[&str], loudness: Loudness) {
+    if !loudness.quiet && source.builds_on_demand() {
         terminal::remark(&announcement(features));
     }
 }
@@ -182,14 +190,8 @@ fn build(
     loudness: Loudness,
     folder: &std::path::Path,
 ) -> Result<Models, Stopped> {
-    let began = Instant::now();
     let prepared = pipeline::prepare(packages, None, running.budgets.as_deref())?;
-    let models = pipeline::models(&prepared, packages, Some(running), loudness, &folder.join("rebuilt"))?;
-    if !loudness.quiet {
-        let seconds = began.elapsed().as_secs_f64();
-        terminal::remark(&format!("built once more for what is asked, in {seconds:.1} s"));
-    }
-    Ok(models)
+    pipeline::models(&prepared, packages, Some(running), loudness, &folder.join("rebuilt"))
 }
 
 #[cfg(test)]

@@ -37,7 +37,10 @@ pub(super) struct Call {
 pub(super) struct Calls<'a> {
     trace: &'a Trace,
     root: &'a Path,
+    /// By the stack.
     known: HashMap<u32, Call>,
+    /// Of backward operations: by the stack, and by that of the forward call.
+    linked: HashMap<(u32, u32), Call>,
 }
 
 impl<'a> Calls<'a> {
@@ -47,23 +50,44 @@ impl<'a> Calls<'a> {
             trace,
             root,
             known: HashMap::new(),
+            linked: HashMap::new(),
         }
     }
 
-    /// Who asked for it.
+    /// Who asked for it; for a gradient, whose line is known, who asked for what it is the gradient of.
     pub(super) fn of(&mut self, operation: &Operation) -> Call {
-        if let Some(call) = self.known.get(&operation.stack) {
+        let Some(forward) = operation.forward else {
+            return self.by_stack(operation.stack);
+        };
+        if let Some(call) = self.linked.get(&(operation.stack, forward)) {
             return call.clone();
         }
-        let call = self.read(operation);
-        self.known.insert(operation.stack, call.clone());
+        let (backward, forward_call) = (self.by_stack(operation.stack), self.by_stack(forward));
+        let call = match forward_call.source {
+            None => backward,
+            Some(_) => Call {
+                source: forward_call.source,
+                callers: forward_call.callers,
+                ..backward
+            },
+        };
+        self.linked.insert((operation.stack, forward), call.clone());
         call
     }
 
-    fn read(&self, operation: &Operation) -> Call {
+    fn by_stack(&mut self, stack: u32) -> Call {
+        if let Some(call) = self.known.get(&stack) {
+            return call.clone();
+        }
+        let call = self.read(stack);
+        self.known.insert(stack, call.clone());
+        call
+    }
+
+    fn read(&self, stack: u32) -> Call {
         let mut call = Call::default();
         // The outermost first.
-        let mut frames: Vec<_> = self.trace.frames(operation).collect();
+        let mut frames: Vec<_> = self.trace.frames_of(stack).collect();
         frames.reverse();
         for (frame, symbol) in frames {
             if self.is_own(symbol) {

@@ -8,6 +8,7 @@ use super::types::Category;
 use crate::protocol::{Made, Phase};
 
 /// A tensor as its operation made it.
+#[derive(Clone, Copy)]
 pub(super) struct Origin<'a> {
     pub(super) operation: &'a Operation,
     /// The operation's number, from 1.
@@ -43,6 +44,20 @@ pub(super) fn origins(trace: &Trace) -> HashMap<u64, Origin<'_>> {
                 number: *index as u64 + 1,
                 made,
             });
+        }
+    }
+    origins
+}
+
+/// Adds tensors that no operation makes and that have another one's memory: another thread of the program's uses them under a number
+/// of their own.
+pub(super) fn with_aliases<'a>(memory: &Memory, mut origins: HashMap<u64, Origin<'a>>) -> HashMap<u64, Origin<'a>> {
+    for tensor in &memory.tensors {
+        let of = tensor
+            .shares
+            .and_then(|shares| origins.get(&memory.tensors[shares].id).copied());
+        if let Some(of) = of {
+            origins.entry(tensor.id).or_insert(of);
         }
     }
     origins
@@ -91,15 +106,16 @@ fn category(trace: &Trace, borders: &Borders, tensor: &Life, origin: Option<&Ori
     }
 }
 
-/// With which operation each step's forward phase ends: what an earlier step did not mean to keep is gone by then.
+/// With which operation each step comes to its optimizer: what an earlier step did not mean to keep is gone by then, even where fusion
+/// put off what uses it.
 struct Borders(HashMap<u32, u64>);
 
 impl Borders {
     fn of(trace: &Trace) -> Self {
         let numbered = trace.operations.iter().zip(1..);
-        let forward = numbered.filter(|(operation, _)| operation.at.1 == Phase::Forward);
+        let before = numbered.filter(|(operation, _)| matches!(operation.at.1, Phase::Forward | Phase::Backward));
         Self(
-            forward
+            before
                 .filter_map(|(operation, number)| Some((operation.at.0?, number)))
                 .collect(),
         )

@@ -134,10 +134,14 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// What it makes: the last operation's first tensor.
-    fn output<'a>(&self, trace: &'a Trace) -> Option<&'a Made> {
+    /// What it makes: the first tensor of its last operation whose tensor a later one reads. A `BatchNorm` ends with operations that
+    /// make its running statistics, which none does.
+    fn output<'a>(&self, trace: &'a Trace, readers: &HashMap<u64, usize>) -> Option<&'a Made> {
         let last = *self.operations.last()?;
-        trace.operations[last].outputs.first()
+        let made = |index: &usize| trace.operations[*index].outputs.first();
+        let is_read = |made: &&Made| readers.get(&made.id).is_some_and(|reader| *reader > last);
+        let read = self.operations.iter().rev().filter_map(made).find(is_read);
+        read.or_else(|| made(&last))
     }
 
     /// Whether an operation is part of it, too.
@@ -248,6 +252,14 @@ fn makers(trace: &Trace) -> HashMap<u64, Vec<usize>> {
     makers
 }
 
+/// The last forward operation that reads each tensor.
+fn readers(trace: &Trace) -> HashMap<u64, usize> {
+    let operations = trace.operations.iter().enumerate();
+    let forward = operations.filter(|(_, operation)| operation.at.1 == Phase::Forward);
+    let reads = forward.flat_map(|(index, operation)| operation.inputs.iter().map(move |id| (*id, index)));
+    reads.collect()
+}
+
 /// Whether it only adds or drops sides of one: the same map, seen otherwise.
 fn is_of_ones(trace: &Trace, row: &Row, makers: &HashMap<u64, Vec<usize>>) -> bool {
     let [index] = row.operations[..] else { return false };
@@ -349,8 +361,11 @@ pub(super) fn table(
         .collect();
     let mut layers = inputs(trace, rows, origins);
     let mut counted = HashSet::new();
+    let readers = readers(trace);
     for row in rows {
-        let Some(made) = row.output(trace) else { continue };
+        let Some(made) = row.output(trace, &readers) else {
+            continue;
+        };
         let is_activation = ACTIVATIONS.contains(&row.kind.to_lowercase().as_str());
         if is_activation && activations == Activations::Fused && !layers.is_empty() {
             continue;
@@ -415,7 +430,8 @@ fn inputs(trace: &Trace, rows: &[Row], origins: &HashMap<u64, Origin<'_>>) -> Ve
                 continue;
             };
             match origin.operation.at.1 {
-                Phase::Batch => found.push(origin),
+                // Burn 0.22 makes parameters when they are first asked for.
+                Phase::Batch if !trace.belongs.contains_key(&origin.made.id) => found.push(origin),
                 Phase::Forward => to_follow.extend(origin.operation.inputs.iter().rev()),
                 _ => {}
             }

@@ -105,13 +105,14 @@ struct State<'a> {
     ran: Vec<(&'a [u64], &'a [u64])>,
     /// After how many operations the last look was.
     after: u64,
+    /// Whether looks tell of single blocks of operations.
+    blocks: bool,
 }
 
 impl Memory {
     pub(super) fn of(trace: &Trace) -> Self {
         let mut memory = Self::default();
-        let made = trace.operations.iter().flat_map(|operation| &operation.outputs);
-        let logical = made.chain(&trace.inner).map(|made| (made.id, made.bytes)).collect();
+        let logical = trace.logical();
         let is_piece = |happened: &&Happened| matches!(happened, Happened::Allocated { .. });
         let mut state = State {
             logical: &logical,
@@ -126,6 +127,7 @@ impl Memory {
             first: 0,
             ran: Vec::new(),
             after: 0,
+            blocks: trace.blocks,
         };
         let mut at: At = (None, Phase::Context);
         for happened in &trace.happened {
@@ -175,6 +177,13 @@ impl Memory {
     fn look(&mut self, state: &mut State<'_>, when: (u64, u32), came: &[Held], gone: &[u64]) {
         let mut changed: Vec<usize> = Vec::new();
         let came_now: HashSet<u64> = came.iter().map(|held| held.tensor).collect();
+        // Those that go make room: what is written over a tensor has its piece alone.
+        for id in gone {
+            let Some(tensor) = state.tensors.remove(id) else {
+                continue;
+            };
+            changed.push(self.release(tensor, when));
+        }
         for held in came {
             let Some(&piece) = state.pieces.get(&held.memory) else {
                 continue;
@@ -183,12 +192,6 @@ impl Memory {
             state.tensors.insert(held.tensor, tensor);
             state.lives.entry(held.tensor).or_default().push(tensor);
             changed.push(piece);
-        }
-        for id in gone {
-            let Some(tensor) = state.tensors.remove(id) else {
-                continue;
-            };
-            changed.push(self.release(tensor, when));
         }
         self.meanwhile(state, when, &came_now);
         changed.sort_unstable();
@@ -202,13 +205,24 @@ impl Memory {
                 state.is_loose[piece] = false;
                 state.loose.remove(piece, bytes);
                 state.certain += bytes;
-                self.pieces[piece].died = None;
+                if let Some(died) = self.pieces[piece].died.take() {
+                    self.was_there(bytes, died);
+                }
             } else if !held && !is_loose && !was_gone {
                 state.is_loose[piece] = true;
                 state.certain -= bytes;
             }
         }
         state.changed.extend(changed);
+    }
+
+    /// A piece of so many bytes was there all the time, which was taken to be gone from a sample on.
+    fn was_there(&mut self, bytes: u64, from: usize) {
+        for (unknown, over) in self.unknown[from..].iter_mut().zip(&mut self.over[from..]) {
+            let known = bytes.min(*unknown);
+            *unknown -= known;
+            *over += bytes - known;
+        }
     }
 
     /// A tensor has a piece from now on.
@@ -298,7 +312,22 @@ impl Memory {
             }
             let certain = state.certain - unborn;
             let mut left = state.loose.bytes();
-            let excess = (certain + left).saturating_sub(live);
+            let mut excess = (certain + left).saturating_sub(live);
+            let (freed, bytes) = match state.blocks && sample == window && excess > 0 {
+                // It is known that the tensors of these were freed by now.
+                true => state.loose.freed_before(),
+                false => (Vec::new(), 0),
+            };
+            if excess >= bytes {
+                for piece in freed {
+                    let bytes = pieces[piece].bytes;
+                    left -= bytes;
+                    excess -= bytes;
+                    pieces[piece].died = Some(sample);
+                    state.is_loose[piece] = false;
+                    state.loose.remove(piece, bytes);
+                }
+            }
             if excess > 0 {
                 let unknown = self.unknown.last().copied().unwrap_or(0);
                 let bytes = |piece: usize| pieces[piece].bytes;

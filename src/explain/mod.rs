@@ -1,11 +1,13 @@
 //! Where a model's memory goes: layers, categories, phases, tensors, lines, leaks and savings, from a trace.
 
+mod blocks;
 mod calls;
 mod categories;
 mod changed;
 mod check;
 mod layers;
 mod lines;
+mod links;
 mod memory;
 mod phases;
 mod refused;
@@ -65,7 +67,7 @@ pub struct Ingredients<'a> {
 pub fn explain(mut of: Ingredients<'_>) -> std::io::Result<Explanation> {
     let trace = Trace::read(of.trace)?;
     let memory = Memory::of(&trace);
-    let origins = categories::origins(&trace);
+    let origins = categories::with_aliases(&memory, categories::origins(&trace));
     let categories = categories::categories(&trace, &memory, &origins);
     let modules = Modules::of(&trace);
     let mut calls = Calls::new(&trace, of.root);

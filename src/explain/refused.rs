@@ -119,6 +119,7 @@ mod tests {
             inputs: Vec::new(),
             outputs: vec![output],
             stack,
+            forward: None,
             at: (Some(0), Phase::Forward),
         }
     }

@@ -188,6 +188,7 @@ mod tests {
             inputs: inputs.to_vec(),
             outputs: Vec::new(),
             stack: 0,
+            forward: None,
             at: (Some(0), Phase::Forward),
         };
         let trace = Trace {

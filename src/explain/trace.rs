@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use super::{blocks, links};
 use crate::protocol::{Frame, Held, Made, Phase, Symbol, Traced};
 
 /// A step and a phase; before the first step there is no step.
@@ -16,6 +17,8 @@ pub(super) struct Operation {
     pub(super) inputs: Vec<u64>,
     pub(super) outputs: Vec<Made>,
     pub(super) stack: u32,
+    /// The stack of the forward call whose gradient it computes, where it is known.
+    pub(super) forward: Option<u32>,
     pub(super) at: At,
 }
 
@@ -57,6 +60,8 @@ pub(super) struct Belongs {
 pub(super) struct Trace {
     pub(super) home: String,
     pub(super) alignment: u64,
+    /// Whether each block of operations is told of as it begins.
+    pub(super) blocks: bool,
     pub(super) operations: Vec<Operation>,
     pub(super) happened: Vec<Happened>,
     /// Tensors that Burn makes on its way to what an operation makes.
@@ -82,6 +87,10 @@ impl Trace {
         loop {
             line.clear();
             if reader.read_until(b'\n', &mut line)? == 0 {
+                trace.told_by_block();
+                if trace.blocks {
+                    links::link(&mut trace);
+                }
                 return Ok(trace);
             }
             match serde_json::from_slice(&line) {
@@ -91,11 +100,29 @@ impl Trace {
         }
     }
 
+    /// The elements' bytes of every tensor.
+    pub(super) fn logical(&self) -> HashMap<u64, u64> {
+        let made = self.operations.iter().flat_map(|operation| &operation.outputs);
+        made.chain(&self.inner).map(|made| (made.id, made.bytes)).collect()
+    }
+
+    fn told_by_block(&mut self) {
+        if self.blocks {
+            let happened = std::mem::take(&mut self.happened);
+            self.happened = blocks::by_block(happened, &self.logical());
+        }
+    }
+
     fn line(&mut self, traced: Traced, at: &mut At, known: &mut HashSet<String>) {
         match traced {
-            Traced::Start { home, alignment } => {
+            Traced::Start {
+                home,
+                alignment,
+                blocks,
+            } => {
                 self.home = home;
                 self.alignment = alignment;
+                self.blocks = blocks;
             }
             Traced::Operation {
                 name,
@@ -107,6 +134,7 @@ impl Trace {
                 inputs,
                 outputs,
                 stack,
+                forward: None,
                 at: *at,
             }),
             Traced::Stack { stack, frames } => {
@@ -161,9 +189,9 @@ impl Trace {
         }
     }
 
-    /// The frames of an operation, the innermost first: several of one address where functions were inlined.
-    pub(super) fn frames<'a>(&'a self, operation: &Operation) -> impl Iterator<Item = (&'a Frame, &'a Symbol)> {
-        let frames = self.stacks.get(&operation.stack).map_or(&[][..], Vec::as_slice);
+    /// The frames of a stack, the innermost first: several of one address where functions were inlined.
+    pub(super) fn frames_of(&self, stack: u32) -> impl Iterator<Item = (&Frame, &Symbol)> {
+        let frames = self.stacks.get(&stack).map_or(&[][..], Vec::as_slice);
         frames.iter().flat_map(|frame| {
             let symbols = self.addresses.get(&frame.address).map_or(&[][..], Vec::as_slice);
             symbols.iter().map(move |symbol| (frame, symbol))

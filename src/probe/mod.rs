@@ -19,15 +19,16 @@
 pub mod burn_0_21;
 #[cfg(feature = "burn-0_22")]
 pub mod burn_0_22;
+mod clock;
 mod entry;
 mod events;
-#[cfg(feature = "explain")]
+#[cfg(feature = "trace")]
 mod numbers;
 mod panics;
 mod pass;
 mod threads;
 mod timeline;
-#[cfg(feature = "explain")]
+#[cfg(feature = "trace")]
 mod trace;
 
 #[cfg(all(feature = "burn-0_21", feature = "explain"))]

@@ -25,9 +25,10 @@ pub(super) type Marker = Arc<dyn Fn(Moment) + Send + Sync>;
 
 /// What follows happens at this moment, on all cards.
 pub(super) fn mark(markers: &[Marker], moment: Moment) {
-    #[cfg(feature = "explain")]
-    super::trace::marked(moment);
     markers.iter().for_each(|marker| marker(moment));
+    // Where operations are told of on Burn's own thread, all that were asked for before have been told of by now.
+    #[cfg(feature = "trace")]
+    super::trace::marked(moment);
 }
 
 /// One pass of one model: what was asked for, and the inputs that the model has named so far.

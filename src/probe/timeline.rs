@@ -111,7 +111,7 @@ fn with<R>(act: impl FnOnce(&mut Timeline) -> R) -> R {
 
 /// The device reached this moment.
 pub(super) fn reach(moment: Moment, time: u64) {
-    #[cfg(feature = "explain")]
+    #[cfg(feature = "trace")]
     super::trace::reached(moment);
     with(|timeline| timeline.now = moment);
     began(moment, time);
@@ -154,7 +154,7 @@ pub(super) fn live() -> Option<u64> {
 /// A kernel is about to be launched.
 pub(super) fn launching(kernel: String) {
     with(|timeline| timeline.kernel = Some(kernel));
-    #[cfg(feature = "explain")]
+    #[cfg(feature = "trace")]
     super::trace::launching();
 }
 
@@ -186,7 +186,7 @@ pub(super) fn sample(live: Live, streams: u32) {
         });
         seen.peak = seen.peak.max(live.bytes);
         seen.end = live;
-        #[cfg(feature = "explain")]
+        #[cfg(feature = "trace")]
         super::trace::sample(live.bytes, timeline.kernel.as_deref());
     });
 }
@@ -210,7 +210,7 @@ pub(super) fn spike(live: u64) {
         if let Some(seen) = timeline.seen.get_mut(&now) {
             seen.peak = seen.peak.max(live);
         }
-        #[cfg(feature = "explain")]
+        #[cfg(feature = "trace")]
         super::trace::sample(live, timeline.kernel.as_deref());
     });
 }
@@ -222,7 +222,7 @@ pub(super) fn missed() {
 
 /// One step was completed, with this many values read by this library.
 pub(super) fn step_done(reads: u64) {
-    #[cfg(feature = "explain")]
+    #[cfg(feature = "trace")]
     super::trace::step_done();
     with(|timeline| {
         timeline.steps_done += 1;
@@ -232,7 +232,7 @@ pub(super) fn step_done(reads: u64) {
 
 /// Writes what was seen so far.
 pub(super) fn flush() {
-    #[cfg(feature = "explain")]
+    #[cfg(feature = "trace")]
     super::trace::flush();
     with_all(|all| {
         for (card, timeline) in (0..).zip(all) {

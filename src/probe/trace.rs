@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use super::clock;
 use super::numbers::{Numbers, SPREAD};
 use super::timeline::Moment;
 use crate::protocol::{Frame, Held, Made, Symbol, Traced};
@@ -94,12 +95,13 @@ pub(super) fn open(path: &Path, foresees: bool) -> std::io::Result<()> {
         .map_err(|_| std::io::Error::from(std::io::ErrorKind::AlreadyExists))
 }
 
-/// The first line.
-pub(super) fn start(alignment: u64) {
+/// The first line. `blocks`: whether each block of operations is told of as it begins.
+pub(super) fn start(alignment: u64, blocks: bool) {
     with(|trace| {
         trace.write(&Traced::Start {
             home: concat!(env!("CARGO_MANIFEST_DIR"), "/src").to_owned(),
             alignment,
+            blocks,
         });
     });
 }
@@ -194,6 +196,7 @@ pub(super) fn operations() -> u64 {
 }
 
 /// Whether what fusion does next may be foreseen: not before the first step, where what is asked for does not recur.
+#[cfg(feature = "burn-0_21")]
 pub(super) fn may_foresee() -> bool {
     FORESEES.load(Relaxed) && IN_STEP.load(Relaxed)
 }
@@ -250,9 +253,8 @@ pub(super) fn reached(moment: Moment) {
 pub(super) fn sample(live: u64, kernel: Option<&str>) {
     with(|trace| {
         let kernel = kernel.map(|name| trace.kernel(name));
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         trace.write(&Traced::Sample {
-            time: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64,
+            time: clock::now(),
             live,
             kernel,
         });
@@ -317,6 +319,7 @@ pub(super) fn belongs(tensor: u64, path: &[String], learnable: bool, gradient: b
 }
 
 /// The number in what a piece of memory shows of itself: `… ManagedMemoryId { value: 12 } …`.
+#[cfg(feature = "burn-0_21")]
 pub(super) fn memory_number(shown: &str) -> Option<u64> {
     let (_, rest) = shown.split_once("ManagedMemoryId { value: ")?;
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()

@@ -14,7 +14,7 @@ use super::record::Record;
 use super::steps::{fullest, steps};
 use super::work;
 use crate::bytes::Bytes;
-use crate::protocol::{BurnFeatures, Event};
+use crate::protocol::{BurnFeatures, Event, Inside};
 use crate::report::words::pass_name;
 use crate::report::{
     Autotune, Gpu, Measurement, Mode, OnCard, Oom, Parameters, Pass, Peak, Peaks, RecordingId, Run, RunError, Settling,
@@ -157,6 +157,8 @@ pub(super) enum Found {
     Unforeseen,
     /// The model's uploads have no order, unless it runs on fusion's thread.
     Uploads,
+    /// The model cannot run on fusion's thread.
+    Stuck,
     /// The model is over so many cards.
     Cards(u32),
 }
@@ -175,6 +177,9 @@ pub(super) fn found(left: &Left) -> Option<Found> {
     }
     if uploads(left) {
         return Some(Found::Uploads);
+    }
+    if left.events.iter().any(|event| matches!(event, Event::Stuck)) {
+        return Some(Found::Stuck);
     }
     let is_unforeseen = left.events.iter().any(|event| matches!(event, Event::Unforeseen));
     let found = if is_unforeseen {
@@ -562,6 +567,17 @@ fn assumptions(
                 .into(),
         );
     }
+    let lines = [warm, traced].into_iter().flatten().find_map(|left| left.lines);
+    let without = match lines {
+        None | Some(Inside::All) => None,
+        Some(Inside::Steps) => Some("what makes the batches has no lines"),
+        Some(Inside::Nothing) => Some("the explanation has no lines"),
+    };
+    list.extend(without.map(|without| {
+        format!(
+            "{without}: the model does not come to its end on the thread that tells of lines, as where threads of its own use the GPU, too"
+        )
+    }));
     if let (Some(warm), Some(traced)) = (warm, traced)
         && let Some((warm, traced)) = differing(&warm.record, &traced.record)
     {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::agree;
@@ -15,7 +16,7 @@ use super::plan::{self, Known};
 use super::process::{self, Left, Meanwhile};
 use super::slots::{Slot, Slots};
 use super::steps::grows;
-use crate::protocol::{Action, MOST_CARDS, RunJob, Task};
+use crate::protocol::{Action, Event, Inside, MOST_CARDS, RunJob, Task};
 use crate::recording::RunIdentity;
 use crate::report::{Autotune, Pass, RecordingId, Tuning};
 
@@ -39,6 +40,8 @@ const AGAIN: &str = "warm-again";
 /// And the other ones once more.
 const OTHER_AGAIN: &str = "warm-other-again";
 
+/// The folder of a pass that does not run on the thread of fusion, behind that of the pass that did.
+const OUTSIDE: &str = "outside";
 /// The folder of a pass in which Burn keeps nothing for later launches, behind that of the pass that it repeats.
 const UNCACHED: &str = "uncached";
 
@@ -97,6 +100,8 @@ pub(super) struct Runner<'a> {
     foresees: AtomicBool,
     /// Whether the model is known to upload tensors, and runs on fusion's thread for that.
     inside: AtomicBool,
+    /// What of the model runs on fusion's thread to tell of lines.
+    lines: Mutex<Inside>,
     /// How many cards there are.
     cards: AtomicU32,
     /// Whether the cold pass ended early, so that it made not all choices.
@@ -123,6 +128,7 @@ impl<'a> Runner<'a> {
             free_form: AtomicBool::new(false),
             foresees: AtomicBool::new(true),
             inside: AtomicBool::new(false),
+            lines: Mutex::new(Inside::All),
             cards: AtomicU32::new(1),
             undecided: AtomicBool::new(false),
             progress,
@@ -346,7 +352,59 @@ impl<'a> Runner<'a> {
         recording.map(|recording| Known { recording, run })
     }
 
+    /// A pass. Where a model runs on the thread of fusion only to tell of lines, and does not come to its end there, it runs once more
+    /// with less of it there: other threads of the program may have made what it uses.
     fn pass(&self, run: PassRun<'_>, slot: Slot<'_>) -> std::io::Result<Left> {
+        let left = self.pass_as_told(run, slot)?;
+        let panicked = left.events.iter().any(|event| matches!(event, Event::Panic { .. }));
+        let is_refused = left.events.iter().any(|event| matches!(event, Event::Failed { .. }));
+        if ending::done(&left).is_some() || self.inside.load(Relaxed) || !self.traces(run) || !panicked || is_refused {
+            return Ok(left);
+        }
+        let elsewhere = format!("{}-{OUTSIDE}", run.folder);
+        let other = PassRun {
+            folder: &elsewhere,
+            ..run
+        };
+        let told = self.lines();
+        while self.tell_less() {
+            let again = self.pass_as_told(other, self.slots.take())?;
+            if ending::done(&again).is_some() {
+                let (from, to) = (self.folder.join(&elsewhere), self.folder.join(run.folder));
+                crate::folders::remove(&to)?;
+                std::fs::rename(from, to)?;
+                return Ok(again);
+            }
+        }
+        // It ends so in its own way, too.
+        *self.told() = told;
+        Ok(left)
+    }
+
+    fn told(&self) -> MutexGuard<'_, Inside> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What of the model runs on the thread of fusion to tell of lines.
+    fn lines(&self) -> Inside {
+        match self.case.model.built.target.tells_lines_inside() {
+            true => *self.told(),
+            false => Inside::Nothing,
+        }
+    }
+
+    /// Has less of the model run there; whether there was anything.
+    fn tell_less(&self) -> bool {
+        let less = match self.lines() {
+            Inside::All => Inside::Steps,
+            Inside::Steps => Inside::Nothing,
+            Inside::Nothing => return false,
+        };
+        *self.told() = less;
+        true
+    }
+
+    fn pass_as_told(&self, run: PassRun<'_>, slot: Slot<'_>) -> std::io::Result<Left> {
         let mut asked = 0;
         // What this process was told, whatever another one of the same case finds out meanwhile.
         let told = || {
@@ -373,6 +431,7 @@ impl<'a> Runner<'a> {
                     self.inside.store(true, Relaxed);
                     is_inside
                 }
+                Found::Stuck => !self.tell_less(),
                 Found::Cards(needed) => {
                     // Real cards are measured one at a time.
                     let is_possible = matches!(self.settings.hardware, Hardware::Virtual) && needed <= MOST_CARDS;
@@ -392,6 +451,8 @@ impl<'a> Runner<'a> {
                 .map_or(0, |done| done.steps)
                 .clamp(self.steps(), most.unwrap_or_else(|| self.steps()));
             left.is_inside = self.inside.load(Relaxed);
+            let tells = self.traces(run) && self.case.model.built.target.tells_lines_inside();
+            left.lines = tells.then(|| self.lines());
             left.trains = self.case.model.task == Task::Train && !self.case.what_if.infer;
             left.tunes = run.pass == Pass::Cold || self.undecided.load(Relaxed);
         }
@@ -424,12 +485,25 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Whether a pass tells of its operations.
+    fn traces(&self, run: PassRun<'_>) -> bool {
+        let is_explained = [WARM, TRACED].iter().any(|folder| {
+            let rest = run.folder.strip_prefix(folder);
+            rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix('-') == Some(OUTSIDE))
+        });
+        is_explained && self.is_observed(run.pass) && self.settings.trace
+    }
+
     fn process(&self, run: PassRun<'_>) -> std::io::Result<Left> {
         let PassRun { pass, reads, .. } = run;
-        let is_explained = [WARM, TRACED].contains(&run.folder);
-        let traces = is_explained && self.is_observed(pass) && self.settings.trace;
         let folder = self.folder.join(run.folder);
         let target = &self.case.model.built;
+        let traces = self.traces(run);
+        let inside = match (self.inside.load(Relaxed), traces) {
+            (true, _) => Inside::All,
+            (false, true) => self.lines(),
+            (false, false) => Inside::Nothing,
+        };
         let cards = self.cards.load(Relaxed);
         let fault = self.settings.fault.as_ref().filter(|fault| fault.pass == pass);
         let card = Card {
@@ -455,7 +529,8 @@ impl<'a> Runner<'a> {
             lockstep: pass == Pass::Traced || matches!(self.settings.hardware, Hardware::Virtual),
             foresees: self.foresees.load(Relaxed),
             free_form: self.free_form.load(Relaxed),
-            inside: self.inside.load(Relaxed),
+            inside,
+            watched: !self.inside.load(Relaxed) && inside != Inside::Nothing,
             what_if: self.case.what_if.clone(),
             cards,
             settle_ms: u64::try_from(card.settle().as_millis()).unwrap_or(u64::MAX),

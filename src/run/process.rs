@@ -14,7 +14,7 @@ use super::record::Record;
 use super::work;
 use crate::folders;
 use crate::gpu::Looks;
-use crate::protocol::{Action, Event, JOB_VARIABLE, Job, PROTOCOL};
+use crate::protocol::{Action, Event, Inside, JOB_VARIABLE, Job, PROTOCOL};
 
 /// The stack of threads that a Rust program starts, in bytes.
 const STACK_VARIABLE: &str = "RUST_MIN_STACK";
@@ -62,6 +62,8 @@ pub(super) struct Left {
     pub(super) trains: bool,
     /// Whether the model ran on fusion's thread.
     pub(super) is_inside: bool,
+    /// What of the model ran on the thread of fusion to tell of lines, where that was tried.
+    pub(super) lines: Option<Inside>,
     /// What a real card held before.
     pub(super) before: Before,
     /// What was seen of the process's memory, on a real card.
@@ -103,7 +105,7 @@ pub(super) fn run(
     let events = folder.join("events.jsonl");
     let record = folder.join(RECORD);
     let job_file = folder.join("job.json");
-    let is_inside = matches!(&action, Action::Run(job) if job.inside);
+    let is_inside = matches!(&action, Action::Run(job) if job.inside != Inside::Nothing);
     let job = Job {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").into(),
@@ -157,6 +159,7 @@ pub(super) fn run(
         steps: 0,
         trains: false,
         is_inside: false,
+        lines: None,
         record: record.unwrap_or_default(),
         before,
         looks,

@@ -78,8 +78,8 @@ pub fn build(
     let (unsupported, targets): (Vec<_>, Vec<_>) = targets
         .iter()
         .cloned()
-        .partition(|target| lacks_features(target, selection));
-    let mut problems: Vec<Problem> = unsupported.iter().map(without_explanations).collect();
+        .partition(|target| is_fused_by_burn(target, selection));
+    let mut problems: Vec<Problem> = unsupported.iter().map(cannot_unfuse).collect();
     // One build unifies features over its packages: models for two Burns would each be built with both adapters.
     let minor = |burn: &str| burn.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
     let kind = |target: &DeclaredTarget| (minor(&target.burn), target.option, target.name.clone());
@@ -107,27 +107,41 @@ pub fn build(
     Ok((built, problems))
 }
 
-/// Whether features are asked for that the adapter for the target's Burn does not have yet.
-fn lacks_features(target: &DeclaredTarget, selection: &Selection) -> bool {
-    let is_missing = |asked: &String| {
-        ["cargo-vram/explain", "cargo-vram/no-fusion"]
-            .iter()
-            .any(|it| asked.contains(it))
-    };
-    target.compiles_with_llvm() && selection.features.iter().any(is_missing)
+/// Features of cargo-vram that an older Burn's models are built with on demand.
+const ON_DEMAND: [&str; 3] = ["cargo-vram/explain", "cargo-vram/what-if", "cargo-vram/checkpointing"];
+
+/// Whether the model's operations are not to be fused, which its Burn decides by a feature of its own.
+fn is_fused_by_burn(target: &DeclaredTarget, selection: &Selection) -> bool {
+    let names = |asked: &str| asked.split([',', ' ']).any(|name| name == "cargo-vram/no-fusion");
+    target.explains_in_every_build() && selection.features.iter().any(|asked| names(asked))
 }
 
-fn without_explanations(target: &DeclaredTarget) -> Problem {
+fn cannot_unfuse(target: &DeclaredTarget) -> Problem {
     Problem {
         package: target.package.clone(),
         target: Some(target.name.clone()),
         code: code::UNSUPPORTED_BURN.into(),
-        message: format!(
-            "{} uses Burn {}, whose models cannot be explained yet, nor run with `--no-fusion`",
-            target.package, target.burn
+        message: format!("`--no-fusion` cannot switch fusion off for {}: it uses Burn {}", target.package, target.burn),
+        help: Some(
+            "Burn 0.22 fuses operations if its Cargo feature `fusion` is on: build without that feature to see the figures without \
+             fusion"
+                .into(),
         ),
-        help: Some("`estimate`, `check` and `fit` support it; explanations need Burn 0.21".into()),
     }
+}
+
+/// The features that were asked for, as a target of this kind takes them.
+fn features<'a>(selection: &'a Selection, target: &DeclaredTarget) -> Vec<&'a str> {
+    let mut features: Vec<&str> = Vec::new();
+    for asked in &selection.features {
+        let is_needless = target.explains_in_every_build() && ON_DEMAND.contains(&asked.as_str());
+        match is_needless {
+            // With the option before it.
+            true => drop(features.pop()),
+            false => features.push(asked),
+        }
+    }
+    features
 }
 
 /// What kept a target from being built.
@@ -243,9 +257,8 @@ fn error(message: CompilerMessage) -> Option<(String, String)> {
 }
 
 /// What the user asked of Cargo, besides what to build.
-fn asked<'a>(selection: &'a Selection, options: &'a BuildOptions) -> Vec<&'a str> {
-    let mut asked: Vec<&str> = Vec::new();
-    asked.extend(selection.features.iter().map(String::as_str));
+fn asked<'a>(selection: &'a Selection, options: &'a BuildOptions, target: &DeclaredTarget) -> Vec<&'a str> {
+    let mut asked = features(selection, target);
     asked.extend(selection.cargo_flags.iter().map(String::as_str));
     asked.extend(selection.target.iter().flat_map(|target| ["--target", target]));
     asked.extend(options.profile.iter().flat_map(|profile| ["--profile", profile]));
@@ -255,7 +268,7 @@ fn asked<'a>(selection: &'a Selection, options: &'a BuildOptions) -> Vec<&'a str
 /// The command that builds the same, in words.
 fn same_build(target: &DeclaredTarget, selection: &Selection, options: &BuildOptions) -> String {
     let mut words = vec!["-p", &target.package, target.option, &target.name];
-    words.extend(asked(selection, options));
+    words.extend(asked(selection, options, target));
     let manifest = selection.manifest_path.iter();
     words.extend(manifest.flat_map(|path| ["--manifest-path", path.as_str()]));
     // A shell would take these apart.
@@ -282,7 +295,7 @@ fn cargo_build(
         command.args(["-p", &target.package_id]);
     }
     command.args([wanted[0].option, &wanted[0].name]);
-    command.args(asked(selection, options));
+    command.args(asked(selection, options, wanted[0]));
     // What it says is read here.
     command.env("CARGO_TERM_COLOR", "never");
     if options.quiet {
@@ -374,7 +387,7 @@ impl Counted {
             command.args(["-p", &target.package_id]);
         }
         // The profile is no matter of which packages there are.
-        command.args(asked(selection, &BuildOptions::default()));
+        command.args(asked(selection, &BuildOptions::default(), wanted[0]));
         command
             .env("CARGO_TERM_COLOR", "never")
             .stdin(Stdio::null())

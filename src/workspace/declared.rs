@@ -76,6 +76,18 @@ impl DeclaredTarget {
         self.is_at_least(0, 22)
     }
 
+    /// Whether its Burn tells which line asked for an operation only where the model runs on the thread of fusion.
+    #[must_use]
+    pub fn tells_lines_inside(&self) -> bool {
+        self.is_at_least(0, 22)
+    }
+
+    /// Whether what its models tell, and what they may be run as instead, is a part of every build.
+    #[must_use]
+    pub fn explains_in_every_build(&self) -> bool {
+        self.is_at_least(0, 22)
+    }
+
     fn is_at_least(&self, major: u64, minor: u64) -> bool {
         Version::parse(&self.burn).is_ok_and(|burn| (burn.major, burn.minor) >= (major, minor))
     }

@@ -57,6 +57,19 @@ pub(crate) fn fixture(folder: &str) -> PathBuf {
     made
 }
 
+/// A workspace of the packages in a folder, made for Burn 0.22: its manifest.
+pub(crate) fn workspace(folder: &str) -> PathBuf {
+    let made = fixture(folder);
+    let zoo = fs::read_to_string(root().join(ZOO).join("Cargo.toml")).unwrap();
+    let profile = &zoo[zoo.find("[profile.dev]").unwrap()..];
+    let manifest = made.join("Cargo.toml");
+    let text = format!("[workspace]\nmembers = [\"*\"]\nresolver = \"3\"\n\n{profile}");
+    if fs::read_to_string(&manifest).ok().as_ref() != Some(&text) {
+        fs::write(&manifest, text).unwrap();
+    }
+    manifest
+}
+
 /// The same code for Burn 0.22.
 pub(crate) fn translated(code: &str) -> String {
     let mut code = code.to_owned();

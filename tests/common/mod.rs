@@ -46,14 +46,15 @@ pub(crate) fn manifest(fixture: &str) -> String {
     path.into_os_string().into_string().unwrap()
 }
 
-/// The manifest of the workspace that has the package `retained-loss-before`: for Burn 0.21 the root's, which has Burn compiled.
+/// The manifest of the workspace that has the packages `retained-loss-before` and `-after`: for Burn 0.21 the root's, which has Burn
+/// compiled.
 pub(crate) fn retained_loss() -> &'static str {
     static MANIFEST: LazyLock<String> = LazyLock::new(|| {
-        if is_burn_0_22() {
-            return manifest("fixtures/pairs/retained-loss/before");
-        }
-        let root = root().join("Cargo.toml");
-        root.into_os_string().into_string().unwrap()
+        let manifest = match is_burn_0_22() {
+            true => burn_0_22::workspace("fixtures/pairs/retained-loss"),
+            false => root().join("Cargo.toml"),
+        };
+        manifest.into_os_string().into_string().unwrap()
     });
     &MANIFEST
 }

@@ -58,6 +58,15 @@ impl Loose {
         self.had.bytes + self.others.bytes
     }
 
+    /// Those that tensors had which were freed before this window, and their bytes.
+    pub(super) fn freed_before(&self) -> (Vec<usize>, u64) {
+        let slots = self.taken.range(..self.pieces);
+        (
+            slots.map(|slot| self.piece(*slot)).collect(),
+            self.sums.up_to(self.pieces),
+        )
+    }
+
     /// Which pieces were freed in this window, in that order.
     pub(super) fn begin(&mut self, freed: Vec<usize>) {
         self.freed = freed;

@@ -101,6 +101,12 @@ impl Oracle {
     fn look(&mut self, state: &mut State<'_>, when: (u64, u32), came: &[Held], gone: &[u64]) {
         let mut changed: Vec<usize> = Vec::new();
         let came_now: HashSet<u64> = came.iter().map(|held| held.tensor).collect();
+        for id in gone {
+            let Some(tensor) = state.tensors.remove(id) else {
+                continue;
+            };
+            changed.push(self.0.release(tensor, when));
+        }
         for held in came {
             let Some(&piece) = state.pieces.get(&held.memory) else {
                 continue;
@@ -108,12 +114,6 @@ impl Oracle {
             let tensor = self.0.hold(piece, held.tensor);
             state.tensors.insert(held.tensor, tensor);
             changed.push(piece);
-        }
-        for id in gone {
-            let Some(tensor) = state.tensors.remove(id) else {
-                continue;
-            };
-            changed.push(self.0.release(tensor, when));
         }
         self.meanwhile(state, when, &came_now);
         changed.sort_unstable();
@@ -125,7 +125,9 @@ impl Oracle {
             if held && (is_loose || was_gone) {
                 state.loose.retain(|other| *other != piece);
                 state.certain += bytes;
-                self.0.pieces[piece].died = None;
+                if let Some(died) = self.0.pieces[piece].died.take() {
+                    self.0.was_there(bytes, died);
+                }
             } else if !held && !is_loose && !was_gone {
                 state.loose.push(piece);
                 state.certain -= bytes;

@@ -80,7 +80,9 @@ pub(super) fn install(devices: &[CudaDevice], traced: bool) {
     );
     let launches: Vec<Launches> = devices.iter().map(|device| Launches::of(device, traced)).collect();
     #[cfg(feature = "explain")]
-    launches.iter().for_each(|launches| trace::start(launches.alignment));
+    launches
+        .iter()
+        .for_each(|launches| trace::start(launches.alignment, false));
     if LAUNCHES.set(launches).is_ok() && tracing::subscriber::set_global_default(Spans).is_err() {
         timeline::missed();
     }

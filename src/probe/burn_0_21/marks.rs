@@ -13,6 +13,7 @@ use cubecl21::cuda::CudaDevice;
 
 use super::stage::{Downstream, Upstream};
 use super::{Underlying, launches};
+use crate::probe::clock;
 use crate::probe::pass::Marker;
 use crate::probe::timeline::{self, Moment};
 use crate::protocol::Phase;
@@ -205,7 +206,7 @@ pub(super) fn advance() {
             break;
         }
         if let Some(passed) = reach.replace(*moment) {
-            timeline::pass(passed, now());
+            timeline::pass(passed, clock::now());
         }
         pending.marks.pop_front();
     }
@@ -294,11 +295,5 @@ fn block_ran(block: &burn_fusion21::inspect::FusionBlock) {
 }
 
 fn reached(moment: Moment) {
-    timeline::reach(moment, now());
-}
-
-/// Nanoseconds of `CLOCK_MONOTONIC`.
-fn now() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    timeline::reach(moment, clock::now());
 }

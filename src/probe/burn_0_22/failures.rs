@@ -10,9 +10,8 @@ use std::sync::{Mutex, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-use super::marks;
 use crate::probe::timeline::{self, Moment};
-use crate::probe::{events, panics, threads};
+use crate::probe::{clock, events, panics, threads};
 use crate::protocol::Event;
 
 /// Where cubecl-runtime 0.11 logs failures.
@@ -121,7 +120,7 @@ fn send(message: String, tuning: bool) {
     let Moment { step, phase } = timeline::now();
     events::send(&Event::Failed {
         card: threads::card(),
-        time: marks::now(),
+        time: clock::now(),
         message: in_a_line(&message),
         step,
         phase,

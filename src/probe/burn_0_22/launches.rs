@@ -7,6 +7,7 @@
 //! The look before a launch sees its inputs and outputs together; it is put in line on the server's thread. The one
 //! after it waits for the server, so that tensors are freed in the same order in every run. Looking changes no allocation.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -17,18 +18,32 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Metadata, Subscriber};
 
+use super::observed;
 use super::stage::Threads;
-use crate::probe::threads;
 use crate::probe::timeline::{self, Live, Moment};
+use crate::probe::{threads, trace};
 use crate::protocol::RunJob;
 
 /// Spans of a launch, on the thread that asks for it.
 const LAUNCH: &str = "launch_inner";
 /// Spans in which a tensor goes from GPU to GPU, on the thread that asks for it.
 const TRANSFER: &str = "to_client_tensor";
+/// Spans of every allocation, on the server's thread.
+const RESERVE: &str = "reserve";
+/// Spans within these, in which a page is asked for room, or made.
+const PAGES: [&str; 2] = ["try_reserve", "alloc"];
+/// Where cubecl-server 0.11 allocates.
+const MEMORY: &str = "cubecl_server::memory_management";
 
 const LAUNCH_ID: u64 = 1;
 const TRANSFER_ID: u64 = 2;
+const RESERVE_ID: u64 = 3;
+const PAGE_ID: u64 = 4;
+
+thread_local! {
+    /// The size of what is allocated.
+    static RESERVED: Cell<Option<u64>> = const { Cell::new(None) };
+}
 
 /// When a pass looks at the allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +118,7 @@ fn gpu() -> Option<Gpu> {
 }
 
 /// Waits until every GPU's server did what it was given.
-fn wait_for_servers() {
+pub(super) fn wait_for_servers() {
     for threads in LAUNCHES.get().into_iter().flat_map(|launches| launches.threads.iter()) {
         if threads.server.submit_blocking(|_| ()).is_err() {
             timeline::missed();
@@ -226,7 +241,9 @@ pub(super) fn ends_steps() {
 struct Spans;
 
 fn wanted(metadata: &Metadata<'_>) -> bool {
-    metadata.is_span() && [LAUNCH, TRANSFER].contains(&metadata.name())
+    let name = metadata.name();
+    let is_allocation = (name == RESERVE || PAGES.contains(&name)) && metadata.target().starts_with(MEMORY);
+    metadata.is_span() && ([LAUNCH, TRANSFER].contains(&name) || (is_allocation && trace::is_on()))
 }
 
 impl Subscriber for Spans {
@@ -243,15 +260,29 @@ impl Subscriber for Spans {
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
-        if span.metadata().name() == TRANSFER {
-            return Id::from_u64(TRANSFER_ID);
-        }
-        if gpu().is_some_and(Gpu::looks) {
-            let mut kernel = Kernel::default();
-            span.record(&mut kernel);
-            timeline::launching(kernel.0);
-        }
-        Id::from_u64(LAUNCH_ID)
+        let fields = || {
+            let mut fields = Fields::default();
+            span.record(&mut fields);
+            fields
+        };
+        let id = match span.metadata().name() {
+            TRANSFER => TRANSFER_ID,
+            RESERVE => {
+                RESERVED.set(None);
+                RESERVE_ID
+            }
+            LAUNCH => {
+                if gpu().is_some_and(Gpu::looks) {
+                    timeline::launching(fields().kernel);
+                }
+                LAUNCH_ID
+            }
+            _ => {
+                RESERVED.set(fields().size);
+                PAGE_ID
+            }
+        };
+        Id::from_u64(id)
     }
 
     fn enter(&self, span: &Id) {
@@ -268,6 +299,11 @@ impl Subscriber for Spans {
             // A copy before a tensor goes to another GPU: it is not looked at, and waited for all the same.
             (LAUNCH_ID, None) => wait_for_servers(),
             (TRANSFER_ID, _) => wait_for_all(),
+            (RESERVE_ID, _) => {
+                if let Some(bytes) = RESERVED.take() {
+                    observed::reserved(bytes);
+                }
+            }
             _ => {}
         }
     }
@@ -279,14 +315,24 @@ impl Subscriber for Spans {
     fn event(&self, _: &Event<'_>) {}
 }
 
-/// The name of the kernel that a span is the launch of.
 #[derive(Default)]
-struct Kernel(String);
+struct Fields {
+    /// The kernel that a span is the launch of.
+    kernel: String,
+    /// How many bytes are allocated.
+    size: Option<u64>,
+}
 
-impl Visit for Kernel {
+impl Visit for Fields {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() == "size" {
+            self.size = Some(value);
+        }
+    }
+
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         if field.name() == "kernel.name" {
-            self.0 = format!("{value:?}");
+            self.kernel = format!("{value:?}");
         }
     }
 }

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use burn_fusion22::observer::{BlockOperations, FusionObservation, FusionObserver};
 use burn_ir22::{OperationIr, TensorId};
 
-use super::launches;
 use super::stage::Threads;
+use super::{launches, observed};
+use crate::probe::clock;
 use crate::probe::pass::Marker;
 use crate::probe::threads;
 use crate::probe::timeline::{self, Moment};
@@ -42,37 +43,40 @@ fn with<R>(act: impl FnOnce(&mut Phases) -> R) -> R {
 
 /// What a run calls at each phase, one for each GPU.
 pub(super) fn markers(gpus: &Arc<Vec<Threads>>, traced: bool, is_fused: bool) -> Vec<Marker> {
-    let observed = traced && is_fused;
-    if observed {
+    let is_observed = traced && is_fused;
+    if is_observed {
         let _ = OBSERVED.set((gpus.clone(), FusionObservation::new(Arc::new(Observer))));
     }
     (0..gpus.len())
         .map(|gpu| {
             let threads = gpus.clone();
-            let mark = move |moment: Moment| mark(&threads[gpu], moment, traced, observed);
+            let mark = move |moment: Moment| mark(&threads[gpu], moment, traced, is_observed);
             Arc::new(mark) as Marker
         })
         .collect()
 }
 
-fn mark(threads: &Threads, moment: Moment, traced: bool, observed: bool) {
+fn mark(threads: &Threads, moment: Moment, traced: bool, is_observed: bool) {
     if !traced {
         // Enough to say where an out of memory happened.
         let server = threads.server.clone();
         threads.fusion.submit(move |_| server.submit(move |_| reached(moment)));
         return;
     }
+    if is_observed {
+        observed::look();
+    }
     let server = &threads.server;
     // Waited for: what the program frees next by itself is not to be in the look of this border, or not by chance.
     let _ = threads.fusion.submit_blocking(|_| {
         let _ = server.submit_blocking(move |_| {
             launches::marked(moment);
-            if !observed {
+            if !is_observed {
                 launches::ends_phase_here();
                 reached(moment);
             }
         });
-        if observed {
+        if is_observed {
             with(|phases| phases.marked.push(moment));
         }
     });
@@ -91,6 +95,9 @@ struct Observer;
 
 impl FusionObserver for Observer {
     fn registered(&self, operation: &OperationIr) {
+        if observed::is_own(operation) {
+            return;
+        }
         with(|phases| {
             let marked = phases.marked.len();
             let made = operation.outputs().map(|tensor| (tensor.id, marked));
@@ -99,6 +106,9 @@ impl FusionObserver for Observer {
     }
 
     fn block_starts(&self, block: BlockOperations<'_>) {
+        if block.iter().any(observed::is_own) {
+            return;
+        }
         let came: Vec<Moment> = with(|phases| {
             let mut newest = phases.reached;
             for tensor in block.iter().flat_map(OperationIr::outputs) {
@@ -113,7 +123,7 @@ impl FusionObserver for Observer {
         };
         launches::ends_phase();
         for moment in passed {
-            timeline::pass(*moment, now());
+            timeline::pass(*moment, clock::now());
         }
         reached(*last);
     }
@@ -122,11 +132,5 @@ impl FusionObserver for Observer {
 }
 
 fn reached(moment: Moment) {
-    timeline::reach(moment, now());
-}
-
-/// Nanoseconds of `CLOCK_MONOTONIC`.
-pub(super) fn now() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    timeline::reach(moment, clock::now());
 }

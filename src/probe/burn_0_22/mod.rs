@@ -3,6 +3,7 @@
 mod failures;
 mod launches;
 mod marks;
+mod observed;
 mod optimizer;
 mod parallel;
 mod parameters;
@@ -12,6 +13,7 @@ mod steps;
 mod store;
 mod train;
 mod uploads;
+mod watchdog;
 #[cfg(not(feature = "train"))]
 mod without_feature;
 
@@ -33,8 +35,8 @@ pub use self::steps::{Step, Steps};
 pub use self::train::{WithBatch, WithLoss, WithModel};
 use super::entry::{Adapter, Declared};
 use super::pass::{Infer, Marker, Pass, Train};
-use super::{events, panics, timeline};
-use crate::protocol::{BurnFeatures, Float, RunJob, Task};
+use super::{events, panics, timeline, trace};
+use crate::protocol::{BurnFeatures, Float, Inside, RunJob, Task};
 
 const ADAPTER: Adapter = Adapter {
     name: "burn-0_22",
@@ -74,9 +76,24 @@ struct Gpus {
     markers: Vec<Marker>,
     clients: Vec<Client>,
     threads: Arc<Vec<Threads>>,
+    /// Whether each step of a ready-made loop runs on the thread of fusion.
+    steps_inside: bool,
+    /// Whether a step that hangs there is to end.
+    watched: bool,
 }
 
 impl Gpus {
+    /// Runs what a step does after its batch was made, where the job wants it.
+    fn in_step<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        if !self.steps_inside {
+            return work();
+        }
+        let watch = self.watched.then(watchdog::watch);
+        let done = self.threads[0].fusion.exclusive(work);
+        drop(watch);
+        done.unwrap_or_else(|panic| panic.resume())
+    }
+
     /// The one that models are made on, unless they say otherwise.
     fn first(&self) -> &Device {
         &self.devices[0]
@@ -138,7 +155,9 @@ fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut 
     let (autotune, kernels) = (pass.job.autotune.clone(), pass.job.kernels.clone());
     // Where there are several GPUs, one thread is the server of one of them alone.
     let has_one_thread = gpus.threads.len() == 1 && features().fusion;
-    let is_inside = pass.job.inside && has_one_thread;
+    let is_inside = pass.job.inside == Inside::All && has_one_thread;
+    let is_traced = trace::is_on();
+    let is_watched = pass.job.watched;
     let may_race = pass.job.lockstep && !is_inside && has_one_thread;
     if features().fusion {
         uploads::watch(gpus.largest_tensor(), pass.job.lockstep);
@@ -149,12 +168,14 @@ fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut 
         model(&mut run);
         run.sync();
     };
+    let watch = (is_watched && is_inside).then(watchdog::watch);
     if is_inside {
         uploads::inside(&threads[0], run);
     } else {
         run();
     }
-    if may_race {
+    drop(watch);
+    if may_race && !is_traced {
         uploads::end_if_unordered(|| store::export_kernels(kernels.as_deref()));
     }
     store::export(&autotune, kernels.as_deref());
@@ -173,8 +194,20 @@ fn start(job: &RunJob, device: fn(Device) -> Device) -> Arc<Gpus> {
     if count > 1 && !is_fused {
         events::impossible("several cards are told apart by the threads of Burn's fusion".to_owned());
     }
-    if job.trace.is_some() || job.what_if.no_fusion {
-        events::impossible("explanations and fusion's absence are not there yet for Burn 0.22".to_owned());
+    if job.what_if.no_fusion {
+        events::impossible("Burn 0.22 fuses operations or not by its own Cargo feature `fusion`, which an additional feature cannot switch off".to_owned());
+    }
+    if let Some(path) = &job.trace {
+        if !is_fused {
+            events::impossible(
+                "an explanation is of what Burn 0.22's fusion tells: build with Burn's feature `fusion`".to_owned(),
+            );
+        }
+        if count > 1 {
+            events::impossible("an explanation is of one card, and this model is over several".to_owned());
+        }
+        // A trace that cannot be written is missing, and the tool says so.
+        let _ = trace::open(path, false);
     }
     // Before the first operation of a GPU: the first handle of a service waits for that GPU's thread.
     let threads = Arc::new((0..count).map(Threads::new).collect::<Vec<_>>());
@@ -182,6 +215,10 @@ fn start(job: &RunJob, device: fn(Device) -> Device) -> Arc<Gpus> {
         // The contexts are made now, so that they are no part of what the model costs.
         .map(|gpu| cubecl22::Device::Cuda(CudaDevice::new(gpu.into())).client())
         .collect();
+    if trace::is_on() {
+        trace::start(clients[0].properties().memory.alignment, true);
+        observed::start(job.inside != Inside::Nothing);
+    }
     store::import(&job.autotune, job.kernels.as_deref());
     std::thread::sleep(Duration::from_millis(job.settle_ms));
     let devices = (0..count).map(|gpu| prepared(gpu, job, device)).collect();
@@ -196,6 +233,8 @@ fn start(job: &RunJob, device: fn(Device) -> Device) -> Arc<Gpus> {
         devices,
         markers,
         clients,
+        watched: job.watched,
+        steps_inside: job.inside == Inside::Steps && threads.len() == 1 && is_fused,
         threads,
     })
 }

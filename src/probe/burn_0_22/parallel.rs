@@ -34,7 +34,7 @@ impl<'a, M, X, F> WithLoss<'a, M, X, F>
 where
     M: Module,
     X: Send,
-    F: Fn(&M, X) -> Tensor<1> + Sync,
+    F: Fn(&M, X) -> Tensor<1> + Send + Sync,
 {
     /// Trains on these GPUs at once, each with the whole model and a batch of its own, as
     /// `ExecutionStrategy::MultiDevice(gpus, MultiDeviceOptim::OptimMainDevice)` of Burn's learner does.
@@ -48,7 +48,7 @@ impl<M, X, F> DataParallel<'_, M, X, F>
 where
     M: Module,
     X: Send,
-    F: Fn(&M, X) -> Tensor<1> + Sync,
+    F: Fn(&M, X) -> Tensor<1> + Send + Sync,
 {
     /// Trains with an optimizer, or with one of Burn's optimizer configs. This is the last call.
     pub fn train(self, optimizer: impl IntoOptimizer) {

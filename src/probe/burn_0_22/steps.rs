@@ -3,8 +3,11 @@
 
 use std::sync::Arc;
 
+use burn22::module::Module;
+use burn22::optim::GradientsParams;
+
 use super::train::step_done;
-use super::{Gpus, launches};
+use super::{Gpus, launches, observed};
 use crate::probe::pass;
 use crate::probe::timeline::{self, Moment};
 use crate::protocol::{Phase, RunJob};
@@ -53,6 +56,7 @@ impl Iterator for StepNumbers {
             // The end of the last step: what it asked for is done, and the model is still there.
             self.gpus.sync();
             launches::ends_steps();
+            observed::look();
             return None;
         }
         self.next += 1;
@@ -100,6 +104,17 @@ impl Step {
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Tells which model it is, so that `cargo vram explain` knows its parameters by name. Call it whenever they are new: at a step's
+    /// beginning or end. Parameters that Burn has not made yet are made by that, in an explanation alone.
+    pub fn model<M: Module>(&self, model: &M) {
+        observed::name(model);
+    }
+
+    /// Tells which tensors are the model's gradients, for `cargo vram explain`. It changes no figure.
+    pub fn gradients<M: Module>(&self, model: &M, gradients: &GradientsParams) {
+        observed::name_gradients(model, gradients);
     }
 
     /// What follows is this phase of the step.

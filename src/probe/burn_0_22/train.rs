@@ -4,9 +4,9 @@ use burn22::module::Module;
 use burn22::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
 use burn22::tensor::{Device, Tensor};
 
-use super::failures;
 use super::optimizer::IntoOptimizer;
 use super::run::Run;
+use super::{failures, observed};
 #[cfg(feature = "train")]
 use crate::probe::events;
 use crate::probe::pass::{Infer, Train};
@@ -61,9 +61,9 @@ pub struct WithBatch<'a, Kind, M, X> {
     pub(super) batch: MakeBatch<X>,
 }
 
-impl<'a, M: Module, X> WithBatch<'a, Train, M, X> {
+impl<'a, M: Module, X: Send> WithBatch<'a, Train, M, X> {
     /// What is minimised.
-    pub fn loss<F: Fn(&M, X) -> Tensor<1>>(self, loss: F) -> WithLoss<'a, M, X, F> {
+    pub fn loss<F: Fn(&M, X) -> Tensor<1> + Send>(self, loss: F) -> WithLoss<'a, M, X, F> {
         WithLoss {
             given: self,
             loss,
@@ -89,17 +89,21 @@ impl<'a, M: Module, X> WithBatch<'a, Train, M, X> {
             for part in (0..run.pass.parts()).rev() {
                 run.mark(Some(step), Phase::Batch);
                 let input = batch(run.gpus.first());
-                run.mark(Some(step), Phase::Forward);
-                let output = model.step(input);
-                let Some(gradients) = summed(run, &mut sum, &model, output.grads, part) else {
+                model = run.gpus.in_step(|| {
+                    run.mark(Some(step), Phase::Forward);
+                    let output = model.step(input);
+                    let Some(gradients) = summed(run, &mut sum, &model, output.grads, part) else {
+                        drop(output.item);
+                        return model;
+                    };
+                    run.mark(Some(step), Phase::Optimizer);
+                    let model = model.optimize(&mut optimizer, LEARNING_RATE.into(), gradients);
+                    observed::name(&model);
+                    // Burn's learner hands the item to its metrics, which read it: that waits for the step, and holds no more.
+                    run.sync();
                     drop(output.item);
-                    continue;
-                };
-                run.mark(Some(step), Phase::Optimizer);
-                model = model.optimize(&mut optimizer, LEARNING_RATE.into(), gradients);
-                // Burn's learner hands the item to its metrics, which read it: that waits for the step, and holds no more.
-                run.sync();
-                drop(output.item);
+                    model
+                });
             }
             step_done(0);
         }
@@ -130,7 +134,7 @@ pub struct WithLoss<'a, M, X, F> {
     pub(super) read_loss: bool,
 }
 
-impl<M: Module, X, F: Fn(&M, X) -> Tensor<1>> WithLoss<'_, M, X, F> {
+impl<M: Module, X: Send, F: Fn(&M, X) -> Tensor<1> + Send> WithLoss<'_, M, X, F> {
     /// Whether the loss is read once a step, as training loops do to log it; they do by default.
     #[must_use]
     pub fn read_loss(self, read_loss: bool) -> Self {
@@ -144,26 +148,39 @@ impl<M: Module, X, F: Fn(&M, X) -> Tensor<1>> WithLoss<'_, M, X, F> {
             return self.validate();
         }
         let mut optimizer = chosen(what_if.optimizer, optimizer);
-        let WithBatch { run, make, batch } = self.given;
+        let Self {
+            given,
+            mut loss,
+            read_loss,
+        } = self;
+        let WithBatch { run, make, batch } = given;
+        let run = &*run;
         let mut model = made(run, make);
         let mut sum = GradientsAccumulator::new();
         for step in run.step_numbers() {
             for part in (0..run.pass.parts()).rev() {
                 run.mark(Some(step), Phase::Batch);
                 let input = batch(run.gpus.first());
-                run.mark(Some(step), Phase::Forward);
-                let loss = (self.loss)(&model, input);
-                run.mark(Some(step), Phase::Backward);
-                let gradients = GradientsParams::from_grads(loss.backward(), &model);
-                if let Some(gradients) = summed(run, &mut sum, &model, gradients, part) {
-                    run.mark(Some(step), Phase::Optimizer);
-                    model = optimizer.step(LEARNING_RATE, model, gradients);
-                }
-                if self.read_loss {
-                    failures::note(loss.try_into_data());
-                }
+                // Lent as a whole: a loss may keep what it is called with in a `RefCell`.
+                let (loss_of, optimizer, sum) = (&mut loss, &mut optimizer, &mut sum);
+                model = run.gpus.in_step(move || {
+                    run.mark(Some(step), Phase::Forward);
+                    let loss = loss_of(&model, input);
+                    run.mark(Some(step), Phase::Backward);
+                    let gradients = GradientsParams::from_grads(loss.backward(), &model);
+                    let mut model = model;
+                    if let Some(gradients) = summed(run, sum, &model, gradients, part) {
+                        run.mark(Some(step), Phase::Optimizer);
+                        model = optimizer.step(LEARNING_RATE, model, gradients);
+                        observed::name(&model);
+                    }
+                    if read_loss {
+                        failures::note(loss.try_into_data());
+                    }
+                    model
+                });
             }
-            step_done(u64::from(self.read_loss) * u64::from(run.pass.parts()));
+            step_done(u64::from(read_loss) * u64::from(run.pass.parts()));
         }
     }
 
@@ -190,11 +207,17 @@ fn summed<M: Module>(
     gradients: GradientsParams,
     left: u32,
 ) -> Option<GradientsParams> {
-    if run.pass.parts() == 1 {
-        return Some(gradients);
-    }
-    sum.accumulate(model, gradients);
-    (left == 0).then(|| sum.grads())
+    let whole = if run.pass.parts() == 1 {
+        gradients
+    } else {
+        sum.accumulate(model, gradients);
+        if left > 0 {
+            return None;
+        }
+        sum.grads()
+    };
+    observed::name_gradients(model, &whole);
+    Some(whole)
 }
 
 pub(super) fn made<Kind, M: Module>(run: &Run<Kind>, make: Make<M>) -> M {
@@ -206,10 +229,13 @@ pub(super) fn made<Kind, M: Module>(run: &Run<Kind>, make: Make<M>) -> M {
         _ => super::parameters::forked_in_place(model),
     };
     super::parameters::report(&model);
+    observed::name(&model);
     model
 }
 
 /// A step was completed, with this many values read by this library.
 pub(super) fn step_done(reads: u64) {
+    // What the optimizer needed meanwhile is gone by now, and what it keeps is not.
+    observed::look();
     timeline::step_done(reads);
 }

@@ -8,8 +8,8 @@ use burn_fusion22::observer::{BlockOperations, FusionObservation, FusionObserver
 use burn_ir22::{BaseOperationIr, OperationIr, TensorIr};
 use cubecl_environment22::stream::StreamId;
 
-use super::failures;
 use super::stage::Threads;
+use super::{failures, observed};
 use crate::probe::events;
 use crate::protocol::Event;
 
@@ -68,6 +68,9 @@ fn base(operation: &OperationIr) -> Option<&BaseOperationIr> {
 
 impl FusionObserver for Observer {
     fn registered(&self, operation: &OperationIr) {
+        if observed::is_own(operation) {
+            return;
+        }
         // Fusion does what it is given in the name of the thread that gave it.
         let is_own = StreamId::current() == self.own;
         if !is_own {
@@ -85,6 +88,9 @@ impl FusionObserver for Observer {
     }
 
     fn block_starts(&self, block: BlockOperations<'_>) {
+        if block.iter().any(observed::is_own) {
+            return;
+        }
         let mut expected = None;
         for operation in block.iter() {
             let too_large = operation.outputs().find_map(|tensor| self.too_large(tensor));
