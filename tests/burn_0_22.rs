@@ -178,14 +178,53 @@ fn list_and_doctor_name_the_burn() {
 
 #[test]
 #[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
-fn explanations_are_refused_before_anything_is_built() {
-    let output = common::vram(&["explain", "resnet18", "-p", "zoo", "--gpu", "l4"])
-        .current_dir(common::root().join(ZOO))
-        .output()
-        .unwrap();
-    let said = common::said(&output);
-    assert_eq!(output.status.code(), Some(101), "{said}");
-    assert!(said.contains("whose models cannot be explained yet"), "{said}");
+fn fusion_cannot_be_switched_off_and_that_is_said_before_anything_is_built() {
+    for arguments in [
+        &["estimate", "-m", "resnet18", "--no-fusion"][..],
+        &["explain", "resnet18", "--features", "zoo/default,cargo-vram/no-fusion"],
+    ] {
+        let output = common::vram(&[arguments, &["-p", "zoo", "--gpu", "l4"]].concat())
+            .current_dir(common::root().join(ZOO))
+            .output()
+            .unwrap();
+        let said = common::said(&output);
+        assert_eq!(output.status.code(), Some(101), "{said}");
+        assert!(said.contains("cannot switch fusion off"), "{said}");
+        assert!(said.contains("Cargo feature `fusion`"), "{said}");
+    }
+}
+
+#[test]
+#[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
+fn what_ifs_and_explanations_run_the_build_that_is_there() {
+    let executables = || -> Vec<std::path::PathBuf> {
+        let folder = common::target_folder().join("debug/deps");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let is_vram = |path: &std::path::PathBuf| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            name.starts_with("vram-") && !name.contains('.')
+        };
+        let mut all: Vec<_> = files.filter(is_vram).collect();
+        all.sort();
+        all
+    };
+    let run = |arguments: &[&str]| {
+        let model = ["-p", "zoo", "--gpu", "l4", "--steps", "1"];
+        let output = common::vram(&[arguments, &model].concat())
+            .current_dir(common::root().join(ZOO))
+            .output()
+            .unwrap();
+        let said = common::said(&output);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(!said.contains("building the models with"), "{said}");
+        said
+    };
+    run(&["estimate", "-m", "sequential_inference"]);
+    let before = executables();
+    let said = run(&["explain", "sequential_inference"]);
+    assert!(said.contains("At the peak of live"), "{said}");
+    run(&["estimate", "-m", "sequential_inference", "--dtype", "f16"]);
+    assert_eq!(executables(), before);
 }
 
 #[test]

@@ -65,6 +65,8 @@ pub(super) struct Life {
     pub(super) gone_steps: Option<u32>,
     /// Another tensor had the piece before, or has it, too.
     pub(super) shares: Option<usize>,
+    /// No other tensor had the piece any more.
+    pub(super) takes_over: bool,
 }
 
 /// Memory over time.
@@ -77,6 +79,8 @@ pub(super) struct Memory {
     pub(super) unknown: Vec<u64>,
     /// Bytes at each sample that pieces are more than Burn's account of them.
     pub(super) over: Vec<u64>,
+    /// Whether it is known block by block which tensors come and go.
+    pub(super) blocks: bool,
 }
 
 /// What is known while reading.
@@ -111,7 +115,10 @@ struct State<'a> {
 
 impl Memory {
     pub(super) fn of(trace: &Trace) -> Self {
-        let mut memory = Self::default();
+        let mut memory = Self {
+            blocks: trace.blocks,
+            ..Self::default()
+        };
         let logical = trace.logical();
         let is_piece = |happened: &&Happened| matches!(happened, Happened::Allocated { .. });
         let mut state = State {
@@ -177,21 +184,13 @@ impl Memory {
     fn look(&mut self, state: &mut State<'_>, when: (u64, u32), came: &[Held], gone: &[u64]) {
         let mut changed: Vec<usize> = Vec::new();
         let came_now: HashSet<u64> = came.iter().map(|held| held.tensor).collect();
-        // Those that go make room: what is written over a tensor has its piece alone.
-        for id in gone {
-            let Some(tensor) = state.tensors.remove(id) else {
-                continue;
-            };
-            changed.push(self.release(tensor, when));
-        }
-        for held in came {
-            let Some(&piece) = state.pieces.get(&held.memory) else {
-                continue;
-            };
-            let tensor = self.hold(piece, held.tensor);
-            state.tensors.insert(held.tensor, tensor);
-            state.lives.entry(held.tensor).or_default().push(tensor);
-            changed.push(piece);
+        if state.blocks {
+            // Of a block, those that go make room: what is written over a tensor has its piece alone.
+            changed.extend(self.go(state, when, gone));
+            changed.extend(self.come(state, came));
+        } else {
+            changed.extend(self.come(state, came));
+            changed.extend(self.go(state, when, gone));
         }
         self.meanwhile(state, when, &came_now);
         changed.sort_unstable();
@@ -216,6 +215,27 @@ impl Memory {
         state.changed.extend(changed);
     }
 
+    /// Tensors got memory: which pieces.
+    fn come(&mut self, state: &mut State<'_>, came: &[Held]) -> Vec<usize> {
+        let mut changed = Vec::new();
+        for held in came {
+            let Some(&piece) = state.pieces.get(&held.memory) else {
+                continue;
+            };
+            let tensor = self.hold(piece, held.tensor);
+            state.tensors.insert(held.tensor, tensor);
+            state.lives.entry(held.tensor).or_default().push(tensor);
+            changed.push(piece);
+        }
+        changed
+    }
+
+    /// Tensors gave memory back: which pieces.
+    fn go(&mut self, state: &mut State<'_>, when: (u64, u32), gone: &[u64]) -> Vec<usize> {
+        let gone: Vec<usize> = gone.iter().filter_map(|id| state.tensors.remove(id)).collect();
+        gone.into_iter().map(|tensor| self.release(tensor, when)).collect()
+    }
+
     /// A piece of so many bytes was there all the time, which was taken to be gone from a sample on.
     fn was_there(&mut self, bytes: u64, from: usize) {
         for (unknown, over) in self.unknown[from..].iter_mut().zip(&mut self.over[from..]) {
@@ -237,6 +257,7 @@ impl Memory {
             .into_iter()
             .filter(|other| self.tensors[*other].died.is_none())
             .collect();
+        let takes_over = holders.is_empty();
         holders.push(tensor);
         self.tensors.push(Life {
             id,
@@ -246,6 +267,7 @@ impl Memory {
             gone_after: None,
             gone_steps: None,
             shares,
+            takes_over,
         });
         let piece = &mut self.pieces[piece];
         piece.held += 1;

@@ -298,7 +298,10 @@ fn tensor(
         id: life.id,
         shape: origin.map(|origin| origin.made.shape.clone()).unwrap_or_default(),
         dtype: origin.map(|origin| origin.made.dtype.clone()).unwrap_or_default(),
-        bytes: Bytes(if life.shares.is_none() { bytes } else { 0 }),
+        bytes: Bytes(match life.shares.is_none() || (memory.blocks && life.takes_over) {
+            true => bytes,
+            false => 0,
+        }),
         logical: Bytes(origin.map_or(bytes, |origin| origin.made.bytes)),
         category,
         module: place

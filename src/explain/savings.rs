@@ -229,6 +229,7 @@ mod tests {
                     gone_after: None,
                     gone_steps: None,
                     shares: None,
+                    takes_over: false,
                 })
                 .collect(),
             ..Memory::default()

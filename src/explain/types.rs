@@ -274,7 +274,7 @@ pub struct Tensor {
     pub shape: Vec<u64>,
     /// Its element type: `f32`.
     pub dtype: String,
-    /// Bytes of its memory, rounding included. 0 where it shares another tensor's.
+    /// Bytes of its memory, rounding included. 0 where it shares that of another tensor which is there.
     pub bytes: Bytes,
     /// Its elements' bytes.
     pub logical: Bytes,

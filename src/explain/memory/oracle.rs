@@ -101,12 +101,6 @@ impl Oracle {
     fn look(&mut self, state: &mut State<'_>, when: (u64, u32), came: &[Held], gone: &[u64]) {
         let mut changed: Vec<usize> = Vec::new();
         let came_now: HashSet<u64> = came.iter().map(|held| held.tensor).collect();
-        for id in gone {
-            let Some(tensor) = state.tensors.remove(id) else {
-                continue;
-            };
-            changed.push(self.0.release(tensor, when));
-        }
         for held in came {
             let Some(&piece) = state.pieces.get(&held.memory) else {
                 continue;
@@ -114,6 +108,12 @@ impl Oracle {
             let tensor = self.0.hold(piece, held.tensor);
             state.tensors.insert(held.tensor, tensor);
             changed.push(piece);
+        }
+        for id in gone {
+            let Some(tensor) = state.tensors.remove(id) else {
+                continue;
+            };
+            changed.push(self.0.release(tensor, when));
         }
         self.meanwhile(state, when, &came_now);
         changed.sort_unstable();
