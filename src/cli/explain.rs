@@ -17,9 +17,9 @@ use crate::report::explain::{Style, View, explain};
 
 /// Explain where a model's memory goes: layer by layer, phase by phase, line by line
 ///
-/// Runs the model as `estimate` does, and looks closer at its traced pass. Builds the models with the feature `explain` of
-/// cargo-vram: the first time this takes 1–2 minutes. Without options an overview is shown; options
-/// choose what is shown instead, and may be combined.
+/// Runs the model as `estimate` does, and looks closer at its traced pass. With Burn 0.22, runs the build of `check`. With Burn 0.21,
+/// builds the models with the feature `explain` of cargo-vram: the first time this takes 1–2 minutes. Without options an overview is
+/// shown; options choose what is shown instead, and may be combined.
 #[derive(Debug, Args)]
 // There as in other commands, for whoever is used to it.
 #[command(mut_arg("model", |model| model.hide(true)))]
@@ -75,8 +75,8 @@ pub(super) struct Explain {
     /// Whether live memory grows from step to step, and what of it; takes 5 steps to tell, and runs 10
     #[arg(long, help_heading = "What is shown")]
     leak: bool,
-    /// What would take less memory, and at what cost: some of it is run to find out. Builds the models once more with checkpointing:
-    /// the first time this takes 1–2 minutes
+    /// What would take less memory, and at what cost: some of it is run to find out. With Burn 0.21, builds the models once more with
+    /// checkpointing: the first time this takes 1–2 minutes
     #[arg(long, help_heading = "What is shown")]
     pub(super) savings: bool,
     /// Sizes to the byte

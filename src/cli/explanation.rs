@@ -98,7 +98,7 @@ pub(super) enum ExplainError {
     #[diagnostic(
         code(explain::no_trace),
         help(
-            "models tell of their operations if built with the feature `explain` of cargo-vram: an archive needs it, too (`cargo vram archive --features cargo-vram/explain`)"
+            "models of Burn 0.21 tell of their operations if built with the feature `explain` of cargo-vram: an archive needs it, too (`cargo vram archive --features cargo-vram/explain`)"
         )
     )]
     NoTrace { model: String, source: std::io::Error },

@@ -72,8 +72,8 @@ pub(super) struct Fit {
     /// Leave the first launch out, in which autotune tries kernels: what fits once its choices are cached
     #[arg(long)]
     warm: bool,
-    /// What would make it fit: changes alone and together, those first that cost the least speed. Builds the models with other
-    /// features of cargo-vram: the first time this takes 1–2 minutes each
+    /// What would make it fit: changes alone and together, those first that cost the least speed. With Burn 0.21, builds the
+    /// models with other features of cargo-vram: the first time this takes 1–2 minutes each
     #[arg(long, conflicts_with_all = ["vary", "range", "multiple_of", "svg", "optimizer", "dtype", "accumulate", "infer", "checkpointing", "no_fusion"])]
     advise: bool,
     /// How much of the card is to be left free

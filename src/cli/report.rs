@@ -21,8 +21,8 @@ use crate::report::{Limit, Metric, Shown, perfetto, svg};
 ///
 /// Reads what `cargo vram explain --message-format json` wrote, or explains models itself (--model), and draws one HTML
 /// file that needs nothing else and connects to nothing: the memory timeline, what is held at any moment, by category,
-/// module and tensor, the layer table and phases; and what --savings, --lines and --leak were asked for. With --model it builds the
-/// models with the feature `explain` of cargo-vram: the first time this takes 1–2 minutes.
+/// module and tensor, the layer table and phases; and what --savings, --lines and --leak were asked for. With --model and Burn 0.21, it
+/// builds the models with the feature `explain` of cargo-vram: the first time this takes 1–2 minutes.
 #[derive(Debug, Args)]
 #[command(
     after_help = "\
@@ -63,7 +63,7 @@ pub(super) struct Report {
     /// Draw a line at a limit, such as `reserved=8GiB`; may be given several times
     #[arg(long, value_name = "METRIC=SIZE", value_parser = limit)]
     limit: Vec<Limit>,
-    /// Try what would take less memory, as `cargo vram explain --savings` does, which builds the models once more
+    /// Try what would take less memory, as `cargo vram explain --savings` does
     #[arg(long)]
     savings: bool,
     /// Tell what each line of the model's code adds and takes away

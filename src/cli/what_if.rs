@@ -24,8 +24,8 @@ const NO_FUSION: &str = "cargo-vram/no-fusion";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "What if")]
 pub(super) struct WhatIfs {
-    /// Another optimizer, with Burn's defaults; several with commas. Builds the models with another feature of cargo-vram: the
-    /// first time this takes 1–2 minutes more
+    /// Another optimizer, with Burn's defaults; several with commas. With Burn 0.21, builds the models with another feature of
+    /// cargo-vram: the first time this takes 1–2 minutes more
     #[arg(
         long,
         value_enum,
@@ -43,12 +43,12 @@ pub(super) struct WhatIfs {
     /// The forward phase alone, without gradients
     #[arg(long)]
     infer: bool,
-    /// Burn's balanced checkpointing: keeps less for backward, and computes it again. Builds the models once more: the first time
-    /// this takes 1–2 minutes
+    /// Burn's balanced checkpointing: keeps less for backward, and computes it again. With Burn 0.21, builds the models once more: the
+    /// first time this takes 1–2 minutes
     #[arg(long)]
     checkpointing: bool,
-    /// Operations one by one, though the models' Burn fuses them. Builds the models once more: the first time this takes 1–2
-    /// minutes
+    /// Operations one by one, though the models' Burn fuses them. With Burn 0.21 alone, whose models are built once more: the first
+    /// time this takes 1–2 minutes
     #[arg(long)]
     pub(super) no_fusion: bool,
 }
