@@ -10,6 +10,7 @@ use super::machine::Machine;
 use crate::bytes::Bytes;
 use crate::driver;
 use crate::protocol::Task;
+use crate::workspace::KernelCompiler;
 
 /// The layout of an archive. Another one is not read.
 pub const FORMAT: u32 = 1;
@@ -92,6 +93,8 @@ pub struct Target {
     pub kind: Kind,
     /// Burn's version.
     pub burn: String,
+    /// What compiles its kernels.
+    pub kernel_compiler: KernelCompiler,
     /// Where its executable lies in the archive.
     pub executable: String,
     /// The models, in the target's own order.

@@ -67,6 +67,7 @@ impl Unpacked {
                     name: target.name.clone(),
                     option: target.kind.option(),
                     burn: target.burn.clone(),
+                    kernel_compiler: target.kernel_compiler,
                 },
                 executable: self.folder.join(&target.executable),
                 kernel_code: None,

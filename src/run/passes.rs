@@ -19,6 +19,7 @@ use super::steps::grows;
 use crate::protocol::{Action, Event, Inside, MOST_CARDS, RunJob, Task};
 use crate::recording::RunIdentity;
 use crate::report::{Autotune, Pass, RecordingId, Tuning};
+use crate::workspace::KernelCompiler;
 
 /// The fewest steps over several cards. Fusion holds back the optimizer's update on a card that nothing is read from, and
 /// runs it in the step after: only in the third is the optimizer's state there from the beginning.
@@ -540,7 +541,7 @@ impl<'a> Runner<'a> {
             host_memory: self.settings.host_memory,
         };
         if let Hardware::Real(real) = &self.settings.hardware
-            && target.target.compiles_with_llvm()
+            && target.target.kernel_compiler == KernelCompiler::Llvm
         {
             MissingLibdevice::look(&real.toolkit)?;
         }

@@ -110,9 +110,12 @@ pub fn build(
 /// Features of cargo-vram that an older Burn's models are built with on demand.
 const ON_DEMAND: [&str; 3] = ["cargo-vram/explain", "cargo-vram/what-if", "cargo-vram/checkpointing"];
 
+/// The feature with which operations are not fused.
+const NO_FUSION: &str = "cargo-vram/no-fusion";
+
 /// Whether the model's operations are not to be fused, which its Burn decides by a feature of its own.
 fn is_fused_by_burn(target: &DeclaredTarget, selection: &Selection) -> bool {
-    let names = |asked: &str| asked.split([',', ' ']).any(|name| name == "cargo-vram/no-fusion");
+    let names = |asked: &str| asked.split([',', ' ']).any(|name| name == NO_FUSION);
     target.explains_in_every_build() && selection.features.iter().any(|asked| names(asked))
 }
 
@@ -265,6 +268,17 @@ fn asked<'a>(selection: &'a Selection, options: &'a BuildOptions, target: &Decla
     asked
 }
 
+/// Has Cargo not optimize this crate in a build on demand: that takes minutes where a project optimizes its dependencies, and such a build
+/// is for a few passes. No value depends on it.
+fn unoptimized(selection: &Selection, options: &BuildOptions, target: &DeclaredTarget) -> Option<[String; 2]> {
+    let is_on_demand = |asked: &str| ON_DEMAND.contains(&asked) || asked == NO_FUSION;
+    let profile = options.profile.as_deref().unwrap_or("dev");
+    let setting = format!("profile.{profile}.package.{}.opt-level=0", env!("CARGO_PKG_NAME"));
+    let features = features(selection, target);
+    let is_asked = features.into_iter().any(is_on_demand);
+    is_asked.then(|| ["--config".to_owned(), setting])
+}
+
 /// The command that builds the same, in words.
 fn same_build(target: &DeclaredTarget, selection: &Selection, options: &BuildOptions) -> String {
     let mut words = vec!["-p", &target.package, target.option, &target.name];
@@ -296,6 +310,7 @@ fn cargo_build(
     }
     command.args([wanted[0].option, &wanted[0].name]);
     command.args(asked(selection, options, wanted[0]));
+    command.args(unoptimized(selection, options, wanted[0]).into_iter().flatten());
     // What it says is read here.
     command.env("CARGO_TERM_COLOR", "never");
     if options.quiet {
@@ -446,6 +461,7 @@ fn words(stderr: impl Read, progress: impl Fn(Building<'_>)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::KernelCompiler;
 
     #[test]
     fn a_package_counts_once_however_often_it_is_in_the_tree() {
@@ -463,6 +479,7 @@ mod tests {
             name: "vram".to_owned(),
             option: "--bench",
             burn: "0.21.0".to_owned(),
+            kernel_compiler: KernelCompiler::Nvrtc,
         };
         let told = |selection: &Selection, profile: Option<&str>| {
             let options = BuildOptions {

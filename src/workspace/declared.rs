@@ -2,6 +2,7 @@
 
 use cargo_metadata::semver::{Version, VersionReq};
 use cargo_metadata::{Package, Target, TargetKind};
+use serde::{Deserialize, Serialize};
 
 use super::Workspace;
 use crate::report::Problem;
@@ -11,6 +12,11 @@ use crate::run::code;
 const DEFAULT_TARGET: &str = "vram";
 /// Burn's versions that models can be run with, as `major.minor`.
 const SUPPORTED_BURN: &[(u64, u64)] = &[(0, 21), (0, 22)];
+
+/// The package that compiles kernels for CUDA.
+const CUDA_RUNTIME: &str = "cubecl-cuda";
+/// The feature with which it compiles them with NVRTC, as before it had LLVM.
+const NVRTC_FEATURE: &str = "cpp";
 
 /// Whether there is an adapter for a Burn. A pre-release is another Burn than the release it comes before.
 pub(crate) fn supports_burn(version: &Version) -> bool {
@@ -40,6 +46,16 @@ pub(crate) fn supported_burn() -> String {
     versions.join(" and ")
 }
 
+/// What compiles the kernels of a target's Burn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KernelCompiler {
+    /// NVIDIA's runtime compiler.
+    Nvrtc,
+    /// LLVM, which links CUDA's libdevice.
+    Llvm,
+}
+
 /// A target that declares models.
 #[derive(Debug, Clone)]
 pub struct DeclaredTarget {
@@ -55,15 +71,11 @@ pub struct DeclaredTarget {
     pub option: &'static str,
     /// Burn's version.
     pub burn: String,
+    /// What compiles its kernels.
+    pub kernel_compiler: KernelCompiler,
 }
 
 impl DeclaredTarget {
-    /// Whether its Burn compiles kernels with LLVM, which links CUDA's libdevice, and not with NVRTC.
-    #[must_use]
-    pub fn compiles_with_llvm(&self) -> bool {
-        self.is_at_least(0, 22)
-    }
-
     /// Whether its Burn keeps shapes and scalars of launches on the GPU for later ones.
     #[must_use]
     pub fn caches_launches(&self) -> bool {
@@ -182,6 +194,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         targets.push((target.name.clone(), option));
     }
     let burn = burn(workspace, package).map_err(|(code, message, help)| problem(code, message, &help))?;
+    let kernel_compiler = kernel_compiler(workspace, package, &burn);
     Ok(targets
         .into_iter()
         .map(|(name, option)| DeclaredTarget {
@@ -195,8 +208,23 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
             name,
             option,
             burn: burn.to_string(),
+            kernel_compiler,
         })
         .collect())
+}
+
+/// What compiles the kernels of a package's Burn: since Burn 0.22 this is LLVM, unless a feature of cubecl chooses NVRTC.
+fn kernel_compiler(workspace: &Workspace, package: &Package, burn: &Version) -> KernelCompiler {
+    let chooses_nvrtc = || {
+        let runtimes = workspace.graph(package, None).into_iter();
+        runtimes
+            .filter(|(found, _)| found.name.as_str() == CUDA_RUNTIME && found.features.contains_key(NVRTC_FEATURE))
+            .any(|(_, node)| node.features.iter().any(|feature| feature.as_str() == NVRTC_FEATURE))
+    };
+    match (burn.major, burn.minor) < (0, 22) || chooses_nvrtc() {
+        true => KernelCompiler::Nvrtc,
+        false => KernelCompiler::Llvm,
+    }
 }
 
 /// The Burn of a package; or the code, message and help of why it is not one that models can be run with. What cargo-vram's own

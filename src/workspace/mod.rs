@@ -10,7 +10,7 @@ mod select;
 mod tree;
 
 pub use build::{BuildOptions, Building, Built, build};
-pub use declared::{DeclaredTarget, declared_targets};
+pub use declared::{DeclaredTarget, KernelCompiler, declared_targets};
 pub(crate) use declared::{adapter_feature, supported_burn, supported_by, supports_burn};
 pub use deployed::{DeployedBinary, deployed_binaries};
 pub use locked::changed_dependencies;

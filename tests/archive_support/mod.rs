@@ -10,7 +10,7 @@ use cargo_vram::archive::{ArchiveError, Contents, Packed, Unpacked, pack, unpack
 use cargo_vram::driver::DriverLibrary;
 use cargo_vram::protocol::Task;
 use cargo_vram::run::Listed;
-use cargo_vram::workspace::{Built, DeclaredTarget};
+use cargo_vram::workspace::{Built, DeclaredTarget, KernelCompiler};
 use miette::Diagnostic;
 use serde_json::Value;
 use tar::{EntryType, Header};
@@ -139,6 +139,7 @@ impl Small {
                 name: "vram".to_owned(),
                 option: "--bench",
                 burn: "0.21.0".to_owned(),
+                kernel_compiler: KernelCompiler::Nvrtc,
             },
             executable: Utf8PathBuf::from_path_buf(self.program.to_owned()).unwrap(),
             kernel_code: None,

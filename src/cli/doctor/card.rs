@@ -26,7 +26,7 @@ const NVML: &str = "nvml";
 const NOT_NEEDED: &str = "none, and none is needed to estimate";
 
 /// Everything of a GPU. `program` asks the driver, and is absent where it could not be built.
-/// Of `needs_libdevice`: whether a model's Burn compiles kernels with LLVM.
+/// `needs_libdevice` says whether a model needs CUDA's math functions to compile its kernels.
 pub(super) fn checks(program: Option<&Path>, needs_libdevice: bool) -> Vec<Check> {
     let libraries = Libraries::find();
     let Some(node) = device_node() else {
@@ -172,7 +172,7 @@ fn headers(libraries: &Libraries) -> Finding {
     }
 }
 
-/// CUDA's math functions. Without them, models of Burn 0.21 can still be measured.
+/// CUDA's math functions. Models whose kernels NVRTC compiles can be measured without them.
 fn math_functions(libraries: &Libraries, is_needed: bool) -> Finding {
     let toolkit = toolkit(libraries.libnvrtc.as_deref());
     if let Some(path) = libdevice(&toolkit) {
@@ -185,7 +185,9 @@ fn math_functions(libraries: &Libraries, is_needed: bool) -> Finding {
         Toolkit::Nowhere => format!("libdevice: no toolkit has {LIBDEVICE}"),
     };
     if !is_needed {
-        return Pass(format!("{what}, and only Burn 0.22 needs it"));
+        return Pass(format!(
+            "{what}; only LLVM, with which Burn 0.22 compiles kernels, needs it"
+        ));
     }
     Fail(
         format!("{what}, and Burn 0.22 cannot compile kernels without it"),

@@ -85,7 +85,7 @@ impl Doctor {
         let built = survey::built(source.as_ref().ok());
         let mut checks = toolchain::checks(source.as_ref().ok(), &built);
         let program = built.as_ref().ok().map(|built| built.library.survey.as_path());
-        let needs_libdevice = source.as_ref().is_ok_and(project::compiles_with_llvm);
+        let needs_libdevice = source.as_ref().is_ok_and(project::needs_libdevice);
         checks.extend(card::checks(program, needs_libdevice));
         match &source {
             Ok(source) => checks.extend(project::checks(source)),

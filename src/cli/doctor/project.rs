@@ -10,7 +10,7 @@ use crate::bytes::Bytes;
 use crate::cli::archive::made_of;
 use crate::cli::pipeline;
 use crate::cli::source::{Brought, Source};
-use crate::workspace::{self, DeclaredTarget, Workspace};
+use crate::workspace::{self, DeclaredTarget, KernelCompiler, Workspace};
 
 /// Less free disk than this is a warning: a debug build of Burn takes most of it.
 const DISK_WARN: Bytes = Bytes(2 << 30);
@@ -29,16 +29,17 @@ pub(super) fn checks(source: &Source) -> Vec<Check> {
     checks
 }
 
-/// Whether the Burn of one of the models compiles kernels with LLVM.
-pub(super) fn compiles_with_llvm(source: &Source) -> bool {
+/// Whether one of the models needs libdevice to compile its kernels.
+pub(super) fn needs_libdevice(source: &Source) -> bool {
+    let compiles_with_llvm = |target: &DeclaredTarget| target.kernel_compiler == KernelCompiler::Llvm;
     match source {
         Source::Workspace(here) => {
             let (targets, _) = workspace::declared_targets(here.workspace());
-            targets.iter().any(DeclaredTarget::compiles_with_llvm)
+            targets.iter().any(compiles_with_llvm)
         }
         Source::Archive(brought) => {
             let models = brought.listed();
-            models.iter().any(|model| model.built.target.compiles_with_llvm())
+            models.iter().any(|model| compiles_with_llvm(&model.built.target))
         }
     }
 }
