@@ -190,10 +190,10 @@ impl Optimizer {
     }
 }
 
-/// An element type of floats.
+/// The element type of floats that a model is run with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(schemars::JsonSchema, clap::ValueEnum))]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Float {
     /// Single precision
     F32,
@@ -201,6 +201,10 @@ pub enum Float {
     F16,
     /// Half precision with the range of single precision
     Bf16,
+    /// Mixed precision: parameters and the optimizer's state in f32, each step in f16
+    MixedF16,
+    /// Mixed precision: parameters and the optimizer's state in f32, each step in bf16
+    MixedBf16,
 }
 
 impl Float {
@@ -209,7 +213,15 @@ impl Float {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
+            Self::MixedF16 => "mixed-f16",
+            Self::MixedBf16 => "mixed-bf16",
         }
+    }
+
+    /// Whether parameters have another element type than the tensors of a step.
+    #[must_use]
+    pub const fn is_mixed(self) -> bool {
+        matches!(self, Self::MixedF16 | Self::MixedBf16)
     }
 }
 

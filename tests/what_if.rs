@@ -109,6 +109,14 @@ fn what_cannot_be_is_said_and_a_what_if_is_never_accepted() {
         "impossible"
     );
     assert!(said.contains("a batch of 512 cannot be taken apart in 3"), "{said}");
+    // Nothing keeps parameters in f32 where nothing learns.
+    let (report, exit, said) = estimate(&["--infer", "--dtype", "mixed-f16"]);
+    let error = named(&report, "mixed-f16, infer").error.as_ref();
+    assert_eq!((exit, error.unwrap().code.as_str()), (101, "impossible"), "{said}");
+    assert!(
+        said.contains("mixed precision works only with `.loss(…).train(…)`"),
+        "{said}"
+    );
     let ended = |arguments: &[&str]| {
         let output = common::vram(arguments).output().unwrap();
         (output.status.code().unwrap(), common::said(&output))

@@ -209,7 +209,8 @@ impl Fit {
         };
         if self.advise {
             let rebuilt = || advise::rebuilt(&case, &here, loudness, folder.path());
-            cards = advise::advise(&case, &profiles[0], prepared.source.builds(), search, rebuilt, loudness)?;
+            let builds = prepared.source.builds() || case.model.built.target.explains_in_every_build();
+            cards = advise::advise(&case, &profiles[0], builds, search, rebuilt, loudness)?;
         }
         for (number, case) in tried.into_iter().enumerate().filter(|_| !self.advise) {
             let search = search(number, case);

@@ -27,16 +27,16 @@ struct Change {
 pub(super) fn run(stage: &Stage<'_>, case: &Case, now: &Explanation) -> Result<Vec<Saving>, Stopped> {
     let mut savings = Vec::new();
     let changes = changes(case, &now.run);
-    let is_rebuilt = now.run.task == Some(Task::Train) && stage.prepared.source.builds();
-    let mut turns = Turns::new(stage.loudness, changes.len() + usize::from(is_rebuilt));
+    let is_possible = case.model.built.target.explains_in_every_build() || stage.prepared.source.builds();
+    let checkpoints = now.run.task == Some(Task::Train) && is_possible;
+    let mut turns = Turns::new(stage.loudness, changes.len() + usize::from(checkpoints));
     for change in changes {
         turns.begin(&change.change);
         let run = stage.run(&change.case, None)?;
         savings.push(saving(&change, &run, now));
     }
-    if is_rebuilt {
+    if checkpoints {
         turns.begin(CHECKPOINTED);
-        announce_build(&stage.prepared.source, &[CHECKPOINTING], stage.loudness);
         savings.push(checkpointing(stage, case, now)?);
     }
     // The largest first, and what could not be told last; after those for training what is none.
@@ -78,17 +78,23 @@ fn changes(case: &Case, run: &Run) -> Vec<Change> {
             case: smaller,
         });
     }
-    let half = WhatIf {
-        dtype: Some(Float::F16),
+    let floats = |dtype| WhatIf {
+        dtype: Some(dtype),
         ..WhatIf::default()
     };
     changes.push(plain(
         "half-precision",
         "half precision (f16)",
         "precision; losses may need scaling",
-        half,
+        floats(Float::F16),
     ));
     if trains {
+        changes.push(plain(
+            "mixed-precision",
+            "mixed precision (f16)",
+            "losses may need scaling",
+            floats(Float::MixedF16),
+        ));
         let stateless = WhatIf {
             optimizer: Some(Optimizer::Sgd),
             ..WhatIf::default()
@@ -165,11 +171,17 @@ fn saving(change: &Change, run: &Run, now: &Explanation) -> Saving {
 
 fn checkpointing(stage: &Stage<'_>, case: &Case, now: &Explanation) -> Result<Saving, Stopped> {
     let (change, cost) = (CHECKPOINTED, "forward is computed again in part");
-    let models = stage.models(&stage.asked.packages.with_feature(CHECKPOINTING))?;
-    let Some(model) = cases::same(&case.model, &models) else {
-        let problem = models.problems.first();
-        let why = problem.map_or("it is not declared when built so", |problem| &problem.message);
-        return Ok(unknown("checkpointing", change, cost, why));
+    let model = if case.model.built.target.explains_in_every_build() {
+        case.model.clone()
+    } else {
+        announce_build(&stage.prepared.source, &[CHECKPOINTING], stage.loudness);
+        let models = stage.models(&stage.asked.packages.with_feature(CHECKPOINTING))?;
+        let Some(model) = cases::same(&case.model, &models) else {
+            let problem = models.problems.first();
+            let why = problem.map_or("it is not declared when built so", |problem| &problem.message);
+            return Ok(unknown("checkpointing", change, cost, why));
+        };
+        model
     };
     let checkpointed = Case {
         what_if: WhatIf {

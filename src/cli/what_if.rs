@@ -34,7 +34,7 @@ pub(super) struct WhatIfs {
         conflicts_with = "infer"
     )]
     optimizer: Vec<Optimizer>,
-    /// Burn's default element type of floats, set before the first tensor; several with commas
+    /// Burn's default element type of floats, set before the first tensor, or mixed precision; several with commas
     #[arg(long, value_enum, value_delimiter = ',', value_name = "DTYPE")]
     dtype: Vec<Float>,
     /// Take each batch apart in so many, and add up their gradients; several with commas

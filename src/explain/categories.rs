@@ -1,7 +1,8 @@
 //! What each tensor is for, and how many bytes are held for what at each sample.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use super::bare;
 use super::memory::{Life, Memory};
 use super::trace::{Operation, Trace};
 use super::types::Category;
@@ -68,16 +69,54 @@ pub(super) fn categories(trace: &Trace, memory: &Memory, origins: &HashMap<u64, 
     let borders = Borders::of(trace);
     // In inference nothing receives a gradient, so that does not tell parameters from running statistics.
     let learns = trace.belongs.values().any(|belongs| belongs.learnable);
-    memory
-        .tensors
-        .iter()
-        .map(
-            |tensor| match category(trace, &borders, tensor, origins.get(&tensor.id)) {
-                Category::Buffer if !learns && trace.belongs.contains_key(&tensor.id) => Category::Parameter,
-                category => category,
-            },
-        )
+    let of = |tensor: &Life| match category(trace, &borders, tensor, origins.get(&tensor.id)) {
+        Category::Buffer if !learns && trace.belongs.contains_key(&tensor.id) => Category::Parameter,
+        category => category,
+    };
+    let gradients = becoming_gradients(trace);
+    let is_gradient =
+        |tensor: &Life, category| category == Category::ActivationGradient && gradients.contains(&tensor.id);
+    let tensors = memory.tensors.iter().map(|tensor| (tensor, of(tensor)));
+    tensors
+        .map(|(tensor, category)| match is_gradient(tensor, category) {
+            true => Category::Gradient,
+            false => category,
+        })
         .collect()
+}
+
+/// Operations that keep every value, in another shape, order or element type.
+const SAME_VALUES: [&str; 4] = ["reshape", "swap_dims", "permute", "cast"];
+/// Operations that make what others add to.
+const BLANK: [&str; 2] = ["zeros", "full"];
+
+/// Tensors that serve nothing but a parameter's gradient: the matrix product that is then looked at in another shape, the half-precision
+/// gradient that is cast, the zeros that rows are added to.
+fn becoming_gradients(trace: &Trace) -> HashSet<u64> {
+    let mut uses: HashMap<u64, u32> = HashMap::new();
+    for id in trace.operations.iter().flat_map(|operation| &operation.inputs) {
+        *uses.entry(*id).or_default() += 1;
+    }
+    let made = trace.operations.iter().flat_map(|operation| {
+        let blank = BLANK.contains(&bare(&operation.name));
+        operation.outputs.iter().map(move |made| (made.id, blank))
+    });
+    let is_blank: HashMap<u64, bool> = made.collect();
+    let named = trace.belongs.iter().filter(|(_, belongs)| belongs.gradient);
+    let mut gradients: HashSet<u64> = named.map(|(id, _)| *id).collect();
+    let backward = trace
+        .operations
+        .iter()
+        .filter(|operation| operation.at.1 == Phase::Backward);
+    for operation in backward.rev() {
+        if !operation.outputs.iter().any(|made| gradients.contains(&made.id)) {
+            continue;
+        }
+        let keeps = SAME_VALUES.contains(&bare(&operation.name));
+        let becomes = |id: &&u64| uses.get(*id) == Some(&1) && (keeps || is_blank.get(*id) == Some(&true));
+        gradients.extend(operation.inputs.iter().filter(becomes));
+    }
+    gradients
 }
 
 fn category(trace: &Trace, borders: &Borders, tensor: &Life, origin: Option<&Origin<'_>>) -> Category {

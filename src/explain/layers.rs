@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::bare;
 use super::calls::{Call, Calls};
 use super::categories::Origin;
 use super::memory::Memory;
@@ -59,12 +60,19 @@ impl Modules {
             types.insert(parent.clone(), parent_type.clone());
             fields.entry(parent).or_default().push(path.clone());
         }
-        let owners = trace
+        let mut owners: HashMap<u64, String> = trace
             .belongs
             .iter()
             .filter(|(_, belongs)| !belongs.gradient)
             .map(|(tensor, belongs)| (*tensor, parent(&belongs.path).to_owned()))
             .collect();
+        // Mixed precision works on copies of another element type.
+        for operation in &trace.operations {
+            let owner = operation.inputs.iter().find_map(|input| owners.get(input));
+            if let Some(owner) = owner.filter(|_| bare(&operation.name) == "cast").cloned() {
+                owners.extend(operation.outputs.iter().map(|made| (made.id, owner.clone())));
+            }
+        }
         Self { types, fields, owners }
     }
 

@@ -4,9 +4,10 @@ use super::CardFit;
 use crate::bytes::Bytes;
 use crate::protocol::{Float, Optimizer, WhatIf};
 
-/// A change, in the order of the speed that it costs: half as many bytes are moved, less is kept, smaller kernels are launched
-/// more often, forward is computed again.
-const CHANGES: [Change; 4] = [
+/// A change, in the order of what it costs: half as many bytes are moved, parameters lose precision, less is kept, smaller kernels
+/// are launched more often, forward is computed again.
+const CHANGES: [Change; 5] = [
+    Change::MixedPrecision,
     Change::HalfPrecision,
     Change::StatelessOptimizer,
     Change::Accumulation,
@@ -15,6 +16,7 @@ const CHANGES: [Change; 4] = [
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
+    MixedPrecision,
     HalfPrecision,
     StatelessOptimizer,
     Accumulation,
@@ -28,7 +30,7 @@ pub struct Possible {
     pub trains: bool,
     /// Its batch, where it has one.
     pub batch_size: Option<u64>,
-    /// Whether models can be built once more.
+    /// Whether autodiff can keep less: models can be built once more, or need no other build for it.
     pub builds: bool,
 }
 
@@ -91,7 +93,10 @@ pub fn next(possible: &Possible, attempts: &[Attempt]) -> Option<WhatIf> {
     };
     let changes: Vec<Change> = changes.into_iter().filter(is_of_use).collect();
     for size in 2..=changes.len() {
-        for together in subsets(&changes, size) {
+        for together in subsets(&changes, size)
+            .into_iter()
+            .filter(|subset| is_one_dtype(subset))
+        {
             let next = tries(&together, possible, &of);
             if next.is_some() {
                 return next;
@@ -160,8 +165,10 @@ fn parts(changes: &[Change], possible: &Possible) -> Vec<u32> {
 
 fn what_if(changes: &[Change], parts: u32) -> WhatIf {
     let has = |change| changes.contains(&change);
+    let mixed = has(Change::MixedPrecision).then_some(Float::MixedF16);
+    let half = has(Change::HalfPrecision).then_some(Float::F16);
     WhatIf {
-        dtype: has(Change::HalfPrecision).then_some(Float::F16),
+        dtype: mixed.or(half),
         optimizer: has(Change::StatelessOptimizer).then_some(Optimizer::Sgd),
         accumulate: has(Change::Accumulation).then_some(parts),
         checkpointing: has(Change::Checkpointing),
@@ -173,11 +180,17 @@ impl Change {
     fn is_possible(self, possible: &Possible) -> bool {
         match self {
             Self::HalfPrecision => true,
-            Self::StatelessOptimizer => possible.trains,
+            Self::MixedPrecision | Self::StatelessOptimizer => possible.trains,
             Self::Accumulation => possible.trains && !parts(&[self], possible).is_empty(),
             Self::Checkpointing => possible.trains && possible.builds,
         }
     }
+}
+
+/// Whether these ask for no more than one element type.
+fn is_one_dtype(changes: &[Change]) -> bool {
+    let dtypes = [Change::MixedPrecision, Change::HalfPrecision];
+    !dtypes.iter().all(|dtype| changes.contains(dtype))
 }
 
 /// All that have so many of these, in their order.
@@ -235,12 +248,17 @@ mod tests {
             activations
         };
         let all = 100 + state + kept;
-        Some(if what_if.dtype.is_some() { all / 2 } else { all })
+        Some(match what_if.dtype {
+            None => all,
+            Some(mixed) if mixed.is_mixed() => 100 + state + kept / 2,
+            Some(_) => all / 2,
+        })
     }
 
     /// Every change alone, in their order.
-    const ALONE: [&str; 7] = [
+    const ALONE: [&str; 8] = [
         "",
+        "mixed-f16",
         "f16",
         "sgd",
         "accumulate 2",
@@ -257,13 +275,21 @@ mod tests {
     #[test]
     fn each_is_tried_alone_and_the_cheapest_that_suffices_is_the_answer() {
         let (tried, answer) = advise(&ALL, 600, needs);
-        assert_eq!(tried, ["", "f16", "sgd", "accumulate 2", "checkpointing"]);
-        assert_eq!(answer.as_deref(), Some("f16"));
+        assert_eq!(tried, ["", "mixed-f16", "f16", "sgd", "accumulate 2", "checkpointing"]);
+        assert_eq!(answer.as_deref(), Some("mixed-f16"));
         // A batch of 24 is taken apart in 8 at most.
         let (tried, answer) = advise(&ALL, 350, needs);
-        assert_eq!(tried[..7], ALONE);
-        assert_eq!(tried[7..], ["sgd, f16"]);
-        assert_eq!(answer.as_deref(), Some("sgd, f16"));
+        assert_eq!(tried[..8], ALONE);
+        assert_eq!(
+            tried[8..],
+            [
+                "sgd, mixed-f16",
+                "mixed-f16, accumulate 2",
+                "mixed-f16, accumulate 4",
+                "mixed-f16, accumulate 8"
+            ]
+        );
+        assert_eq!(answer.as_deref(), Some("mixed-f16, accumulate 8"));
     }
 
     #[test]
@@ -278,7 +304,14 @@ mod tests {
         let together: Vec<_> = tried.iter().filter(|tried| tried.contains(", ")).collect();
         assert_eq!(
             together,
-            ["f16, accumulate 2", "f16, accumulate 4", "f16, accumulate 8"]
+            [
+                "mixed-f16, accumulate 2",
+                "mixed-f16, accumulate 4",
+                "mixed-f16, accumulate 8",
+                "f16, accumulate 2",
+                "f16, accumulate 4",
+                "f16, accumulate 8"
+            ]
         );
     }
 
@@ -303,6 +336,7 @@ mod tests {
             builds: false,
             ..ALL
         };
-        assert_eq!(advise(&odd, 1, needs).0, ["", "f16", "sgd", "sgd, f16"]);
+        let tried = ["", "mixed-f16", "f16", "sgd", "sgd, mixed-f16", "sgd, f16"];
+        assert_eq!(advise(&odd, 1, needs).0, tried);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::events;
 use super::timeline::Moment;
-use crate::protocol::{Event, RunJob};
+use crate::protocol::{Event, Float, RunJob};
 
 /// The input that is divided where gradients are accumulated.
 const BATCH_SIZE: &str = "batch_size";
@@ -95,6 +95,20 @@ impl Pass {
         self.job.what_if.accumulate.unwrap_or(1).max(1)
     }
 
+    /// Whether each step is to work on a copy of the model in half precision.
+    pub(super) fn is_mixed(&self) -> bool {
+        self.job.what_if.dtype.is_some_and(Float::is_mixed)
+    }
+
+    /// Ends the process where mixed precision is asked of what cannot have it.
+    pub(super) fn refuse_mixed(&self) {
+        if self.is_mixed() {
+            events::impossible(
+                "mixed precision works only with `.loss(…).train(…)`, whose steps cargo-vram writes; f16 and bf16 work with every model".to_owned(),
+            );
+        }
+    }
+
     /// The loop is written by hand: reports it, and ends the process where this pass was set up for another kind.
     pub(super) fn free_form(&self) {
         events::send(&Event::FreeForm);
@@ -102,6 +116,7 @@ impl Pass {
         if what_if.infer || what_if.optimizer.is_some() || what_if.accumulate.is_some() {
             events::impossible("the loop is written by hand, optimizer and gradients included".to_owned());
         }
+        self.refuse_mixed();
         if self.job.lockstep && !self.job.free_form {
             std::process::exit(0);
         }

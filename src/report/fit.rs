@@ -232,15 +232,22 @@ fn verdict(fit: &Fit) -> String {
     told.collect::<Vec<_>>().join("\n")
 }
 
+/// What people know from other frameworks, and `--advise` cannot try.
+const NOT_IN_BURN: &str =
+    "not tried, since Burn has neither: checkpointing by segments, and parameters that stay in host memory";
+
 /// The shortest list of changes with which it fits, or by how much it does not.
 fn advice(fit: &Fit) -> String {
     let attempts: Vec<_> = fit.cards.iter().filter_map(Attempt::of).collect();
-    if let Some(shortest) = shortest(&attempts) {
-        return match shortest.what_if.is_none() {
-            true => "fits as it is".to_owned(),
-            false => format!("fits with {}", shortest.what_if),
-        };
+    match shortest(&attempts) {
+        Some(shortest) if shortest.what_if.is_none() => "fits as it is".to_owned(),
+        Some(shortest) => format!("fits with {}\n{NOT_IN_BURN}", shortest.what_if),
+        None => format!("{}\n{NOT_IN_BURN}", missing(fit, &attempts)),
     }
+}
+
+/// By how much it does not fit.
+fn missing(fit: &Fit, attempts: &[Attempt]) -> String {
     let nearest = attempts.iter().filter(|attempt| attempt.needed.is_some());
     let nearest = nearest.min_by_key(|attempt| attempt.needed);
     let room = fit.cards.first().map(|card| card.room).unwrap_or_default();

@@ -14,7 +14,7 @@ use super::record::Record;
 use super::steps::{fullest, steps};
 use super::work;
 use crate::bytes::Bytes;
-use crate::protocol::{BurnFeatures, Event, Inside};
+use crate::protocol::{BurnFeatures, Event, Float, Inside};
 use crate::report::words::pass_name;
 use crate::report::{
     Autotune, Gpu, Measurement, Mode, OnCard, Oom, Parameters, Pass, Peak, Peaks, RecordingId, Run, RunError, Settling,
@@ -515,6 +515,12 @@ fn assumptions(
         Hardware::Virtual => case.profile.assumptions(),
         Hardware::Real(_) => Vec::new(),
     };
+    if case.what_if.dtype.is_some_and(Float::is_mixed) {
+        list.push(
+            "mixed precision as cargo-vram does it: Burn makes the parameters in half precision, they are cast to f32 once, and to half precision in each step"
+                .to_owned(),
+        );
+    }
     if let Some(recording) = collected
         .recording
         .as_ref()

@@ -6,6 +6,7 @@ mod backward;
 mod distributed;
 mod launches;
 mod marks;
+mod mixed;
 #[cfg(feature = "explain")]
 mod modules;
 #[cfg(feature = "explain")]
@@ -158,12 +159,7 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
         events::impossible("these models were built with other features of cargo-vram: checkpointing and fusion are chosen when a model is built".to_owned());
     }
     if let Some(float) = job.what_if.dtype {
-        let float = match float {
-            Float::F32 => FloatDType::F32,
-            Float::F16 => FloatDType::F16,
-            Float::Bf16 => FloatDType::BF16,
-        };
-        let set = |device| set_default_dtypes::<B>(device, float, B::IntElem::dtype());
+        let set = |device| set_default_dtypes::<B>(device, dtype(float), B::IntElem::dtype());
         if let Some(error) = cards.iter().find_map(|device| set(device).err()) {
             events::impossible(format!("the element type cannot be another: {error}"));
         }
@@ -181,6 +177,15 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
         stage::give_way(&cards);
     }
     Device { device, cards, markers }
+}
+
+/// The element type of the tensors of a step.
+const fn dtype(float: Float) -> FloatDType {
+    match float {
+        Float::F32 => FloatDType::F32,
+        Float::F16 | Float::MixedF16 => FloatDType::F16,
+        Float::Bf16 | Float::MixedBf16 => FloatDType::BF16,
+    }
 }
 
 /// Has what Burn's fusion and memory management are generic over be compiled in this crate, as optimized as dependencies are,

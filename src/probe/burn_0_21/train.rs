@@ -2,8 +2,8 @@
 
 use burn21::module::{AutodiffModule, Module};
 use burn21::optim::{GradientsAccumulator, GradientsParams, Optimizer};
-use burn21::tensor::Tensor;
 use burn21::tensor::backend::{AutodiffBackend, Backend};
+use burn21::tensor::{FloatDType, Tensor};
 
 #[cfg(feature = "train")]
 use super::backward::{Watched, announce};
@@ -11,6 +11,7 @@ use super::backward::{Watched, announce};
 use super::modules;
 use super::optimizer::IntoOptimizer;
 use super::run::Run;
+use super::{dtype, mixed};
 #[cfg(feature = "train")]
 use crate::probe::events;
 use crate::probe::pass::{self, Infer, Marker, Train};
@@ -195,14 +196,18 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> 
 
     fn train_with(self, mut optimizer: impl Optimizer<M, B>) {
         let WithBatch { run, make, batch } = self.given;
-        let mut model = made(run, make);
+        let half = run.pass.job.what_if.dtype.filter(|float| float.is_mixed()).map(dtype);
+        let mut model = made_in(run, make, half);
         let mut sum = GradientsAccumulator::new();
         for step in 0..run.pass.job.steps {
             for part in (0..run.pass.parts()).rev() {
                 run.mark(Some(step), Phase::Batch);
                 let input = batch(&run.device.device);
                 run.mark(Some(step), Phase::Forward);
-                let loss = (self.loss)(&model, input);
+                let loss = match half {
+                    None => (self.loss)(&model, input),
+                    Some(half) => (self.loss)(&mixed::in_half(&model, half), input),
+                };
                 run.mark(Some(step), Phase::Backward);
                 let gradients = GradientsParams::from_grads(loss.backward(), &model);
                 if let Some(gradients) = summed(run, &mut sum, &model, gradients, part) {
@@ -242,7 +247,14 @@ fn summed<B: AutodiffBackend, M: AutodiffModule<B>, Kind>(
     Some(whole)
 }
 
+/// Makes a model that is run as it is.
 pub(super) fn made<B: Backend, Kind, M: Module<B>>(run: &Run<B, Kind>, make: Make<B, M>) -> M {
+    run.pass.refuse_mixed();
+    made_in(run, make, None)
+}
+
+/// Makes a model whose steps work on copies in half precision, where one is named.
+fn made_in<B: Backend, Kind, M: Module<B>>(run: &Run<B, Kind>, make: Make<B, M>, half: Option<FloatDType>) -> M {
     run.declared();
     let model = make(&run.device.device);
     if run.pass.job.lockstep {
@@ -252,6 +264,10 @@ pub(super) fn made<B: Backend, Kind, M: Module<B>>(run: &Run<B, Kind>, make: Mak
         1 => model.fork(&run.device.device),
         // Its parts are where they belong.
         _ => super::forked_in_place(model),
+    };
+    let model = match half {
+        None => model,
+        Some(_) => mixed::in_f32(model),
     };
     super::report_parameters(&model);
     #[cfg(feature = "explain")]

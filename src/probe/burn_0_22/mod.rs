@@ -3,6 +3,7 @@
 mod failures;
 mod launches;
 mod marks;
+mod mixed;
 mod observed;
 mod optimizer;
 mod parallel;
@@ -239,16 +240,20 @@ fn start(job: &RunJob, device: fn(Device) -> Device) -> Arc<Gpus> {
     })
 }
 
+/// The element type of the tensors of a step.
+const fn dtype(float: Float) -> FloatDType {
+    match float {
+        Float::F32 => FloatDType::F32,
+        Float::F16 | Float::MixedF16 => FloatDType::F16,
+        Float::Bf16 | Float::MixedBf16 => FloatDType::BF16,
+    }
+}
+
 /// A device of the program's, as the job wants it.
 fn prepared(gpu: u16, job: &RunJob, device: fn(Device) -> Device) -> Device {
     let mut cuda = Device::cuda(usize::from(gpu));
-    let float = job.what_if.dtype.map(|float| match float {
-        Float::F32 => FloatDType::F32,
-        Float::F16 => FloatDType::F16,
-        Float::Bf16 => FloatDType::BF16,
-    });
-    if let Some(float) = float
-        && let Err(error) = cuda.configure(float)
+    if let Some(float) = job.what_if.dtype
+        && let Err(error) = cuda.configure(dtype(float))
     {
         events::impossible(format!("the element type cannot be another: {error}"));
     }

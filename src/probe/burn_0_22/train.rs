@@ -2,11 +2,11 @@
 
 use burn22::module::Module;
 use burn22::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
-use burn22::tensor::{Device, Tensor};
+use burn22::tensor::{Device, FloatDType, Tensor};
 
 use super::optimizer::IntoOptimizer;
 use super::run::Run;
-use super::{failures, observed};
+use super::{dtype, failures, mixed, observed};
 #[cfg(feature = "train")]
 use crate::probe::events;
 use crate::probe::pass::{Infer, Train};
@@ -155,7 +155,8 @@ impl<M: Module, X: Send, F: Fn(&M, X) -> Tensor<1> + Send> WithLoss<'_, M, X, F>
         } = self;
         let WithBatch { run, make, batch } = given;
         let run = &*run;
-        let mut model = made(run, make);
+        let half = run.pass.job.what_if.dtype.filter(|float| float.is_mixed()).map(dtype);
+        let mut model = made_in(run, make, half);
         let mut sum = GradientsAccumulator::new();
         for step in run.step_numbers() {
             for part in (0..run.pass.parts()).rev() {
@@ -165,7 +166,10 @@ impl<M: Module, X: Send, F: Fn(&M, X) -> Tensor<1> + Send> WithLoss<'_, M, X, F>
                 let (loss_of, optimizer, sum) = (&mut loss, &mut optimizer, &mut sum);
                 model = run.gpus.in_step(move || {
                     run.mark(Some(step), Phase::Forward);
-                    let loss = loss_of(&model, input);
+                    let loss = match half {
+                        None => loss_of(&model, input),
+                        Some(half) => loss_of(&mixed::in_half(&model, half), input),
+                    };
                     run.mark(Some(step), Phase::Backward);
                     let gradients = GradientsParams::from_grads(loss.backward(), &model);
                     let mut model = model;
@@ -220,13 +224,24 @@ fn summed<M: Module>(
     Some(whole)
 }
 
+/// Makes a model that is run as it is.
 pub(super) fn made<Kind, M: Module>(run: &Run<Kind>, make: Make<M>) -> M {
+    run.pass.refuse_mixed();
+    made_in(run, make, None)
+}
+
+/// Makes a model whose steps work on copies in half precision, where one is named.
+fn made_in<Kind, M: Module>(run: &Run<Kind>, make: Make<M>, half: Option<FloatDType>) -> M {
     run.declared();
     let model = make(run.gpus.first());
     let model = match run.gpus.devices.as_slice() {
         [device] => model.fork(device),
         // Its parts are where they belong.
         _ => super::parameters::forked_in_place(model),
+    };
+    let model = match half {
+        None => model,
+        Some(_) => mixed::in_f32(model),
     };
     super::parameters::report(&model);
     observed::name(&model);
