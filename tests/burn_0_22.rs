@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cargo_vram::report::{Report, Rule, Run, Status};
 use common::burn_0_22::{ZOO, fixture};
 use common::card::{builtin, card_folder};
+use common::repository::Repository;
 
 /// Checks models of a workspace.
 fn check(workspace: &Path, budgets: &str, more: &[&str]) -> (Report, i32, String) {
@@ -84,12 +85,14 @@ fn layer(run: &mut Run<Cuda, Infer>) {
 }
 ";
 
-/// A workspace with packages of both Burns: `old` and `new`.
-fn of_both_burns(folder: &Path) {
-    let old = std::fs::read_to_string(common::root().join("fixtures/many/Cargo.toml")).unwrap();
-    let new = std::fs::read_to_string(fixture("fixtures/many").join("Cargo.toml")).unwrap();
-    write_package(folder, "old", &old, MODEL);
-    write_package(folder, "new", &new, &common::burn_0_22::translated(MODEL));
+/// The manifest of a package for Burn 0.21, and of one for Burn 0.22.
+fn manifests() -> [String; 2] {
+    let old = common::root().join("fixtures/many");
+    [old, fixture("fixtures/many")].map(|folder| std::fs::read_to_string(folder.join("Cargo.toml")).unwrap())
+}
+
+/// Writes what a workspace needs beside its packages, which may be for either Burn.
+fn write_workspace(folder: &Path, members: &[&str]) {
     // Its names of what both Burns have say which of them they mean.
     let zoo = std::fs::read_to_string(common::root().join(ZOO).join("Cargo.toml")).unwrap();
     let profile = &zoo[zoo.find("[profile.dev]").unwrap()..];
@@ -99,9 +102,97 @@ fn of_both_burns(folder: &Path) {
         .lines()
         .filter(|line| line.contains("@0.") && line.contains("opt-level"));
     let profile = named.fold(profile.trim_end().to_owned(), |profile, line| profile + "\n" + line);
-    let manifest = format!("[workspace]\nmembers = [\"old\", \"new\"]\nresolver = \"3\"\n\n{profile}\n");
+    let manifest = format!("[workspace]\nmembers = {members:?}\nresolver = \"3\"\n\n{profile}\n");
     std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
     std::fs::copy(common::root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+}
+
+/// A workspace with packages of both Burns: `old` and `new`.
+fn of_both_burns(folder: &Path) {
+    let [old, new] = manifests();
+    write_package(folder, "old", &old, MODEL);
+    write_package(folder, "new", &new, &common::burn_0_22::translated(MODEL));
+    write_workspace(folder, &["old", "new"]);
+}
+
+/// A layer with 64 MiB of weights; its batch has 64 MiB, too.
+const UPGRADED: &str = "\
+use burn::backend::Cuda;
+use burn::nn::LinearConfig;
+use burn::tensor::Tensor;
+use cargo_vram::{Infer, Run};
+
+cargo_vram::models!(layer);
+
+fn layer(run: &mut Run<Cuda, Infer>) {
+    run.model(|device| LinearConfig::new(4096, 4096).init(device))
+        .batch(|device| Tensor::<Cuda, 2>::zeros([4096, 4096], device))
+        .infer(|model, batch| model.forward(batch));
+}
+";
+
+#[test]
+#[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
+fn an_upgrade_of_burn_is_no_growth_of_the_model() {
+    let repository = Repository::new();
+    let folder = repository.folder.root();
+    let budgets = |limit: &str| format!("version: 1\ngpu: l4\nmodels:\n  layer: {{ reserved: {limit} }}\n");
+    let [old, new] = manifests();
+    write_package(folder, "upgraded", &old, UPGRADED);
+    write_workspace(folder, &["upgraded"]);
+    repository.folder.write("budgets.yaml", &budgets("4 GiB"));
+    let vram = |arguments: &[&str]| common::vram(arguments).current_dir(folder).output().unwrap();
+    let bless = vram(&["bless"]);
+    assert!(bless.status.success(), "{}", common::said(&bless));
+    let before = vram(&["estimate", "--message-format", "json", "-o", "before.json"]);
+    assert!(before.status.success(), "{}", common::said(&before));
+    repository.commit("with Burn 0.21");
+
+    // Twice the batch: more than the upgrade alone could ever be allowed.
+    let grown = common::burn_0_22::translated(UPGRADED).replace("[4096, 4096]", "[8192, 4096]");
+    write_package(folder, "upgraded", &new, &grown);
+    for more in [&[][..], &["--rebuild"]] {
+        let (report, exit, said) = Repository::check(folder, "HEAD", more);
+        let report = report.unwrap();
+        assert_eq!((exit, report.status), (0, Status::Warn), "{said}");
+        let grown = report.verdicts.iter().find(|verdict| verdict.rule == Rule::Growth);
+        let message = &grown.unwrap().message;
+        for words in [
+            "Burn was upgraded from 0.21.0 to 0.22.",
+            "not judged as growth of the model",
+            "to accept the new baseline, run `cargo vram bless -m upgraded/layer`",
+        ] {
+            assert!(message.contains(words), "{words}: {message}");
+        }
+    }
+    let comment = vram(&["comment", "--dry-run", "--report", "report.json"]);
+    let comment = String::from_utf8(comment.stdout).unwrap();
+    assert!(comment.contains("Burn was upgraded from 0.21.0 to 0.22."), "{comment}");
+    let diff = vram(&["diff", "before.json", "report.json"]);
+    let told = String::from_utf8(diff.stdout.clone()).unwrap();
+    assert_eq!(diff.status.code(), Some(0), "{}", common::said(&diff));
+    assert!(told.contains("burn 0.21.0 → 0.22."), "{told}");
+
+    // A limit is a limit, whatever Burn it is.
+    repository.folder.write("budgets.yaml", &budgets("200 MiB"));
+    let (_, exit, said) = Repository::check(folder, "HEAD", &[]);
+    assert_eq!(exit, 100, "{said}");
+    repository.folder.write("budgets.yaml", &budgets("4 GiB"));
+
+    // Accepted as the message says, later growth is the model's again.
+    let bless = vram(&["bless", "-m", "upgraded/layer"]);
+    assert!(bless.status.success(), "{}", common::said(&bless));
+    repository.commit("with Burn 0.22");
+    let (report, exit, said) = Repository::check(folder, "HEAD", &[]);
+    assert_eq!((exit, report.unwrap().status), (0, Status::Pass), "{said}");
+    write_package(
+        folder,
+        "upgraded",
+        &new,
+        &grown.replace("[8192, 4096]", "[16384, 4096]"),
+    );
+    let (_, exit, said) = Repository::check(folder, "HEAD", &[]);
+    assert_eq!(exit, 100, "{said}");
 }
 
 #[test]
@@ -436,6 +527,32 @@ fn without_libdevice_or_with_a_damaged_one_a_measurement_says_so() {
     assert_eq!(missing.code, "no-libdevice");
     assert!(missing.message.contains(libdevice.to_str().unwrap()), "{missing:?}");
     assert!(missing.help.unwrap().contains("CUDA_PATH"));
+}
+
+#[test]
+#[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
+fn kernels_that_nvrtc_compiles_need_no_libdevice() {
+    let card = card_folder(&(builtin("l4") + "module_each=65536\n"));
+    std::fs::remove_file(card.toolkit().join("nvvm/libdevice/libdevice.10.bc")).unwrap();
+    let folder = workspace_of("chosen", &common::burn_0_22::translated(MODEL));
+    let doctor = || {
+        let mut command = common::vram(&["doctor"]);
+        card.apply(&mut command);
+        let output = command.current_dir(folder.path()).output().unwrap();
+        common::said(&output)
+    };
+    let said = doctor();
+    assert!(said.contains("Burn 0.22 cannot compile kernels without it"), "{said}");
+    let manifest = folder.path().join("chosen/Cargo.toml");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let chosen =
+        "[dependencies]\ncubecl = { version = \"0.11\", default-features = false, features = [\"cuda-cpp\"] }\n";
+    std::fs::write(manifest, text.replacen("[dependencies]\n", chosen, 1)).unwrap();
+    let said = doctor();
+    assert!(
+        said.contains("only LLVM, with which Burn 0.22 compiles kernels, needs it"),
+        "{said}"
+    );
 }
 
 /// Before compute capability 7.0, Burn 0.22 uploads the scalars of each launch, and keeps them on the GPU. Adam's depend on the step.

@@ -32,6 +32,11 @@ fn named_from() -> (std::path::PathBuf, &'static str) {
 }
 
 fn explain_of(package: &str, arguments: &[&str]) -> Explanation {
+    explained_and_shown(package, arguments).0
+}
+
+/// Explains a model; what is written to a file, and what people are shown.
+fn explained_and_shown(package: &str, arguments: &[&str]) -> (Explanation, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("explanation.json");
     let mut all = vec!["explain"];
@@ -42,7 +47,8 @@ fn explain_of(package: &str, arguments: &[&str]) -> Explanation {
     let json = std::fs::read_to_string(&file)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
     common::is_valid("explanation", &json);
-    serde_json::from_str(&json).unwrap()
+    let explanation = serde_json::from_str(&json).unwrap();
+    (explanation, String::from_utf8(output.stdout).unwrap())
 }
 
 fn bytes(explanation: &Explanation, category: Category) -> Vec<u64> {
@@ -99,7 +105,7 @@ fn adds_up(explanation: &Explanation) {
 
 #[test]
 fn vgg16_is_the_source_table_to_the_byte() {
-    let explanation = explain(&[
+    let arguments = [
         "vgg16_inference",
         "--gpu",
         "h200",
@@ -109,7 +115,10 @@ fn vgg16_is_the_source_table_to_the_byte() {
         "image_size=1024",
         "--activations",
         "fused",
-    ]);
+        "--layers",
+        "--bytes",
+    ];
+    let (explanation, shown) = explained_and_shown("zoo", &arguments);
     let totals = &explanation.totals;
     assert_eq!(totals.parameters, 2_183_080_744);
     assert_eq!(totals.parameter_bytes, Bytes(2_183_080_744 * 4));
@@ -128,10 +137,15 @@ fn vgg16_is_the_source_table_to_the_byte() {
         assert!(!layer.inferred);
         layer.parameters
     };
-    assert_eq!(parameters("block1_conv1"), 1_792);
-    assert_eq!(parameters("fc1"), 2_147_487_744);
-    assert_eq!(parameters("fc2"), 16_781_312);
-    assert_eq!(parameters("predictions"), 4_097_000);
+    assert_eq!(parameters("features.block1_conv1"), 1_792);
+    assert_eq!(parameters("top.fc1"), 2_147_487_744);
+    assert_eq!(parameters("top.fc2"), 16_781_312);
+    assert_eq!(parameters("top.predictions"), 4_097_000);
+    let without_top = shown.lines().find(|line| line.trim().starts_with("features ")).unwrap();
+    assert!(without_top.contains(" 18 layers "), "{without_top}");
+    assert!(without_top.contains(" 14,714,688 "), "{without_top}");
+    let maps: u64 = table[1..19].iter().sum();
+    assert!(without_top.contains(&format!(" {} ", maps * mib)), "{without_top}");
     adds_up(&explanation);
 }
 
@@ -181,6 +195,44 @@ fn a_sequential_is_the_source_figures_to_the_byte() {
     if common::is_burn_0_22() {
         gradients_have_lines(&explanation);
     }
+}
+
+#[test]
+fn mixed_precision_keeps_parameters_in_f32_and_makes_all_else_half() {
+    let [half, mixed] = ["f16", "mixed-f16"].map(|dtype| explain(&["sequential", "--gpu", "l4", "--dtype", dtype]));
+    let at_peak = |explanation: &Explanation, category| -> u64 {
+        let mut parts = explanation.peak.categories.iter();
+        parts.find(|part| part.category == category).unwrap().bytes.0
+    };
+    // 112,576 parameters of two bytes; of four, and two more for the copies that each step works on, which are a part of forward.
+    assert_eq!(at_peak(&half, Category::Parameter), 225_152);
+    assert_eq!(at_peak(&mixed, Category::Parameter), 450_304);
+    let copies = at_peak(&mixed, Category::Activation) - at_peak(&half, Category::Activation);
+    assert_eq!(copies, 225_152);
+    for same in [Category::Gradient, Category::ActivationGradient, Category::Input] {
+        assert_eq!(at_peak(&half, same), at_peak(&mixed, same), "{same:?}");
+    }
+    let layers = |explanation: &Explanation| -> Vec<_> {
+        let layers = explanation.layers.iter();
+        let look = |layer: &Layer| {
+            (
+                layer.path.clone(),
+                layer.parameters,
+                layer.feature_bytes,
+                layer.dtype.clone(),
+            )
+        };
+        layers.map(look).collect()
+    };
+    assert_eq!(layers(&half), layers(&mixed));
+    assert!(
+        mixed
+            .run
+            .assumptions
+            .iter()
+            .any(|assumed| assumed.starts_with("mixed precision"))
+    );
+    [half, mixed].iter().for_each(adds_up);
 }
 
 /// Parameters, gradients and state together are so many times the parameters, once gradients and state are there.
@@ -543,7 +595,13 @@ fn savings_are_of_runs() {
         let found = explanation.savings.iter().find(|saving| saving.code == code);
         found.unwrap_or_else(|| panic!("{code}: {:#?}", explanation.savings))
     };
-    for code in ["half-precision", "smaller-batch", "no-gradients", "checkpointing"] {
+    for code in [
+        "half-precision",
+        "mixed-precision",
+        "smaller-batch",
+        "no-gradients",
+        "checkpointing",
+    ] {
         let saving = saving(code);
         // What stays beside a run of half the batch is added from the timeline.
         let known_from = match code {
@@ -731,7 +789,12 @@ fn a_model_that_panics_is_told_as_far_as_it_came() {
         explanation.partial.as_ref().unwrap().contains("panicked"),
         "{explanation:?}"
     );
-    assert!(explanation.layers.iter().any(|layer| layer.path == "block1_conv1"));
+    assert!(
+        explanation
+            .layers
+            .iter()
+            .any(|layer| layer.path == "features.block1_conv1")
+    );
 }
 
 #[test]

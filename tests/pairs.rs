@@ -10,16 +10,19 @@ use cargo_vram::report::{Report, Rule, Status};
 use common::repository::Repository;
 
 /// The pairs of fixtures/pairs that are of one workspace.
-const PAIRS: [&str; 10] = [
+const PAIRS: [&str; 13] = [
     "below-ignored",
+    "depthwise",
     "edited-limit",
     "f32-from-f16",
     "improvement",
     "larger-batch",
     "larger-input",
+    "pooling",
     "retained-loss",
     "second-copy",
     "stateful-optimizer",
+    "strides",
     "wider-layer",
 ];
 
@@ -158,14 +161,17 @@ fn every_change_gets_its_verdict_and_its_comment() {
         ended,
         [
             ("below-ignored", 0, pass, None),
+            ("depthwise", 0, pass, None),
             ("edited-limit", 0, pass, None),
             ("f32-from-f16", 100, fail, None),
             ("improvement", 0, pass, None),
             ("larger-batch", 100, fail, None),
             ("larger-input", 100, fail, None),
+            ("pooling", 0, pass, None),
             ("retained-loss", 100, fail, fail),
             ("second-copy", 100, fail, None),
             ("stateful-optimizer", 100, fail, None),
+            ("strides", 0, pass, None),
             ("wider-layer", 100, fail, None),
             (BUMP, 100, fail, None),
         ]

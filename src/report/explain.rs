@@ -10,6 +10,7 @@ mod leak;
 mod lines;
 mod paper;
 mod phases;
+mod rows;
 mod savings;
 mod tensors;
 mod timeline;

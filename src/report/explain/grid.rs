@@ -78,6 +78,12 @@ impl Cell {
         self.style = style;
         self
     }
+
+    /// Its text, this many columns to the right.
+    pub(super) fn indented(mut self, columns: usize) -> Self {
+        self.text.insert_str(0, &" ".repeat(columns));
+        self
+    }
 }
 
 impl<T: Into<String>> From<T> for Cell {

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use super::grid::{Cell, Column, Grid};
 use super::paper::{Cut, DIM, NOTICE, PLAIN, Paper, STRONG};
+use super::rows::{Line, Row, folded, with_subtotals};
 use super::tensors::resolved;
 use crate::bytes::Bytes;
-use crate::explain::{Activations, Category, Explanation, Layer};
+use crate::explain::{Activations, Category, Explanation};
 use crate::protocol::Task;
 use crate::report::words::count;
 
@@ -127,29 +128,31 @@ pub(super) fn layers(explanation: &Explanation, depth: Option<usize>, paper: &Pa
         return heading + &paper.prose(2, PLAIN, "no layer was seen") + &totals(explanation, paper);
     }
     let all: Vec<_> = explanation.layers.iter().map(Row::of).collect();
-    let sum = Row::sum(&all, "total".to_owned());
+    let sum = Row::sum(&all.iter().collect::<Vec<_>>(), "total");
     let rows = match depth {
         Some(depth) => folded(all, depth),
         None => all,
     };
     let mut grid = table();
     let whole = explanation.totals.total_bytes;
-    for row in &rows {
-        grid.row(row.cells(whole, paper));
+    for line in with_subtotals(&rows) {
+        match line {
+            Line::Subtotal { row, depth } => {
+                grid.row(row.cells(depth, Bytes(0), paper).map(|cell| cell.styled(STRONG)));
+            }
+            Line::Layer { row, depth } => grid.row(row.cells(depth, whole, paper)),
+        }
     }
     let figures = &explanation.totals;
-    let mut apart = |name: &str, parameters: i128, parameter_bytes: i128, feature_bytes: i128| {
-        let differs = [parameters, parameter_bytes, feature_bytes];
-        if differs
-            .iter()
-            .any(|by| name.starts_with("in") && *by > 0 || name.starts_with("counted") && *by < 0)
-        {
+    let mut apart = |name: &str, is_missing: bool, [parameters, parameter_bytes, feature_bytes]: [i128; 3]| {
+        let is_one = |by: i128| if is_missing { by > 0 } else { by < 0 };
+        if [parameters, parameter_bytes, feature_bytes].into_iter().any(is_one) {
             let shown = |by: i128, text: &dyn Fn(u64) -> String| {
                 let size = u64::try_from(by.unsigned_abs()).unwrap_or(u64::MAX);
-                match (name.starts_with("in"), by) {
-                    (true, 1..) => text(size),
-                    (false, ..0) => format!("-{}", text(size)),
-                    _ => String::new(),
+                match (is_one(by), is_missing) {
+                    (true, true) => text(size),
+                    (true, false) => format!("-{}", text(size)),
+                    (false, _) => String::new(),
                 }
             };
             grid.row([
@@ -164,13 +167,13 @@ pub(super) fn layers(explanation: &Explanation, depth: Option<usize>, paper: &Pa
         }
     };
     let by = |total: u64, sum: u64| i128::from(total) - i128::from(sum);
-    let differences = (
+    let differences = [
         by(figures.parameters, sum.parameters),
         by(figures.parameter_bytes.0, sum.parameter_bytes.0),
         by(figures.feature_bytes.0, sum.feature_bytes.0),
-    );
-    apart("in none of them", differences.0, differences.1, differences.2);
-    apart("counted twice", differences.0, differences.1, differences.2);
+    ];
+    apart("in none of them", true, differences);
+    apart("counted twice", false, differences);
     grid.rule();
     let total = Row {
         parameters: figures.parameters,
@@ -178,7 +181,7 @@ pub(super) fn layers(explanation: &Explanation, depth: Option<usize>, paper: &Pa
         feature_bytes: figures.feature_bytes,
         ..sum
     };
-    grid.row(total.cells(Bytes(0), paper).map(|cell| cell.styled(STRONG)));
+    grid.row(total.cells(0, Bytes(0), paper).map(|cell| cell.styled(STRONG)));
     heading + &grid.draw(paper) + &marks(&rows, paper) + "\n" + &totals(explanation, paper)
 }
 
@@ -203,86 +206,7 @@ const fn counted(explanation: &Explanation) -> &'static str {
     }
 }
 
-/// A row: a layer, or several.
-struct Row {
-    path: String,
-    inferred: bool,
-    kind: String,
-    output: Option<Vec<u64>>,
-    dtype: String,
-    parameters: u64,
-    parameter_bytes: Bytes,
-    feature_bytes: Bytes,
-    shares_memory: bool,
-    /// Layers in it.
-    layers: usize,
-}
-
-impl Row {
-    fn of(layer: &Layer) -> Self {
-        Self {
-            path: layer.path.clone(),
-            inferred: layer.inferred,
-            kind: layer.kind.clone(),
-            output: Some(layer.output.clone()),
-            dtype: layer.dtype.clone(),
-            parameters: layer.parameters,
-            parameter_bytes: layer.parameter_bytes,
-            feature_bytes: layer.feature_bytes,
-            shares_memory: layer.shares_memory,
-            layers: 1,
-        }
-    }
-
-    fn sum(rows: &[Self], path: String) -> Self {
-        Self {
-            path,
-            inferred: false,
-            kind: String::new(),
-            output: None,
-            dtype: String::new(),
-            parameters: rows.iter().map(|row| row.parameters).sum(),
-            parameter_bytes: rows.iter().map(|row| row.parameter_bytes).sum(),
-            feature_bytes: rows.iter().map(|row| row.feature_bytes).sum(),
-            shares_memory: false,
-            layers: rows.iter().map(|row| row.layers).sum(),
-        }
-    }
-
-    const fn bytes(&self) -> u64 {
-        self.parameter_bytes.0 + self.feature_bytes.0
-    }
-
-    fn cells(&self, whole: Bytes, paper: &Paper) -> [Cell; 8] {
-        let parameters = |text: String| {
-            if self.parameter_bytes == Bytes(0) {
-                String::new()
-            } else {
-                text
-            }
-        };
-        let mark = if self.shares_memory { "*" } else { " " };
-        [
-            path(&self.path, self.inferred, paper),
-            Cell::from(paper.name(&self.kind)).styled(DIM),
-            Cell::from(shape(self.output.as_ref(), paper)),
-            Cell::from(paper.name(&self.dtype)).styled(DIM),
-            Cell::from(match self.parameters {
-                0 => paper.none().to_owned(),
-                number => count(number),
-            }),
-            Cell::from(match parameters(paper.size(self.parameter_bytes)) {
-                none if none.is_empty() => paper.none().to_owned(),
-                size => size,
-            }),
-            Cell::from(paper.size(self.feature_bytes) + mark),
-            Cell::from(bar(self.bytes(), whole.0, paper))
-                .styled(super::categories::look(crate::explain::Category::Activation).style),
-        ]
-    }
-}
-
-fn path(path: &str, inferred: bool, paper: &Paper) -> Cell {
+pub(super) fn path(path: &str, inferred: bool, paper: &Paper) -> Cell {
     let path = paper.name(path);
     if inferred {
         Cell::from(format!("~{path}")).styled(DIM)
@@ -291,11 +215,11 @@ fn path(path: &str, inferred: bool, paper: &Paper) -> Cell {
     }
 }
 
-fn shape(shape: Option<&Vec<u64>>, paper: &Paper) -> String {
+pub(super) fn shape(shape: Option<&Vec<u64>>, paper: &Paper) -> String {
     shape.map_or_else(String::new, |shape| paper.shape(shape))
 }
 
-fn bar(part: u64, whole: u64, paper: &Paper) -> String {
+pub(super) fn bar(part: u64, whole: u64, paper: &Paper) -> String {
     if whole == 0 || part == 0 {
         return String::new();
     }
@@ -308,44 +232,6 @@ fn bar(part: u64, whole: u64, paper: &Paper) -> String {
     let rest = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let rest = usize::try_from(eighths % 8).ok().and_then(|at| rest.get(at));
     format!("{}{}", "█".repeat(full), rest.unwrap_or(&""))
-}
-
-/// Layers deeper than this in the same module become one row, where the first of them stood.
-fn folded(layers: Vec<Row>, depth: usize) -> Vec<Row> {
-    let mut modules: Vec<Vec<Row>> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
-    for layer in layers {
-        if layer.path.split('.').count() <= depth.max(1) {
-            modules.push(vec![layer]);
-            continue;
-        }
-        let module: Vec<_> = layer.path.split('.').take(depth.max(1)).collect();
-        let module = module.join(".");
-        let place = *places.entry(module).or_insert(modules.len());
-        match modules.get_mut(place) {
-            Some(rows) => rows.push(layer),
-            None => modules.push(vec![layer]),
-        }
-    }
-    let fold = |mut rows: Vec<Row>| match (rows.len(), rows.pop()) {
-        (1, last) => last,
-        (_, None) => None,
-        (number, Some(last)) => {
-            let module: Vec<_> = last.path.split('.').take(depth.max(1)).collect();
-            let path = module.join(".");
-            let output = last.output.clone();
-            let last_dtype = last.dtype.clone();
-            rows.push(last);
-            Some(Row {
-                kind: format!("{number} layers"),
-                output,
-                dtype: last_dtype,
-                inferred: rows.iter().all(|row| row.inferred),
-                ..Row::sum(&rows, path)
-            })
-        }
-    };
-    modules.into_iter().filter_map(fold).collect()
 }
 
 const INFERRED: &str = "~ path inferred from its neighbours";

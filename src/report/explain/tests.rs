@@ -442,12 +442,15 @@ fn what_is_shown_adds_up_to_the_byte() {
     let text = explain(&RESNET, &View { layers: true, ..exact }, &PIPE);
     let rows = text.lines().skip_while(|line| !line.contains("in bytes")).skip(1);
     let mut sums = [0_u64; 3];
-    for row in rows.take(RESNET.layers.len()) {
-        let row: Vec<_> = row
-            .split("  ")
-            .map(str::trim)
-            .filter(|field| !field.is_empty())
-            .collect();
+    let rows = rows.take_while(|row| !row.contains("──")).map(|row| {
+        let row = row.split("  ").map(str::trim);
+        row.filter(|field| !field.is_empty()).collect::<Vec<_>>()
+    });
+    // Modules repeat what their layers have.
+    let (modules, rows): (Vec<_>, Vec<_>) = rows.partition(|row| row[1].ends_with(" layers"));
+    assert_eq!(rows.len(), RESNET.layers.len());
+    assert!(!modules.is_empty());
+    for row in rows {
         for (sum, field) in sums.iter_mut().zip(&row[4..7]) {
             // Counts are in groups everywhere.
             *sum += field.trim_end_matches('*').replace(',', "").parse::<u64>().unwrap_or(0);
@@ -475,15 +478,27 @@ fn folded_layers_add_up_to_the_same() {
         };
         let text = explain(&RESNET, &view, &PIPE);
         let rows = text.lines().skip_while(|line| !line.contains("in bytes")).skip(1);
-        let maps = rows.take_while(|row| !row.contains("──")).map(|row| {
-            let row: Vec<_> = row
-                .split("  ")
-                .map(str::trim)
-                .filter(|field| !field.is_empty())
-                .collect();
-            row[6].trim_end_matches('*').parse::<u64>().unwrap()
+        let rows = rows.take_while(|row| !row.contains("──")).map(|row| {
+            let row = row.split("  ").map(str::trim);
+            row.filter(|field| !field.is_empty()).collect::<Vec<_>>()
         });
-        assert_eq!(maps.sum::<u64>(), RESNET.totals.feature_bytes.0, "{text}");
+        let rows: Vec<_> = rows.collect();
+        let is_inside = |row: &[&str], module: &str| row[0].trim_start_matches('~').starts_with(&format!("{module}."));
+        let map = |row: &Vec<&str>| row[6].trim_end_matches('*').parse::<u64>().unwrap();
+        let (mut maps, mut subtotals) = (0, 0);
+        for row in &rows {
+            let inner: Vec<_> = rows.iter().filter(|other| is_inside(other, row[0])).collect();
+            if inner.is_empty() {
+                maps += map(row);
+                continue;
+            }
+            let is_module = |module: &&Vec<&str>| rows.iter().any(|row| is_inside(row, module[0]));
+            let leaves = inner.into_iter().filter(|row| !is_module(row));
+            assert_eq!(map(row), leaves.map(map).sum::<u64>(), "{row:?} in {text}");
+            subtotals += 1;
+        }
+        assert_eq!(maps, RESNET.totals.feature_bytes.0, "{text}");
+        assert_eq!(subtotals > 0, depth > 1, "{text}");
     }
 }
 
