@@ -145,7 +145,10 @@ fn vgg16_is_the_source_table_to_the_byte() {
     assert!(without_top.contains(" 18 layers "), "{without_top}");
     assert!(without_top.contains(" 14,714,688 "), "{without_top}");
     let maps: u64 = table[1..19].iter().sum();
-    assert!(without_top.contains(&format!(" {} ", maps * mib)), "{without_top}");
+    assert!(
+        without_top.trim().ends_with(&format!(" {}", maps * mib)),
+        "{without_top}"
+    );
     adds_up(&explanation);
 }
 
@@ -345,10 +348,13 @@ fn gradients_that_fusion_uses_up_as_it_makes_them_are_never_held_and_a_loop_by_h
             parameters * state,
             "{model}"
         );
-        // A few small ones of the batch norms have no memory.
-        let gradients = made_in(&explanation, 1, Category::Gradient);
+        // A few small ones of the batch norms have no memory, and a few have it twice, once in another shape.
+        // What is only looked at in another shape is counted once.
+        let own = explanation.tensors.iter().filter(|tensor| tensor.shares.is_none());
+        let gradients = own.filter(|tensor| tensor.step == Some(1) && tensor.category == Category::Gradient);
+        let gradients: u64 = gradients.map(|tensor| tensor.logical.0).sum();
         assert!(
-            gradients <= parameters && gradients * 1000 > parameters * 999,
+            gradients.abs_diff(parameters) * 1000 < parameters,
             "{model}: {gradients}"
         );
         adds_up(&explanation);
@@ -373,6 +379,11 @@ fn gradients_that_fusion_uses_up_as_it_makes_them_are_never_held_and_a_loop_by_h
             .collect::<Vec<_>>()
     };
     assert_eq!(seen(layers), seen(same));
+    let norms: Vec<_> = layers.iter().filter(|layer| layer.kind == "BatchNorm").collect();
+    assert!(
+        norms.len() == 20 && norms.iter().all(|layer| layer.output.len() == 4),
+        "{norms:?}"
+    );
     let inputs: Vec<_> = layers.iter().filter(|layer| layer.kind == "input").collect();
     assert_eq!(
         inputs.iter().map(|input| input.output.as_slice()).collect::<Vec<_>>(),

@@ -1,6 +1,6 @@
 //! What each tensor is for, and how many bytes are held for what at each sample.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::bare;
 use super::memory::{Life, Memory};
@@ -65,7 +65,12 @@ pub(super) fn with_aliases<'a>(memory: &Memory, mut origins: HashMap<u64, Origin
 }
 
 /// What each of the tensors is for.
-pub(super) fn categories(trace: &Trace, memory: &Memory, origins: &HashMap<u64, Origin<'_>>) -> Vec<Category> {
+pub(super) fn categories(
+    trace: &Trace,
+    memory: &Memory,
+    origins: &HashMap<u64, Origin<'_>>,
+    gradients: &HashMap<u64, u64>,
+) -> Vec<Category> {
     let borders = Borders::of(trace);
     // In inference nothing receives a gradient, so that does not tell parameters from running statistics.
     let learns = trace.belongs.values().any(|belongs| belongs.learnable);
@@ -73,9 +78,8 @@ pub(super) fn categories(trace: &Trace, memory: &Memory, origins: &HashMap<u64, 
         Category::Buffer if !learns && trace.belongs.contains_key(&tensor.id) => Category::Parameter,
         category => category,
     };
-    let gradients = becoming_gradients(trace);
     let is_gradient =
-        |tensor: &Life, category| category == Category::ActivationGradient && gradients.contains(&tensor.id);
+        |tensor: &Life, category| category == Category::ActivationGradient && gradients.contains_key(&tensor.id);
     let tensors = memory.tensors.iter().map(|tensor| (tensor, of(tensor)));
     tensors
         .map(|(tensor, category)| match is_gradient(tensor, category) {
@@ -91,8 +95,8 @@ const SAME_VALUES: [&str; 4] = ["reshape", "swap_dims", "permute", "cast"];
 const BLANK: [&str; 2] = ["zeros", "full"];
 
 /// Tensors that serve nothing but a parameter's gradient: the matrix product that is then looked at in another shape, the half-precision
-/// gradient that is cast, the zeros that rows are added to.
-fn becoming_gradients(trace: &Trace) -> HashSet<u64> {
+/// gradient that is cast, the zeros that rows are added to. Gives the gradient of each, and of itself.
+pub(super) fn becoming_gradients(trace: &Trace) -> HashMap<u64, u64> {
     let mut uses: HashMap<u64, u32> = HashMap::new();
     for id in trace.operations.iter().flat_map(|operation| &operation.inputs) {
         *uses.entry(*id).or_default() += 1;
@@ -103,18 +107,22 @@ fn becoming_gradients(trace: &Trace) -> HashSet<u64> {
     });
     let is_blank: HashMap<u64, bool> = made.collect();
     let named = trace.belongs.iter().filter(|(_, belongs)| belongs.gradient);
-    let mut gradients: HashSet<u64> = named.map(|(id, _)| *id).collect();
+    let mut gradients: HashMap<u64, u64> = named.map(|(id, _)| (*id, *id)).collect();
     let backward = trace
         .operations
         .iter()
         .filter(|operation| operation.at.1 == Phase::Backward);
     for operation in backward.rev() {
-        if !operation.outputs.iter().any(|made| gradients.contains(&made.id)) {
+        let made = operation.outputs.iter();
+        let Some(gradient) = made.filter_map(|made| gradients.get(&made.id)).next().copied() else {
             continue;
-        }
+        };
         let keeps = SAME_VALUES.contains(&bare(&operation.name));
         let becomes = |id: &&u64| uses.get(*id) == Some(&1) && (keeps || is_blank.get(*id) == Some(&true));
-        gradients.extend(operation.inputs.iter().filter(becomes));
+        let becoming = operation.inputs.iter().filter(becomes);
+        for id in becoming {
+            gradients.entry(*id).or_insert(gradient);
+        }
     }
     gradients
 }

@@ -136,6 +136,8 @@ pub(super) struct Row {
     pub(super) call: Call,
     /// Where the parameters that it uses belong.
     owner: Option<String>,
+    /// What its operations read and make.
+    tensors: HashSet<u64>,
     pub(super) path: String,
     pub(super) inferred: bool,
     kind: String,
@@ -153,14 +155,7 @@ impl Row {
     }
 
     /// Whether an operation is part of it, too.
-    fn goes_on(
-        &self,
-        trace: &Trace,
-        modules: &Modules,
-        operation: &Operation,
-        call: &Call,
-        owner: Option<&str>,
-    ) -> bool {
+    fn goes_on(&self, modules: &Modules, operation: &Operation, call: &Call, owner: Option<&str>) -> bool {
         if self.call.modules != call.modules || self.call.source != call.source {
             return false;
         }
@@ -170,13 +165,51 @@ impl Row {
         }
         match (&self.owner, owner) {
             (Some(own), Some(owner)) => own == owner,
-            // A module's function may do something to the input before it comes to its parameters.
-            (Some(_), None) => is_module,
+            // A module's function may do something to the input before it comes to its parameters. What has nothing to do with what is
+            // here is the input of another module of this type.
+            (Some(_), None) => {
+                is_module
+                    && (operation.inputs.is_empty() || operation.inputs.iter().any(|id| self.tensors.contains(id)))
+            }
             (None, _) if is_module && self.may_have_parameters(modules) => true,
-            // The same once more is a call of its own.
-            (None, None) => trace.operations[self.operations[0]].name != operation.name,
+            (None, None) => true,
             (None, Some(_)) => false,
         }
+    }
+
+    /// Adds an operation, which may tell whose parameters these are.
+    fn add(&mut self, index: usize, operation: &Operation, owner: Option<&str>) {
+        self.operations.push(index);
+        self.tensors.extend(&operation.inputs);
+        self.tensors.extend(operation.outputs.iter().map(|made| made.id));
+        if self.owner.is_none() {
+            self.owner = owner.map(str::to_owned);
+        }
+    }
+
+    /// Takes it apart where a function without parameters was called several times in the same place: each call does the same.
+    fn calls(self, trace: &Trace) -> Vec<Self> {
+        if self.owner.is_some() {
+            return vec![self];
+        }
+        let name = |index: &usize| trace.operations[*index].name.as_str();
+        let names: Vec<_> = self.operations.iter().map(name).collect();
+        let repeats = |length: &usize| {
+            names.len().is_multiple_of(*length) && names.iter().zip(&names[*length..]).all(|(one, next)| one == next)
+        };
+        let length = (1..names.len()).find(repeats).unwrap_or(names.len());
+        let calls = self.operations.chunks(length);
+        calls
+            .map(|operations| Self {
+                operations: operations.to_vec(),
+                call: self.call.clone(),
+                owner: None,
+                tensors: HashSet::new(),
+                path: String::new(),
+                inferred: false,
+                kind: String::new(),
+            })
+            .collect()
     }
 
     /// Whether the innermost function is that of a module without modules in it, rather than one that the module called.
@@ -227,22 +260,23 @@ pub(super) fn rows(trace: &Trace, modules: &Modules, calls: &mut Calls<'_>, step
         }
         let owner = operation.inputs.iter().find_map(|input| modules.owner(*input));
         match rows.last_mut() {
-            Some(row) if row.goes_on(trace, modules, operation, &call, owner) => {
-                row.operations.push(index);
-                if row.owner.is_none() {
-                    row.owner = owner.map(str::to_owned);
-                }
+            Some(row) if row.goes_on(modules, operation, &call, owner) => row.add(index, operation, owner),
+            _ => {
+                let mut row = Row {
+                    operations: Vec::new(),
+                    call,
+                    owner: None,
+                    tensors: HashSet::new(),
+                    path: String::new(),
+                    inferred: false,
+                    kind: String::new(),
+                };
+                row.add(index, operation, owner);
+                rows.push(row);
             }
-            _ => rows.push(Row {
-                operations: vec![index],
-                call,
-                owner: owner.map(str::to_owned),
-                path: String::new(),
-                inferred: false,
-                kind: String::new(),
-            }),
         }
     }
+    let mut rows: Vec<Row> = rows.into_iter().flat_map(|row| row.calls(trace)).collect();
     let makers = makers(trace);
     rows.retain(|row| !is_of_ones(trace, row, &makers));
     name(&mut rows, trace, modules);
@@ -260,10 +294,10 @@ fn makers(trace: &Trace) -> HashMap<u64, Vec<usize>> {
     makers
 }
 
-/// The last forward operation that reads each tensor.
-fn readers(trace: &Trace) -> HashMap<u64, usize> {
+/// The last forward operation of a step that reads each tensor. What the next step reads, such as running statistics, is no output.
+fn readers(trace: &Trace, step: Option<u32>) -> HashMap<u64, usize> {
     let operations = trace.operations.iter().enumerate();
-    let forward = operations.filter(|(_, operation)| operation.at.1 == Phase::Forward);
+    let forward = operations.filter(|(_, operation)| operation.at == (step, Phase::Forward));
     let reads = forward.flat_map(|(index, operation)| operation.inputs.iter().map(move |id| (*id, index)));
     reads.collect()
 }
@@ -369,7 +403,10 @@ pub(super) fn table(
         .collect();
     let mut layers = inputs(trace, rows, origins);
     let mut counted = HashSet::new();
-    let readers = readers(trace);
+    let step = rows
+        .first()
+        .and_then(|row| trace.operations[*row.operations.first()?].at.0);
+    let readers = readers(trace, step);
     for row in rows {
         let Some(made) = row.output(trace, &readers) else {
             continue;

@@ -68,14 +68,15 @@ pub fn explain(mut of: Ingredients<'_>) -> std::io::Result<Explanation> {
     let trace = Trace::read(of.trace)?;
     let memory = Memory::of(&trace);
     let origins = categories::with_aliases(&memory, categories::origins(&trace));
-    let categories = categories::categories(&trace, &memory, &origins);
+    let gradients = categories::becoming_gradients(&trace);
+    let categories = categories::categories(&trace, &memory, &origins, &gradients);
     let modules = Modules::of(&trace);
     let mut calls = Calls::new(&trace, of.root);
     let first = trace.operations.iter().filter_map(|operation| operation.at.0).min();
     let rows = layers::rows(&trace, &modules, &mut calls, first.unwrap_or(0));
     let layers = layers::table(&trace, &rows, &modules, &memory, &origins, of.activations);
     let timeline = timeline(&trace, &memory, &categories, &origins, of.record);
-    let places = Places::of(&trace, &modules, &rows, &mut calls, &origins);
+    let places = Places::of(&trace, &modules, &rows, &mut calls, &origins, &gradients);
     let tensors: Vec<Tensor> = memory
         .tensors
         .iter()
@@ -240,9 +241,12 @@ impl Places {
         rows: &[Row],
         calls: &mut Calls<'_>,
         origins: &HashMap<u64, Origin<'_>>,
+        gradients: &HashMap<u64, u64>,
     ) -> Self {
         let mut known: HashMap<u64, (String, bool)> = HashMap::new();
-        for (tensor, belongs) in &trace.belongs {
+        let own = trace.belongs.keys().map(|tensor| (tensor, tensor));
+        for (tensor, named) in own.chain(gradients) {
+            let belongs = &trace.belongs[named];
             known.insert(*tensor, (layers::parent(&belongs.path).to_owned(), false));
         }
         let steps: BTreeSet<u32> = trace.operations.iter().filter_map(|operation| operation.at.0).collect();

@@ -175,7 +175,7 @@ mod tests {
         let origins = origins(trace);
         let modules = Modules::of(trace);
         let mut calls = Calls::new(trace, std::path::Path::new("/root"));
-        let places = Places::of(trace, &modules, &[], &mut calls, &origins);
+        let places = Places::of(trace, &modules, &[], &mut calls, &origins, &HashMap::new());
         name(&mut run, trace, &origins, &places, &mut calls);
         run.oom.unwrap().tensor.unwrap()
     }

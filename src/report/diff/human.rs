@@ -54,6 +54,9 @@ pub fn human(diff: &Diff, quiet: bool) -> String {
             (true, Some(_)) => {}
             (false, Some(_)) => {
                 let _ = writeln!(text, "{}", place(model));
+                if let Some(upgrade) = model.on_upgrade() {
+                    let _ = writeln!(text, "  {upgrade}");
+                }
                 text.extend(lists.iter().map(list));
                 text.push('\n');
             }

@@ -66,15 +66,18 @@ impl About {
     }
 }
 
-/// The lists of a model, the likeliest reason first; none of a model that is new, gone or the same.
+/// The lists of a model, the likeliest reason first. A model whose values are the same shows other inputs and versions alone, one that is new
+/// or gone nothing.
 pub(super) fn lists(model: &ModelDiff) -> Vec<List<'_>> {
-    if model.state != State::Changed {
-        return Vec::new();
-    }
+    let is_shown = |about: About| match model.state {
+        State::New | State::Removed => false,
+        State::Same => about == About::Setting,
+        State::Changed => true,
+    };
     let same = |one: &Cause, other: &Cause| About::of(one.kind) == About::of(other.kind);
     let lists = model.causes.chunk_by(same).filter_map(|causes| {
         let about = About::of(causes.first()?.kind);
-        Some(List { about, causes })
+        is_shown(about).then_some(List { about, causes })
     });
     lists.collect()
 }

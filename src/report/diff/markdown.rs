@@ -84,11 +84,13 @@ fn row(model: &ModelDiff, figure: &FigureDiff) -> String {
 
 /// What else changed about a model: a table for each list.
 fn explanation(model: &ModelDiff) -> Vec<Section> {
+    let upgrade = model.on_upgrade().map(|upgrade| words(&upgrade) + "\n\n");
     let heading = format!(
-        "#### {} ({}, {})\n\n",
+        "#### {} ({}, {})\n\n{}",
         code(&format!("{}/{}", model.package, model.model)),
         name(&model.gpu),
-        mode_name(model.mode)
+        mode_name(model.mode),
+        upgrade.unwrap_or_default()
     );
     let lists = lists(model);
     let tables = lists.iter().map(|list| {
