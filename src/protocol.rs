@@ -218,7 +218,7 @@ impl Float {
         }
     }
 
-    /// Whether parameters have another element type than the tensors of a step.
+    /// Whether parameters are f32 and the tensors of a step are not.
     #[must_use]
     pub const fn is_mixed(self) -> bool {
         matches!(self, Self::MixedF16 | Self::MixedBf16)

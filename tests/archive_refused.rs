@@ -269,7 +269,7 @@ fn an_archive_for_another_machine_or_of_another_version_is_refused() {
         entries.manifest(|manifest| manifest[key] = value);
         entries.bytes()
     };
-    assert_refused(&with("format", json!(2)), "format");
+    assert_refused(&with("format", json!(1)), "format");
     assert_refused(&with("format", json!(u64::MAX)), "format");
     assert_refused(&with("tool", json!("0.0.1")), "tool");
     assert_refused(&with("tool", json!("\u{1b}[31m")), "tool");
@@ -303,7 +303,7 @@ fn a_manifest_that_says_nothing_sensible_is_refused() {
         b"{",
         b"[]",
         b"\xff\xff",
-        br#"{"format":1,"tool":1}"#,
+        br#"{"format":2,"tool":1}"#,
         b"{\"format\":\"1\"}",
     ] {
         let mut entries = Entries::sound();

@@ -223,7 +223,7 @@ fn an_upgrade_of_burn_is_no_growth_of_the_model() {
     assert_eq!(diff.status.code(), Some(0), "{}", common::said(&diff));
     for words in [
         "burn  0.21.0  →  0.22.",
-        "growth is a warning, not a failure",
+        "growth between them is a warning at most",
         "compare an explanation of each with `cargo vram diff`",
     ] {
         assert!(told.contains(words), "{words}: {told}");
@@ -627,7 +627,10 @@ fn kernels_that_nvrtc_compiles_need_no_libdevice() {
         common::said(&output)
     };
     let said = doctor();
-    assert!(said.contains("Burn 0.22 cannot compile kernels without it"), "{said}");
+    assert!(
+        said.contains("LLVM, with which Burn 0.22 compiles kernels, needs it"),
+        "{said}"
+    );
     let manifest = folder.path().join("chosen/Cargo.toml");
     let text = std::fs::read_to_string(&manifest).unwrap();
     let chosen =
@@ -635,7 +638,7 @@ fn kernels_that_nvrtc_compiles_need_no_libdevice() {
     std::fs::write(manifest, text.replacen("[dependencies]\n", chosen, 1)).unwrap();
     let said = doctor();
     assert!(
-        said.contains("only LLVM, with which Burn 0.22 compiles kernels, needs it"),
+        said.contains("no model needs it: NVRTC compiles their kernels"),
         "{said}"
     );
 }

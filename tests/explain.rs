@@ -238,6 +238,27 @@ fn mixed_precision_keeps_parameters_in_f32_and_makes_all_else_half() {
     [half, mixed].iter().for_each(adds_up);
 }
 
+/// With batch norms, and an optimizer that keeps two values for each parameter.
+#[test]
+fn mixed_precision_keeps_what_the_optimizer_keeps_in_f32() {
+    let model = ["resnet18", "--gpu", "l4", "--set", "batch_size=1"];
+    let explanation = explain(&[&model[..], &["--dtype", "mixed-bf16"]].concat());
+    let parameters = explanation.totals.learnable * 4;
+    assert_eq!(parameters, 11_689_512 * 4);
+    for (category, times) in [(Category::Parameter, 1), (Category::OptimizerState, 2)] {
+        let of = explanation.tensors.iter().filter(|tensor| tensor.category == category);
+        let kept: Vec<_> = of.filter(|tensor| tensor.step == Some(1)).collect();
+        assert!(kept.iter().all(|tensor| tensor.dtype == "f32"), "{category:?}");
+        let bytes: u64 = kept.iter().map(|tensor| tensor.logical.0).sum();
+        assert_eq!(bytes, parameters * times, "{category:?}");
+    }
+    let made = explanation.tensors.iter().filter(|tensor| tensor.step == Some(1));
+    let activations = made.filter(|tensor| tensor.category == Category::Activation && tensor.shape.len() == 4);
+    let dtypes: std::collections::BTreeSet<_> = activations.map(|tensor| tensor.dtype.as_str()).collect();
+    assert!(dtypes.contains("bf16") && !dtypes.contains("f32"), "{dtypes:?}");
+    adds_up(&explanation);
+}
+
 /// Parameters, gradients and state together are so many times the parameters, once gradients and state are there.
 fn holds(explanation: &Explanation, times: u64) {
     let parameters = explanation.totals.learnable * 4;

@@ -29,6 +29,21 @@ const PAIRS: [&str; 13] = [
 /// A change that is not in its workspace: another version of what it depends on.
 const BUMP: &str = "dependency-bump";
 
+/// Changes that people make to need less.
+const SAVING: [&str; 3] = ["depthwise", "pooling", "strides"];
+
+/// Writes a report of a pair as it is.
+fn estimate(repository: &Repository, pair: &str, side: &str) {
+    let (_, selected) = place(pair);
+    let estimate = common::vram(&["estimate", "--message-format", "json", "-o"])
+        .arg(format!("{pair}-{side}.json"))
+        .args(&selected)
+        .current_dir(repository.folder.root())
+        .output()
+        .unwrap();
+    assert!(estimate.status.success(), "{}", common::said(&estimate));
+}
+
 /// The folder of the fixtures.
 fn pairs() -> std::path::PathBuf {
     common::fixture("fixtures/pairs")
@@ -89,6 +104,9 @@ fn before() -> Repository {
             .unwrap();
         assert!(bless.status.success(), "{}", String::from_utf8_lossy(&bless.stderr));
     }
+    for pair in SAVING {
+        estimate(&repository, pair, "before");
+    }
     repository.commit("before");
     repository.git(&["checkout", "--quiet", "-b", "change"]);
     repository
@@ -132,6 +150,14 @@ fn check(repository: &Repository, pair: &str) -> (Report, i32, String) {
     (report, exit, comment)
 }
 
+fn snapshot(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_prepend_module_to_snapshot(false);
+    let of_burn = if common::is_burn_0_22() { "pairs-0_22" } else { "pairs" };
+    settings.set_snapshot_path(format!("snapshots/{of_burn}"));
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
 #[test]
 fn every_change_gets_its_verdict_and_its_comment() {
     let repository = before();
@@ -150,11 +176,17 @@ fn every_change_gets_its_verdict_and_its_comment() {
         let growth = of(Rule::Growth).map(|verdict| verdict.status).max();
         let leak = of(Rule::Leak).map(|verdict| verdict.status).max();
         ended.push((*pair, exit, growth, leak.filter(|status| *status != Status::Pass)));
-        let mut settings = insta::Settings::clone_current();
-        settings.set_prepend_module_to_snapshot(false);
-        let of_burn = if common::is_burn_0_22() { "pairs-0_22" } else { "pairs" };
-        settings.set_snapshot_path(format!("snapshots/{of_burn}"));
-        settings.bind(|| insta::assert_snapshot!(*pair, comment));
+        snapshot(pair, &comment);
+    }
+    for pair in SAVING {
+        estimate(&repository, pair, "after");
+        let [before, after] = ["before", "after"].map(|side| format!("{pair}-{side}.json"));
+        let diff = common::vram(&["diff", &before, &after])
+            .current_dir(repository.folder.root())
+            .output()
+            .unwrap();
+        assert!(diff.status.success(), "{}", common::said(&diff));
+        snapshot(&format!("{pair}-diff"), &String::from_utf8(diff.stdout).unwrap());
     }
     let (pass, fail) = (Some(Status::Pass), Some(Status::Fail));
     assert_eq!(

@@ -114,7 +114,7 @@ fn what_cannot_be_is_said_and_a_what_if_is_never_accepted() {
     let error = named(&report, "mixed-f16, infer").error.as_ref();
     assert_eq!((exit, error.unwrap().code.as_str()), (101, "impossible"), "{said}");
     assert!(
-        said.contains("mixed precision works only with `.loss(…).train(…)`"),
+        said.contains("mixed precision works only in training with `.loss(…).train(…)`: not without gradients"),
         "{said}"
     );
     let ended = |arguments: &[&str]| {
@@ -132,6 +132,37 @@ fn what_cannot_be_is_said_and_a_what_if_is_never_accepted() {
     assert!(code != 0 && said.contains("it is a what-if"), "{code} {said}");
     let lock = std::fs::read_to_string(folder.path().join("budgets.lock")).unwrap_or_default();
     assert!(!lock.contains("f16"), "{lock}");
+}
+
+/// Whatever makes its own steps, or hands the model to several GPUs, would be in half precision as a whole.
+#[test]
+fn mixed_precision_is_refused_by_every_other_loop() {
+    let refused = |package: &str, models: &[&str]| {
+        let mut all = vec![
+            "estimate",
+            "-p",
+            package,
+            "--gpu",
+            "l4",
+            "--set",
+            "batch_size=2",
+            "--dtype",
+            "mixed-f16",
+        ];
+        all.extend(models.iter().flat_map(|model| ["-m", model]));
+        let (report, exit, said) = common::report(&all);
+        assert_eq!(exit, 101, "{said}");
+        let otherwise = report.runs.iter().filter(|run| !run.what_if.is_none());
+        let codes: Vec<_> = otherwise
+            .map(|run| run.error.as_ref().map(|error| error.code.as_str()))
+            .collect();
+        assert_eq!(codes, vec![Some("impossible"); models.len()], "{said}");
+    };
+    refused(
+        "zoo",
+        &["resnet18_train_step", "resnet18_free_form", "resnet18_inference"],
+    );
+    refused("cards", &["resnet18_data_parallel"]);
 }
 
 #[test]

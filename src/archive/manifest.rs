@@ -13,7 +13,7 @@ use crate::protocol::Task;
 use crate::workspace::KernelCompiler;
 
 /// The layout of an archive. Another one is not read.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// The path of the manifest, which is the first entry.
 pub const MANIFEST: &str = "manifest.json";
 /// What the paths of models' executables begin with.

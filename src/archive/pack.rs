@@ -142,7 +142,7 @@ fn targets(contents: &Contents<'_>) -> Result<(Vec<Target>, Sources), ArchiveErr
                 name: target.name.clone(),
                 kind: Kind::of_option(target.option).unwrap_or(Kind::Bench),
                 burn: target.burn.clone(),
-                kernel_compiler: target.kernel_compiler,
+                kernel_compiler: built.kernel_compiler,
                 executable,
                 models: Vec::new(),
             });

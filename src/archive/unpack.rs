@@ -67,10 +67,10 @@ impl Unpacked {
                     name: target.name.clone(),
                     option: target.kind.option(),
                     burn: target.burn.clone(),
-                    kernel_compiler: target.kernel_compiler,
                 },
                 executable: self.folder.join(&target.executable),
                 kernel_code: None,
+                kernel_compiler: target.kernel_compiler,
             })
             .collect()
     }

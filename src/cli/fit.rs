@@ -209,8 +209,8 @@ impl Fit {
         };
         if self.advise {
             let rebuilt = || advise::rebuilt(&case, &here, loudness, folder.path());
-            let builds = prepared.source.builds() || case.model.built.target.explains_in_every_build();
-            cards = advise::advise(&case, &profiles[0], builds, search, rebuilt, loudness)?;
+            let checkpoints = prepared.source.checkpoints(&case.model.built.target);
+            cards = advise::advise(&case, &profiles[0], checkpoints, search, rebuilt, loudness)?;
         }
         for (number, case) in tried.into_iter().enumerate().filter(|_| !self.advise) {
             let search = search(number, case);

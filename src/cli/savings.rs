@@ -27,7 +27,7 @@ struct Change {
 pub(super) fn run(stage: &Stage<'_>, case: &Case, now: &Explanation) -> Result<Vec<Saving>, Stopped> {
     let mut savings = Vec::new();
     let changes = changes(case, &now.run);
-    let is_possible = case.model.built.target.explains_in_every_build() || stage.prepared.source.builds();
+    let is_possible = stage.prepared.source.checkpoints(&case.model.built.target);
     let checkpoints = now.run.task == Some(Task::Train) && is_possible;
     let mut turns = Turns::new(stage.loudness, changes.len() + usize::from(checkpoints));
     for change in changes {

@@ -66,6 +66,11 @@ impl Source {
         matches!(self, Self::Workspace(_))
     }
 
+    /// Whether a model can run with checkpointing: it can be built for that, or every build of its Burn can.
+    pub(super) fn checkpoints(&self, target: &workspace::DeclaredTarget) -> bool {
+        self.builds() || target.explains_in_every_build()
+    }
+
     /// Whether models are built here that can only be explained, or be run otherwise, where they are built for it.
     pub(super) fn builds_on_demand(&self) -> bool {
         match self {

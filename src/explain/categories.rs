@@ -76,17 +76,10 @@ pub(super) fn categories(
     let learns = trace.belongs.values().any(|belongs| belongs.learnable);
     let of = |tensor: &Life| match category(trace, &borders, tensor, origins.get(&tensor.id)) {
         Category::Buffer if !learns && trace.belongs.contains_key(&tensor.id) => Category::Parameter,
+        Category::ActivationGradient if gradients.contains_key(&tensor.id) => Category::Gradient,
         category => category,
     };
-    let is_gradient =
-        |tensor: &Life, category| category == Category::ActivationGradient && gradients.contains_key(&tensor.id);
-    let tensors = memory.tensors.iter().map(|tensor| (tensor, of(tensor)));
-    tensors
-        .map(|(tensor, category)| match is_gradient(tensor, category) {
-            true => Category::Gradient,
-            false => category,
-        })
-        .collect()
+    memory.tensors.iter().map(of).collect()
 }
 
 /// Operations that keep every value, in another shape, order or element type.
@@ -95,7 +88,7 @@ const SAME_VALUES: [&str; 4] = ["reshape", "swap_dims", "permute", "cast"];
 const BLANK: [&str; 2] = ["zeros", "full"];
 
 /// Tensors that serve nothing but a parameter's gradient: the matrix product that is then looked at in another shape, the half-precision
-/// gradient that is cast, the zeros that rows are added to. Gives the gradient of each, and of itself.
+/// gradient that is cast, the zeros that rows are added to. By each of these, and by each gradient: the gradient.
 pub(super) fn becoming_gradients(trace: &Trace) -> HashMap<u64, u64> {
     let mut uses: HashMap<u64, u32> = HashMap::new();
     for id in trace.operations.iter().flat_map(|operation| &operation.inputs) {

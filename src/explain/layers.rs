@@ -136,26 +136,31 @@ pub(super) struct Row {
     pub(super) call: Call,
     /// Where the parameters that it uses belong.
     owner: Option<String>,
-    /// What its operations read and make.
-    tensors: HashSet<u64>,
     pub(super) path: String,
     pub(super) inferred: bool,
     kind: String,
 }
 
 impl Row {
-    /// What it makes: the first tensor of its last operation whose tensor a later one reads. A `BatchNorm` ends with operations that
-    /// make its running statistics, which none does.
+    /// What it makes: the largest tensor that a later operation of the step reads, and of several the last. A `BatchNorm` ends with
+    /// operations that make its running statistics, which it reads itself if it is called once more.
     fn output<'a>(&self, trace: &'a Trace, readers: &HashMap<u64, usize>) -> Option<&'a Made> {
         let last = *self.operations.last()?;
         let made = |index: &usize| trace.operations[*index].outputs.first();
         let is_read = |made: &&Made| readers.get(&made.id).is_some_and(|reader| *reader > last);
-        let read = self.operations.iter().rev().filter_map(made).find(is_read);
-        read.or_else(|| made(&last))
+        let read = self.operations.iter().filter_map(made).filter(is_read);
+        read.max_by_key(|made| made.bytes).or_else(|| made(&last))
     }
 
     /// Whether an operation is part of it, too.
-    fn goes_on(&self, modules: &Modules, operation: &Operation, call: &Call, owner: Option<&str>) -> bool {
+    fn goes_on(
+        &self,
+        trace: &Trace,
+        modules: &Modules,
+        operation: &Operation,
+        call: &Call,
+        owner: Option<&str>,
+    ) -> bool {
         if self.call.modules != call.modules || self.call.source != call.source {
             return false;
         }
@@ -165,51 +170,41 @@ impl Row {
         }
         match (&self.owner, owner) {
             (Some(own), Some(owner)) => own == owner,
-            // A module's function may do something to the input before it comes to its parameters. What has nothing to do with what is
-            // here is the input of another module of this type.
-            (Some(_), None) => {
-                is_module
-                    && (operation.inputs.is_empty() || operation.inputs.iter().any(|id| self.tensors.contains(id)))
-            }
+            // A module's function may do something to the input before it comes to its parameters.
+            (Some(_), None) => is_module,
             (None, _) if is_module && self.may_have_parameters(modules) => true,
-            (None, None) => true,
+            // From the same place in the function once more: that is a call of its own.
+            (None, None) => trace.operations[self.operations[0]].stack != operation.stack,
             (None, Some(_)) => false,
         }
     }
 
-    /// Adds an operation, which may tell whose parameters these are.
-    fn add(&mut self, index: usize, operation: &Operation, owner: Option<&str>) {
-        self.operations.push(index);
-        self.tensors.extend(&operation.inputs);
-        self.tensors.extend(operation.outputs.iter().map(|made| made.id));
-        if self.owner.is_none() {
-            self.owner = owner.map(str::to_owned);
-        }
-    }
-
-    /// Takes it apart where a function without parameters was called several times in the same place: each call does the same.
-    fn calls(self, trace: &Trace) -> Vec<Self> {
-        if self.owner.is_some() {
-            return vec![self];
-        }
-        let name = |index: &usize| trace.operations[*index].name.as_str();
-        let names: Vec<_> = self.operations.iter().map(name).collect();
-        let repeats = |length: &usize| {
-            names.len().is_multiple_of(*length) && names.iter().zip(&names[*length..]).all(|(one, next)| one == next)
+    /// Takes the last operations away that have nothing to do with those before: they prepare what the next module of this type is given.
+    fn strays(&mut self, trace: &Trace, modules: &Modules) -> Vec<usize> {
+        let ids = |index: &usize| {
+            let operation = &trace.operations[*index];
+            let made = operation.outputs.iter().map(|made| made.id);
+            made.chain(operation.inputs.iter().copied())
         };
-        let length = (1..names.len()).find(repeats).unwrap_or(names.len());
-        let calls = self.operations.chunks(length);
-        calls
-            .map(|operations| Self {
-                operations: operations.to_vec(),
-                call: self.call.clone(),
-                owner: None,
-                tensors: HashSet::new(),
-                path: String::new(),
-                inferred: false,
-                kind: String::new(),
-            })
-            .collect()
+        let mut first_use: HashMap<u64, usize> = HashMap::new();
+        for (place, index) in self.operations.iter().enumerate() {
+            for id in ids(index) {
+                first_use.entry(id).or_insert(place);
+            }
+        }
+        let uses_parameters = |index: &usize| ids(index).any(|id| modules.owner(id).is_some());
+        let mut start = self.operations.len();
+        let mut earliest = usize::MAX;
+        for (place, index) in self.operations.iter().enumerate().rev() {
+            if uses_parameters(index) {
+                break;
+            }
+            earliest = ids(index).map(|id| first_use[&id]).fold(earliest, usize::min);
+            if earliest >= place {
+                start = place;
+            }
+        }
+        self.operations.split_off(start)
     }
 
     /// Whether the innermost function is that of a module without modules in it, rather than one that the module called.
@@ -260,23 +255,30 @@ pub(super) fn rows(trace: &Trace, modules: &Modules, calls: &mut Calls<'_>, step
         }
         let owner = operation.inputs.iter().find_map(|input| modules.owner(*input));
         match rows.last_mut() {
-            Some(row) if row.goes_on(modules, operation, &call, owner) => row.add(index, operation, owner),
-            _ => {
-                let mut row = Row {
-                    operations: Vec::new(),
+            Some(row) if row.goes_on(trace, modules, operation, &call, owner) => {
+                row.operations.push(index);
+                if row.owner.is_none() {
+                    row.owner = owner.map(str::to_owned);
+                }
+            }
+            last => {
+                let is_next = |row: &&mut Row| {
+                    row.owner.is_some() && row.call.modules == call.modules && row.call.source == call.source
+                };
+                let before = last.filter(|row| owner.is_some() && is_next(row));
+                let mut operations = before.map_or_else(Vec::new, |row| row.strays(trace, modules));
+                operations.push(index);
+                rows.push(Row {
+                    operations,
                     call,
-                    owner: None,
-                    tensors: HashSet::new(),
+                    owner: owner.map(str::to_owned),
                     path: String::new(),
                     inferred: false,
                     kind: String::new(),
-                };
-                row.add(index, operation, owner);
-                rows.push(row);
+                });
             }
         }
     }
-    let mut rows: Vec<Row> = rows.into_iter().flat_map(|row| row.calls(trace)).collect();
     let makers = makers(trace);
     rows.retain(|row| !is_of_ones(trace, row, &makers));
     name(&mut rows, trace, modules);

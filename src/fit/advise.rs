@@ -30,8 +30,8 @@ pub struct Possible {
     pub trains: bool,
     /// Its batch, where it has one.
     pub batch_size: Option<u64>,
-    /// Whether autodiff can keep less: models can be built once more, or need no other build for it.
-    pub builds: bool,
+    /// Whether it can run with checkpointing.
+    pub checkpoints: bool,
 }
 
 /// What came of one try.
@@ -182,7 +182,7 @@ impl Change {
             Self::HalfPrecision => true,
             Self::MixedPrecision | Self::StatelessOptimizer => possible.trains,
             Self::Accumulation => possible.trains && !parts(&[self], possible).is_empty(),
-            Self::Checkpointing => possible.trains && possible.builds,
+            Self::Checkpointing => possible.trains && possible.checkpoints,
         }
     }
 }
@@ -214,7 +214,7 @@ mod tests {
     const ALL: Possible = Possible {
         trains: true,
         batch_size: Some(24),
-        builds: true,
+        checkpoints: true,
     };
 
     /// Tries until the answer is known: in which order, and what it is.
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(advise(&infers, 1, needs).0, ["", "f16"]);
         let odd = Possible {
             batch_size: Some(7),
-            builds: false,
+            checkpoints: false,
             ..ALL
         };
         let tried = ["", "mixed-f16", "f16", "sgd", "sgd, mixed-f16", "sgd, f16"];

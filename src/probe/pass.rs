@@ -95,16 +95,18 @@ impl Pass {
         self.job.what_if.accumulate.unwrap_or(1).max(1)
     }
 
-    /// Whether each step is to work on a copy of the model in half precision.
-    pub(super) fn is_mixed(&self) -> bool {
-        self.job.what_if.dtype.is_some_and(Float::is_mixed)
+    /// The mixed precision that is asked for: each step works on a copy of the model in half precision.
+    pub(super) fn mixed(&self) -> Option<Float> {
+        self.job.what_if.dtype.filter(|float| float.is_mixed())
     }
 
     /// Ends the process where mixed precision is asked of what cannot have it.
     pub(super) fn refuse_mixed(&self) {
-        if self.is_mixed() {
+        if self.mixed().is_some() {
             events::impossible(
-                "mixed precision works only with `.loss(…).train(…)`, whose steps cargo-vram writes; f16 and bf16 work with every model".to_owned(),
+                "mixed precision works only in training with `.loss(…).train(…)`: not without gradients, not with `TrainStep`, \
+                 `data_parallel` or `ddp`, and not in a loop of your own"
+                    .to_owned(),
             );
         }
     }

@@ -224,27 +224,27 @@ impl ModelDiff {
         judged.chain(ended).max().unwrap_or(Status::Pass)
     }
 
-    /// What an upgrade of Burn means for the comparison, and what to do next; nothing where Burn is the same.
-    fn on_upgrade(&self) -> Option<String> {
-        let burn = self.causes.iter().find(|cause| cause.kind == CauseKind::Burn)?;
-        let (before, after) = (burn.before.as_deref()?, burn.after.as_deref()?);
-        if !is_upgrade(before, after) {
-            return None;
-        }
-        let of_explanations = self.causes.iter().any(|cause| cause.kind == CauseKind::Category);
-        let mut text = format!(
-            "Burn {before} and {after} have different allocators and kernels, so growth is a warning, not a failure."
-        );
-        if !of_explanations {
-            text += " To see which categories moved, compare an explanation of each with `cargo vram diff`.";
-        }
-        Some(text)
-    }
-
     fn distance(&self) -> u64 {
         let changes = self.figures.iter().filter_map(|figure| figure.change);
         changes.map(i64::unsigned_abs).max().unwrap_or(0)
     }
+}
+
+/// What an upgrade of Burn means for a comparison, and what to do next; nothing where Burn is the same.
+fn on_upgrade(diff: &Diff) -> Option<String> {
+    let causes = || diff.models.iter().flat_map(|model| &model.causes);
+    let mut upgrades = causes().filter(|cause| cause.kind == CauseKind::Burn);
+    let (before, after) = upgrades.find_map(|cause| {
+        let (before, after) = (cause.before.as_deref()?, cause.after.as_deref()?);
+        is_upgrade(before, after).then_some((before, after))
+    })?;
+    let mut text = format!(
+        "Burn {before} and {after} have different allocators and kernels, so growth between them is a warning at most."
+    );
+    if !causes().any(|cause| cause.kind == CauseKind::Category) {
+        text += " To see which categories moved, compare an explanation of each with `cargo vram diff`.";
+    }
+    Some(text)
 }
 
 /// As an ending that is none of an error's codes.

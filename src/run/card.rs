@@ -53,7 +53,7 @@ pub struct Real {
 
 /// A toolkit lacks the math functions that the kernel compiler of Burn 0.22 links.
 #[derive(Debug, thiserror::Error)]
-#[error("{} is missing, and Burn 0.22 cannot compile kernels without it", .0.display())]
+#[error("{} is missing, and LLVM, with which Burn 0.22 compiles kernels, needs it", .0.display())]
 pub(super) struct MissingLibdevice(PathBuf);
 
 impl MissingLibdevice {

@@ -541,7 +541,7 @@ impl<'a> Runner<'a> {
             host_memory: self.settings.host_memory,
         };
         if let Hardware::Real(real) = &self.settings.hardware
-            && target.target.kernel_compiler == KernelCompiler::Llvm
+            && target.kernel_compiler == KernelCompiler::Llvm
         {
             MissingLibdevice::look(&real.toolkit)?;
         }

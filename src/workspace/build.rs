@@ -16,7 +16,7 @@ use super::declared::option;
 use super::kernels::Compiled;
 use super::refusal::Refusal;
 use super::select::{cargo_command, not_started};
-use super::{DeclaredTarget, Selection, Workspace, WorkspaceError};
+use super::{DeclaredTarget, KernelCompiler, Selection, Workspace, WorkspaceError};
 use crate::report::Problem;
 use crate::run::code;
 
@@ -39,6 +39,8 @@ pub struct Built {
     /// A hash over the crates that generate its kernels, where these are the same in other programs and after a change of the
     /// models.
     pub kernel_code: Option<String>,
+    /// What compiles its kernels.
+    pub kernel_compiler: KernelCompiler,
 }
 
 /// What happens in a build.
@@ -93,6 +95,7 @@ pub fn build(
                     target: target.clone(),
                     executable: executable.clone(),
                     kernel_code: workspace.kernel_code(target, &compiled),
+                    kernel_compiler: target.kernel_compiler(compiled.chooses_nvrtc),
                 }),
                 None => problems.push(Problem {
                     package: target.package.clone(),
@@ -268,15 +271,36 @@ fn asked<'a>(selection: &'a Selection, options: &'a BuildOptions, target: &Decla
     asked
 }
 
-/// Has Cargo not optimize this crate in a build on demand: that takes minutes where a project optimizes its dependencies, and such a build
-/// is for a few passes. No value depends on it.
-fn unoptimized(selection: &Selection, options: &BuildOptions, target: &DeclaredTarget) -> Option<[String; 2]> {
+/// Cargo's arguments that leave this crate unoptimized in a build on demand. To optimize it takes minutes, and such a build is for a few
+/// passes; no value depends on it. Where the project's profile names this crate by more than its name, Cargo would take both for a
+/// contradiction: then the profile decides.
+fn unoptimized(
+    workspace: &Workspace,
+    selection: &Selection,
+    options: &BuildOptions,
+    target: &DeclaredTarget,
+) -> Option<[String; 2]> {
     let is_on_demand = |asked: &str| ON_DEMAND.contains(&asked) || asked == NO_FUSION;
+    if !features(selection, target).into_iter().any(is_on_demand) {
+        return None;
+    }
     let profile = options.profile.as_deref().unwrap_or("dev");
-    let setting = format!("profile.{profile}.package.{}.opt-level=0", env!("CARGO_PKG_NAME"));
-    let features = features(selection, target);
-    let is_asked = features.into_iter().any(is_on_demand);
-    is_asked.then(|| ["--config".to_owned(), setting])
+    let manifest = std::fs::read_to_string(workspace.root().join("Cargo.toml")).unwrap_or_default();
+    let manifest = toml_edit::Document::parse(manifest.as_str()).ok();
+    let own = manifest
+        .as_ref()
+        .and_then(|manifest| manifest.get("profile")?.get(profile));
+    let is_known = ["dev", "release", "test", "bench"].contains(&profile) || own.is_some();
+    let name = env!("CARGO_PKG_NAME");
+    let packages = own.and_then(|own| own.get("package")?.as_table_like());
+    let is_named = |(key, _): (&str, _)| key != name && key.contains(name);
+    let is_named = packages.is_some_and(|packages| packages.iter().any(is_named));
+    (is_known && !is_named).then(|| {
+        [
+            "--config".to_owned(),
+            format!("profile.{profile}.package.{name}.opt-level=0"),
+        ]
+    })
 }
 
 /// The command that builds the same, in words.
@@ -310,7 +334,11 @@ fn cargo_build(
     }
     command.args([wanted[0].option, &wanted[0].name]);
     command.args(asked(selection, options, wanted[0]));
-    command.args(unoptimized(selection, options, wanted[0]).into_iter().flatten());
+    command.args(
+        unoptimized(workspace, selection, options, wanted[0])
+            .into_iter()
+            .flatten(),
+    );
     // What it says is read here.
     command.env("CARGO_TERM_COLOR", "never");
     if options.quiet {
@@ -461,7 +489,6 @@ fn words(stderr: impl Read, progress: impl Fn(Building<'_>)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::KernelCompiler;
 
     #[test]
     fn a_package_counts_once_however_often_it_is_in_the_tree() {
@@ -479,7 +506,6 @@ mod tests {
             name: "vram".to_owned(),
             option: "--bench",
             burn: "0.21.0".to_owned(),
-            kernel_compiler: KernelCompiler::Nvrtc,
         };
         let told = |selection: &Selection, profile: Option<&str>| {
             let options = BuildOptions {

@@ -14,9 +14,9 @@ const DEFAULT_TARGET: &str = "vram";
 const SUPPORTED_BURN: &[(u64, u64)] = &[(0, 21), (0, 22)];
 
 /// The package that compiles kernels for CUDA.
-const CUDA_RUNTIME: &str = "cubecl-cuda";
+pub(super) const CUDA_RUNTIME: &str = "cubecl-cuda";
 /// The feature with which it compiles them with NVRTC, as before it had LLVM.
-const NVRTC_FEATURE: &str = "cpp";
+pub(super) const NVRTC_FEATURE: &str = "cpp";
 
 /// Whether there is an adapter for a Burn. A pre-release is another Burn than the release it comes before.
 pub(crate) fn supports_burn(version: &Version) -> bool {
@@ -71,11 +71,32 @@ pub struct DeclaredTarget {
     pub option: &'static str,
     /// Burn's version.
     pub burn: String,
-    /// What compiles its kernels.
-    pub kernel_compiler: KernelCompiler,
 }
 
 impl DeclaredTarget {
+    /// What compiles its kernels. Since Burn 0.22 this is LLVM, unless cubecl is built with the feature that chooses NVRTC.
+    #[must_use]
+    pub fn kernel_compiler(&self, chooses_nvrtc: bool) -> KernelCompiler {
+        match self.is_at_least(0, 22) && !chooses_nvrtc {
+            true => KernelCompiler::Llvm,
+            false => KernelCompiler::Nvrtc,
+        }
+    }
+
+    /// The same, as far as the features of the whole workspace say. A build of some packages may have fewer.
+    #[must_use]
+    pub fn likely_kernel_compiler(&self, workspace: &Workspace) -> KernelCompiler {
+        let package = workspace.packages().find(|package| package.id.repr == self.package_id);
+        let graph = package
+            .map(|package| workspace.graph(package, None))
+            .unwrap_or_default();
+        let chooses_nvrtc = graph.into_iter().any(|(package, node)| {
+            let features = node.features.iter().map(|feature| feature.as_str());
+            package.name.as_str() == CUDA_RUNTIME && features.into_iter().any(|feature| feature == NVRTC_FEATURE)
+        });
+        self.kernel_compiler(chooses_nvrtc)
+    }
+
     /// Whether its Burn keeps shapes and scalars of launches on the GPU for later ones.
     #[must_use]
     pub fn caches_launches(&self) -> bool {
@@ -194,7 +215,6 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         targets.push((target.name.clone(), option));
     }
     let burn = burn(workspace, package).map_err(|(code, message, help)| problem(code, message, &help))?;
-    let kernel_compiler = kernel_compiler(workspace, package, &burn);
     Ok(targets
         .into_iter()
         .map(|(name, option)| DeclaredTarget {
@@ -208,23 +228,8 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
             name,
             option,
             burn: burn.to_string(),
-            kernel_compiler,
         })
         .collect())
-}
-
-/// What compiles the kernels of a package's Burn: since Burn 0.22 this is LLVM, unless a feature of cubecl chooses NVRTC.
-fn kernel_compiler(workspace: &Workspace, package: &Package, burn: &Version) -> KernelCompiler {
-    let chooses_nvrtc = || {
-        let runtimes = workspace.graph(package, None).into_iter();
-        runtimes
-            .filter(|(found, _)| found.name.as_str() == CUDA_RUNTIME && found.features.contains_key(NVRTC_FEATURE))
-            .any(|(_, node)| node.features.iter().any(|feature| feature.as_str() == NVRTC_FEATURE))
-    };
-    match (burn.major, burn.minor) < (0, 22) || chooses_nvrtc() {
-        true => KernelCompiler::Nvrtc,
-        false => KernelCompiler::Llvm,
-    }
 }
 
 /// The Burn of a package; or the code, message and help of why it is not one that models can be run with. What cargo-vram's own

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use cargo_metadata::{Artifact, Node, Package, PackageId};
 
+use super::declared::{CUDA_RUNTIME, NVRTC_FEATURE};
 use super::{DeclaredTarget, Workspace};
 use crate::gpu::hex_digest;
 
@@ -14,14 +15,20 @@ const COMPILERS: [&str; 2] = ["cubecl", "pliron"];
 
 /// How the packages of a build were compiled: with what features, and with debug assertions or without. By their ids.
 #[derive(Debug, Default)]
-pub(super) struct Compiled(BTreeMap<String, BTreeSet<String>>);
+pub(super) struct Compiled {
+    how: BTreeMap<String, BTreeSet<String>>,
+    /// Whether cubecl compiles kernels with NVRTC where it could with LLVM.
+    pub(super) chooses_nvrtc: bool,
+}
 
 impl Compiled {
     /// Adds what Cargo says of a crate, which it says of those that were compiled before, too.
     pub(super) fn add(&mut self, artifact: &Artifact) {
         let how = format!("{:?} {}", artifact.features, artifact.profile.debug_assertions);
-        let package = self.0.entry(artifact.package_id.repr.clone()).or_default();
+        let package = self.how.entry(artifact.package_id.repr.clone()).or_default();
         package.insert(how);
+        let is_runtime = artifact.target.name == CUDA_RUNTIME.replace('-', "_");
+        self.chooses_nvrtc |= is_runtime && artifact.features.iter().any(|feature| feature == NVRTC_FEATURE);
     }
 }
 
@@ -48,7 +55,7 @@ impl Workspace {
             // An id has the branch of a repository, and the source its commit.
             let source = package.source.as_ref()?;
             let id = &package.id.repr;
-            code.insert(id, (&source.repr, compiled.0.get(id)));
+            code.insert(id, (&source.repr, compiled.how.get(id)));
         }
         Some(hex_digest(&format!("{code:#?}")))
     }

@@ -139,10 +139,10 @@ impl Small {
                 name: "vram".to_owned(),
                 option: "--bench",
                 burn: "0.21.0".to_owned(),
-                kernel_compiler: KernelCompiler::Nvrtc,
             },
             executable: Utf8PathBuf::from_path_buf(self.program.to_owned()).unwrap(),
             kernel_code: None,
+            kernel_compiler: KernelCompiler::Nvrtc,
         };
         let tasks = [Task::Train, Task::Infer];
         let models = self.models.iter().zip(tasks.into_iter().cycle());

@@ -185,12 +185,10 @@ fn math_functions(libraries: &Libraries, is_needed: bool) -> Finding {
         Toolkit::Nowhere => format!("libdevice: no toolkit has {LIBDEVICE}"),
     };
     if !is_needed {
-        return Pass(format!(
-            "{what}; only LLVM, with which Burn 0.22 compiles kernels, needs it"
-        ));
+        return Pass(format!("{what}, and no model needs it: NVRTC compiles their kernels"));
     }
     Fail(
-        format!("{what}, and Burn 0.22 cannot compile kernels without it"),
+        format!("{what}, and LLVM, with which Burn 0.22 compiles kernels, needs it"),
         "install it (part of the CUDA toolkit: the package libnvvm or cuda-nvcc), and set CUDA_PATH to the toolkit's folder"
             .to_owned(),
     )

@@ -31,15 +31,19 @@ pub(super) fn checks(source: &Source) -> Vec<Check> {
 
 /// Whether one of the models needs libdevice to compile its kernels.
 pub(super) fn needs_libdevice(source: &Source) -> bool {
-    let compiles_with_llvm = |target: &DeclaredTarget| target.kernel_compiler == KernelCompiler::Llvm;
     match source {
         Source::Workspace(here) => {
             let (targets, _) = workspace::declared_targets(here.workspace());
-            targets.iter().any(compiles_with_llvm)
+            let compilers = targets
+                .iter()
+                .map(|target| target.likely_kernel_compiler(here.workspace()));
+            compilers.into_iter().any(|compiler| compiler == KernelCompiler::Llvm)
         }
         Source::Archive(brought) => {
             let models = brought.listed();
-            models.iter().any(|model| compiles_with_llvm(&model.built.target))
+            models
+                .iter()
+                .any(|model| model.built.kernel_compiler == KernelCompiler::Llvm)
         }
     }
 }

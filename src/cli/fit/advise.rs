@@ -36,7 +36,7 @@ pub(super) fn rebuilt(
 pub(super) fn advise<'a>(
     case: &Case,
     card: &Profile,
-    builds: bool,
+    checkpoints: bool,
     search: impl Fn(usize, Case) -> Search<'a>,
     rebuilt: impl Fn() -> Result<Listed, Stopped>,
     loudness: Loudness,
@@ -44,7 +44,7 @@ pub(super) fn advise<'a>(
     let mut possible = Possible {
         trains: case.model.task == Task::Train,
         batch_size: None,
-        builds,
+        checkpoints,
     };
     let mut checkpointed: Option<Listed> = None;
     let (mut attempts, mut cards) = (Vec::new(), Vec::new());

@@ -196,7 +196,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> 
 
     fn train_with(self, mut optimizer: impl Optimizer<M, B>) {
         let WithBatch { run, make, batch } = self.given;
-        let half = run.pass.job.what_if.dtype.filter(|float| float.is_mixed()).map(dtype);
+        let half = run.pass.mixed().map(dtype);
         let mut model = made_in(run, make, half);
         let mut sum = GradientsAccumulator::new();
         for step in 0..run.pass.job.steps {

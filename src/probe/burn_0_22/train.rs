@@ -155,7 +155,7 @@ impl<M: Module, X: Send, F: Fn(&M, X) -> Tensor<1> + Send> WithLoss<'_, M, X, F>
         } = self;
         let WithBatch { run, make, batch } = given;
         let run = &*run;
-        let half = run.pass.job.what_if.dtype.filter(|float| float.is_mixed()).map(dtype);
+        let half = run.pass.mixed().map(dtype);
         let mut model = made_in(run, make, half);
         let mut sum = GradientsAccumulator::new();
         for step in run.step_numbers() {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use comfy_table::{Cell, CellAlignment, Color, Table};
 
 use super::lists::{About, List, MOST, lists};
-use super::{Cause, Diff, FigureDiff, ModelDiff, State, is_wrong, rows, word};
+use super::{Cause, Diff, FigureDiff, ModelDiff, State, is_wrong, on_upgrade, rows, word};
 use crate::bytes::Bytes;
 use crate::report::Status;
 use crate::report::change::{change, metric_name, signed, signed_percent};
@@ -42,6 +42,9 @@ pub fn human(diff: &Diff, quiet: bool) -> String {
         }
         text.push('\n');
     }
+    if let Some(upgrade) = on_upgrade(diff) {
+        let _ = writeln!(text, "{upgrade}\n");
+    }
     for model in &diff.models {
         let lists = lists(model);
         match (quiet, lists.first()) {
@@ -54,9 +57,6 @@ pub fn human(diff: &Diff, quiet: bool) -> String {
             (true, Some(_)) => {}
             (false, Some(_)) => {
                 let _ = writeln!(text, "{}", place(model));
-                if let Some(upgrade) = model.on_upgrade() {
-                    let _ = writeln!(text, "  {upgrade}");
-                }
                 text.extend(lists.iter().map(list));
                 text.push('\n');
             }

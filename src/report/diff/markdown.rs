@@ -2,7 +2,7 @@
 
 use super::human::summary;
 use super::lists::{About, List, MOST, lists};
-use super::{Cause, Diff, FigureDiff, ModelDiff, rows, word};
+use super::{Cause, Diff, FigureDiff, ModelDiff, on_upgrade, rows, word};
 use crate::bytes::Bytes;
 use crate::report::change::{change, metric_name, signed, signed_percent};
 use crate::report::markdown::escape::{code, name, words};
@@ -22,6 +22,9 @@ pub fn markdown(diff: &Diff, most: usize, quiet: bool) -> String {
         Status::Fail | Status::Error => "❌",
     };
     let mut sections = vec![Section::text(format!("### {mark} {}\n\n", summary(diff)))];
+    if let Some(upgrade) = on_upgrade(diff) {
+        sections.push(Section::text(words(&upgrade) + "\n\n"));
+    }
     let problem = |problem: &Problem| format!("- ❌ {}: {}\n", code(&problem.package), words(&problem.message));
     if !diff.problems.is_empty() {
         sections.push(Section {
@@ -84,13 +87,11 @@ fn row(model: &ModelDiff, figure: &FigureDiff) -> String {
 
 /// What else changed about a model: a table for each list.
 fn explanation(model: &ModelDiff) -> Vec<Section> {
-    let upgrade = model.on_upgrade().map(|upgrade| words(&upgrade) + "\n\n");
     let heading = format!(
-        "#### {} ({}, {})\n\n{}",
+        "#### {} ({}, {})\n\n",
         code(&format!("{}/{}", model.package, model.model)),
         name(&model.gpu),
-        mode_name(model.mode),
-        upgrade.unwrap_or_default()
+        mode_name(model.mode)
     );
     let lists = lists(model);
     let tables = lists.iter().map(|list| {

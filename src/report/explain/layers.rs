@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::grid::{Cell, Column, Grid};
 use super::paper::{Cut, DIM, NOTICE, PLAIN, Paper, STRONG};
-use super::rows::{Line, Row, folded, with_subtotals};
+use super::rows::{Row, folded, with_subtotals};
 use super::tensors::resolved;
 use crate::bytes::Bytes;
 use crate::explain::{Activations, Category, Explanation};
@@ -136,11 +136,13 @@ pub(super) fn layers(explanation: &Explanation, depth: Option<usize>, paper: &Pa
     let mut grid = table();
     let whole = explanation.totals.total_bytes;
     for line in with_subtotals(&rows) {
-        match line {
-            Line::Subtotal { row, depth } => {
-                grid.row(row.cells(depth, Bytes(0), paper).map(|cell| cell.styled(STRONG)));
-            }
-            Line::Layer { row, depth } => grid.row(row.cells(depth, whole, paper)),
+        match line.is_subtotal {
+            true => grid.row(
+                line.row
+                    .cells(line.depth, Bytes(0), paper)
+                    .map(|cell| cell.styled(STRONG)),
+            ),
+            false => grid.row(line.row.cells(line.depth, whole, paper)),
         }
     }
     let figures = &explanation.totals;

@@ -13,6 +13,7 @@ use crate::report::words::count;
 const DEEPEST: usize = 12;
 
 /// A row: a layer, or several.
+#[derive(Clone)]
 pub(super) struct Row {
     pub(super) path: String,
     pub(super) inferred: bool,
@@ -72,6 +73,15 @@ impl Row {
         }
     }
 
+    /// The same with its path as it is called within a module.
+    fn within(&self, module: &str) -> Self {
+        let path = self.path.strip_prefix(module).unwrap_or(&self.path);
+        Self {
+            path: path.to_owned(),
+            ..self.clone()
+        }
+    }
+
     const fn bytes(&self) -> u64 {
         self.parameter_bytes.0 + self.feature_bytes.0
     }
@@ -125,50 +135,53 @@ pub(super) fn folded(layers: Vec<Row>, depth: usize) -> Vec<Row> {
     modules.into_iter().filter_map(fold).collect()
 }
 
-/// A line of the table, and how many modules with lines of their own it is in.
-pub(super) enum Line<'a> {
-    Layer {
-        row: &'a Row,
-        depth: usize,
-    },
-    /// What the layers of a module add up to. It stands above the first of them.
-    Subtotal {
-        row: Row,
-        depth: usize,
-    },
+/// A line of the table.
+pub(super) struct Line {
+    pub(super) row: Row,
+    /// In how many modules with lines of their own it is.
+    pub(super) depth: usize,
+    /// Whether it is what the layers of a module add up to: it stands above them.
+    pub(super) is_subtotal: bool,
 }
 
-/// All rows, and above them the modules they are in: those that hold several rows, and others than the module around them.
-pub(super) fn with_subtotals(rows: &[Row]) -> Vec<Line<'_>> {
-    let mut inside: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (place, row) in rows.iter().enumerate() {
-        for module in modules(&row.path) {
-            inside.entry(module).or_default().push(place);
-        }
-    }
+/// The rows, each below the modules that it is in. A module has a line if it holds several rows and is not all that the module around
+/// it holds. Its rows stand together, where the first of them stood, and their paths begin at the module: `.conv1`.
+pub(super) fn with_subtotals(rows: &[Row]) -> Vec<Line> {
     let mut lines = Vec::new();
-    for (place, row) in rows.iter().enumerate() {
-        let mut depth = 0;
-        let mut around = None;
-        for module in modules(&row.path) {
-            let places = &inside[module];
-            if places.len() < 2 || around == Some(places) {
-                continue;
-            }
-            if places.first() == Some(&place) {
-                let inner: Vec<_> = places.iter().map(|place| &rows[*place]).collect();
-                let row = Row::module(&inner, module);
-                lines.push(Line::Subtotal { row, depth });
-            }
-            around = Some(places);
-            depth += 1;
-        }
-        lines.push(Line::Layer { row, depth });
-    }
+    below(&rows.iter().collect::<Vec<_>>(), "", 0, (0, ""), &mut lines);
     lines
 }
 
-/// The modules that a path is in, the outermost first: `layer1` and `layer1.0` of `layer1.0.conv1`.
-fn modules(path: &str) -> impl Iterator<Item = &str> {
-    path.match_indices('.').map(|(at, _)| &path[..at]).take(DEEPEST)
+/// Adds the lines of rows that are in a module, so many names below the root. `shown`: the depth of the lines, and the path of the
+/// innermost module with a line.
+fn below(rows: &[&Row], module: &str, names: usize, shown: (usize, &str), lines: &mut Vec<Line>) {
+    let (depth, around) = shown;
+    let mut parts: Vec<(&str, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        let next = row.path.match_indices('.').nth(names).filter(|_| names < DEEPEST);
+        let part = next.map_or("", |(at, _)| &row.path[..at]);
+        match parts.iter_mut().find(|(known, _)| !part.is_empty() && *known == part) {
+            Some((_, rows)) => rows.push(row),
+            None => parts.push((part, vec![row])),
+        }
+    }
+    for (part, inner) in parts {
+        let is_shown = inner.len() > 1 && (inner.len() < rows.len() || module.is_empty());
+        match (part.is_empty(), is_shown) {
+            (true, _) => lines.extend(inner.into_iter().map(|row| Line {
+                row: row.within(around),
+                depth,
+                is_subtotal: false,
+            })),
+            (false, false) => below(&inner, part, names + 1, shown, lines),
+            (false, true) => {
+                lines.push(Line {
+                    row: Row::module(&inner, part).within(around),
+                    depth,
+                    is_subtotal: true,
+                });
+                below(&inner, part, names + 1, (depth + 1, part), lines);
+            }
+        }
+    }
 }

@@ -479,22 +479,22 @@ fn folded_layers_add_up_to_the_same() {
         let text = explain(&RESNET, &view, &PIPE);
         let rows = text.lines().skip_while(|line| !line.contains("in bytes")).skip(1);
         let rows = rows.take_while(|row| !row.contains("──")).map(|row| {
-            let row = row.split("  ").map(str::trim);
-            row.filter(|field| !field.is_empty()).collect::<Vec<_>>()
+            let fields = row.split("  ").map(str::trim).filter(|field| !field.is_empty());
+            let map = fields.clone().nth(6).unwrap().trim_end_matches('*').parse().unwrap();
+            (row.len() - row.trim_start().len(), map)
         });
-        let rows: Vec<_> = rows.collect();
-        let is_inside = |row: &[&str], module: &str| row[0].trim_start_matches('~').starts_with(&format!("{module}."));
-        let map = |row: &Vec<&str>| row[6].trim_end_matches('*').parse::<u64>().unwrap();
+        // What is further to the right is inside.
+        let rows: Vec<(usize, u64)> = rows.collect();
         let (mut maps, mut subtotals) = (0, 0);
-        for row in &rows {
-            let inner: Vec<_> = rows.iter().filter(|other| is_inside(other, row[0])).collect();
-            if inner.is_empty() {
-                maps += map(row);
+        for (place, (indent, map)) in rows.iter().enumerate() {
+            let inner = rows[place + 1..].iter().take_while(|(inner, _)| inner > indent);
+            let inner: Vec<_> = inner.collect();
+            let Some((next, _)) = inner.first() else {
+                maps += map;
                 continue;
-            }
-            let is_module = |module: &&Vec<&str>| rows.iter().any(|row| is_inside(row, module[0]));
-            let leaves = inner.into_iter().filter(|row| !is_module(row));
-            assert_eq!(map(row), leaves.map(map).sum::<u64>(), "{row:?} in {text}");
+            };
+            let parts = inner.iter().filter(|(inner, _)| inner == next);
+            assert_eq!(*map, parts.map(|(_, map)| map).sum::<u64>(), "row {place} of {text}");
             subtotals += 1;
         }
         assert_eq!(maps, RESNET.totals.feature_bytes.0, "{text}");
