@@ -14,7 +14,7 @@ use super::pipeline::{self, Ran};
 use super::{Stopped, cases, terminal};
 use crate::bytes::Bytes;
 use crate::recording::{self, CardFacts, RunIdentity};
-use crate::report::{Gpu, Obtained, Outside, Report, WrittenBy};
+use crate::report::{Gpu, Obtained, Outside, ProcessOf, Report, Run, WrittenBy};
 use crate::run::Hardware;
 
 /// Measure what models hold, on a real GPU
@@ -116,9 +116,21 @@ fn record(
     facts: CardFacts,
     loudness: Loudness,
 ) -> Result<(), Stopped> {
+    // What the whole device holds may be another process's: it says nothing of the GPU itself.
+    let is_own = |run: &&Run| {
+        let process = run
+            .measurement
+            .as_ref()
+            .and_then(|measurement| measurement.process.as_ref());
+        process.is_some_and(|process| process.of == ProcessOf::Process)
+    };
     let measured = |outside: fn(&Gpu) -> &Option<Outside>| {
-        let all = report.runs.iter().filter_map(|run| outside(&run.gpu).clone());
-        all.filter(|outside| outside.obtained == Obtained::Measured && !outside.source.contains("whole device"))
+        let all = report
+            .runs
+            .iter()
+            .filter(is_own)
+            .filter_map(|run| outside(&run.gpu).clone());
+        all.filter(|outside| outside.obtained == Obtained::Measured)
             .max_by_key(|outside| outside.bytes)
     };
     let facts = CardFacts {

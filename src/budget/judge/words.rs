@@ -33,28 +33,35 @@ pub(super) fn ended_early(run: &Run) -> Option<String> {
         .map(|error| format!("run ended early (`{}`)", error.code))
 }
 
-/// The part of an estimated process figure that nobody has measured or stated; nothing in a measurement.
-fn assumed(run: &Run) -> Option<&'static str> {
-    if run.mode == Mode::Measure {
-        return None;
+/// The part of an estimated process figure that nobody has measured or documented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AssumedOverhead {
+    Context,
+    Modules,
+    Both,
+}
+
+impl AssumedOverhead {
+    /// Nothing in a measurement.
+    fn of(run: &Run) -> Option<Self> {
+        let is_assumed = |overhead: &Option<Outside>| {
+            let obtained = overhead.as_ref().map(|overhead| overhead.obtained);
+            run.mode == Mode::Estimate && obtained == Some(Obtained::Assumed)
+        };
+        match (is_assumed(&run.gpu.context), is_assumed(&run.gpu.modules)) {
+            (true, true) => Some(Self::Both),
+            (true, false) => Some(Self::Context),
+            (false, true) => Some(Self::Modules),
+            (false, false) => None,
+        }
     }
-    let is_assumed = |outside: &Option<Outside>| {
-        outside
-            .as_ref()
-            .is_some_and(|outside| outside.obtained == Obtained::Assumed)
-    };
-    // A report from before these were told apart has sentences alone.
-    let unknown = run.gpu.context.is_none() && run.gpu.modules.is_none();
-    let in_words = || {
-        run.assumptions
-            .iter()
-            .any(|sentence| sentence.to_lowercase().contains("context"))
-    };
-    match (is_assumed(&run.gpu.context), is_assumed(&run.gpu.modules)) {
-        (true, true) => Some("context and modules"),
-        (true, false) => Some("context"),
-        (false, true) => Some("modules"),
-        (false, false) => (unknown && in_words()).then_some("context"),
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Context => "context",
+            Self::Modules => "modules",
+            Self::Both => "context and modules",
+        }
     }
 }
 
@@ -63,8 +70,8 @@ pub(super) fn qualifier(run: &Run, metric: Metric) -> String {
     if metric != Metric::Process {
         return String::new();
     }
-    if let Some(assumed) = assumed(run) {
-        return format!(" ({assumed} assumed)");
+    if let Some(assumed) = AssumedOverhead::of(run) {
+        return format!(" ({} assumed)", assumed.name());
     }
     let source = run
         .measurement
@@ -82,7 +89,7 @@ pub(super) fn qualifier(run: &Run, metric: Metric) -> String {
 /// What makes a judgement possible that only warns: absent where the context is known. Loaded kernels are assumed on every
 /// card, and take little beside it.
 pub(super) fn advice(run: &Run) -> Option<String> {
-    assumed(run).filter(|assumed| assumed.starts_with("context"))?;
+    AssumedOverhead::of(run).filter(|assumed| *assumed != AssumedOverhead::Modules)?;
     let gpu = &run.gpu.id;
     Some(format!(
         "only a warning, because nobody has measured its context on `{gpu}`: measure there, or state its `context:` in gpu_profiles"
