@@ -39,7 +39,7 @@ impl Checked {
     /// The code and the message of the error of a model's run.
     fn error(&self, model: &str) -> (&str, &str) {
         match &self.run(model).error {
-            Some(error) => (&error.code, &error.message),
+            Some(error) => (error.code.as_str(), &error.message),
             None => panic!("{model} is well\n{}", self.text),
         }
     }

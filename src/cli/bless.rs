@@ -14,11 +14,11 @@ use super::what_if::WhatIfs;
 use super::{Stopped, cases, pipeline, terminal};
 use crate::budget::{Accepted, Entry, Key, Lock};
 use crate::bytes::Bytes;
+use crate::report::ErrorCode;
 use crate::report::Report;
 use crate::report::change::{metric_name, signed_percent};
 use crate::report::human::text;
 use crate::report::words::mode_name;
-use crate::run::code;
 
 /// Accept figures as the baseline, in budgets.lock
 ///
@@ -71,7 +71,10 @@ impl Bless {
         } else {
             let read = |path: &Utf8PathBuf| {
                 let report = Report::read(path)?;
-                let is_incomplete = report.problems.iter().any(|problem| problem.code == code::INTERRUPTED);
+                let is_incomplete = report
+                    .problems
+                    .iter()
+                    .any(|problem| problem.code == ErrorCode::Interrupted);
                 match is_incomplete {
                     true => Err(Stopped::from(Incomplete(path.clone()))),
                     false => Ok(report),

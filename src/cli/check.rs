@@ -18,8 +18,9 @@ use crate::budget::{self, DeclaredModel, Lock};
 use crate::driver::DriverLibrary;
 use crate::gpu::{self, Profile};
 use crate::recording::Recordings;
+use crate::report::ErrorCode;
 use crate::report::{BaselineFrom, ExpectedVerdict, Mode, Report, Rule, Run, Skipped, Status, WrittenBy};
-use crate::run::{Hardware, Listed, code};
+use crate::run::{Hardware, Listed};
 
 /// Judge models against budgets.yaml
 ///
@@ -249,8 +250,8 @@ impl Check {
 /// A model over several cards is estimated, and is not measured: that is told, and nothing fails by it.
 fn set_aside(report: &mut Report) {
     let is_of_several = |run: &Run| {
-        let code = run.error.as_ref().map(|error| error.code.as_str());
-        run.mode == Mode::Measure && code == Some(code::TOO_FEW_CARDS)
+        let code = run.error.as_ref().map(|error| &error.code);
+        run.mode == Mode::Measure && code == Some(&ErrorCode::TooFewGpus)
     };
     let (several, runs) = std::mem::take(&mut report.runs).into_iter().partition(is_of_several);
     report.runs = runs;
@@ -379,7 +380,7 @@ fn declared_with(model: &Listed, runs: &[Run]) -> DeclaredModel {
             && run
                 .error
                 .as_ref()
-                .is_some_and(|error| error.code == code::UNKNOWN_INPUT)
+                .is_some_and(|error| error.code == ErrorCode::UnknownInput)
     });
     declared(model, refused.map(|run| run.inputs.keys().cloned().collect()))
 }

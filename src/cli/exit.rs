@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::report::ErrorCode;
 use crate::report::{Report, Status};
-use crate::run::code;
 
 /// How a command ends. Where several apply, the highest in the order of `rank` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +53,8 @@ impl Exit {
     }
 
     /// What an error of this name calls for.
-    pub(crate) fn of_code(code: &str) -> Self {
-        if code::is_configuration(code) {
+    pub(crate) fn of_code(code: &ErrorCode) -> Self {
+        if code.is_configuration() {
             Self::Unusable
         } else {
             Self::Incomplete
@@ -69,11 +69,11 @@ impl Exit {
 
     /// What a report's errors alone call for.
     pub(crate) fn of_errors(report: &Report) -> Self {
-        let problems = report.problems.iter().map(|problem| problem.code.as_str());
+        let problems = report.problems.iter().map(|problem| &problem.code);
         let errors = report
             .runs
             .iter()
-            .filter_map(|run| run.error.as_ref().map(|error| error.code.as_str()));
+            .filter_map(|run| run.error.as_ref().map(|error| &error.code));
         problems.chain(errors).map(Self::of_code).fold(Self::Success, Self::or)
     }
 

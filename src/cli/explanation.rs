@@ -18,9 +18,10 @@ use crate::bytes::Bytes;
 use crate::explain::{self, Activations, Explanation, Ingredients};
 use crate::gpu::Profile;
 use crate::recording::Recordings;
+use crate::report::ErrorCode;
 use crate::report::human::text::named;
 use crate::report::{Report, Run, RunError};
-use crate::run::{Case, Hardware, TracedCase, code};
+use crate::run::{Case, Hardware, TracedCase};
 
 /// The feature of this library that models are built with.
 const FEATURE: &str = "cargo-vram/explain";
@@ -88,7 +89,7 @@ pub(super) enum ExplainError {
     Run {
         model: String,
         /// What went wrong, as a report names it.
-        code: String,
+        code: ErrorCode,
         message: String,
         #[help]
         help: Option<String>,
@@ -314,7 +315,7 @@ fn explained(report: Report, scratch: &Path, asked: &Asked<'_>, root: &Utf8Path)
         message: error.message.clone(),
         help: error.help.clone(),
     };
-    if let Some(error) = run.error.as_ref().filter(|error| code::is_refusal(&error.code)) {
+    if let Some(error) = run.error.as_ref().filter(|error| error.code.is_refusal()) {
         return Err(not_run(&run, error));
     }
     let no_trace = |run: &Run, source: std::io::Error| match &run.error {

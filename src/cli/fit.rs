@@ -22,10 +22,11 @@ use crate::driver::DriverLibrary;
 use crate::fit::{CardFit, Ended, FIT_VERSION, Fit as Answer, Probe, Range, Tried};
 use crate::gpu::Profile;
 use crate::recording::Recordings;
+use crate::report::ErrorCode;
 use crate::report::fit::{human, svg};
 use crate::report::human::text::named;
 use crate::report::{Gpu, Run};
-use crate::run::{Case, Hardware, Launches, code, plan};
+use crate::run::{Case, Hardware, Launches, plan};
 
 /// Find what fits: the largest batch on a card, or the cards for a batch
 ///
@@ -441,7 +442,7 @@ impl Search<'_> {
 /// An input that the model has not is no matter of memory.
 fn refused(runs: &[Run]) -> Result<(), Stopped> {
     let mut errors = runs.iter().filter_map(|run| run.error.as_ref());
-    match errors.find(|error| error.code == code::UNKNOWN_INPUT) {
+    match errors.find(|error| error.code == ErrorCode::UnknownInput) {
         Some(error) => Err(FitError::NoInput(error.message.clone(), error.help.clone()).into()),
         None => Ok(()),
     }

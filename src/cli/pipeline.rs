@@ -22,10 +22,11 @@ use crate::budget::Budgets;
 use crate::driver::{self, DriverLibrary};
 use crate::gpu::{Overrides, Profiles};
 use crate::recording::Recordings;
+use crate::report::ErrorCode;
 use crate::report::markdown::{self, Markdown};
 use crate::report::words::{pass_name, phase_name};
 use crate::report::{Problem, REPORT_VERSION, Report, Run, Status, Tool, WrittenBy, github, human, junit};
-use crate::run::{self, Case, Hardware, Listed, Place, Settings, code};
+use crate::run::{self, Case, Hardware, Listed, Place, Settings};
 
 /// What is wrong with what was asked for.
 #[derive(Debug, Error, Diagnostic)]
@@ -316,7 +317,7 @@ impl Partly {
         let problem = |(package, models): (&str, Vec<&str>)| Problem {
             package: package.to_owned(),
             target: None,
-            code: code::INTERRUPTED.into(),
+            code: ErrorCode::Interrupted,
             message: format!(
                 "{} stopped the command before it had finished {} of {package}",
                 interrupt::name(self.signal.unwrap_or_default()),

@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::identity::RunIdentity;
 use crate::bytes::Bytes;
-use crate::report::{Mode, Run};
+use crate::report::{ErrorCode, Mode, Run};
 
 /// How far warm reserved may be off where choices were not all recorded, in percent of what was measured.
 pub const WARM_PERCENT: u64 = 1;
@@ -40,7 +40,7 @@ pub enum Disagreement {
         /// Which.
         mode: Mode,
         /// The code of its error.
-        code: String,
+        code: ErrorCode,
     },
     /// One of them ran out of memory.
     OutOfMemory {

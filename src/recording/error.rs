@@ -7,6 +7,7 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::RunIdentity;
+use crate::report::ErrorCode;
 
 /// What can be wrong with a recording.
 #[derive(Debug, Error, Diagnostic)]
@@ -108,7 +109,7 @@ pub enum Refusal {
     /// It is an estimate.
     Estimate,
     /// It did not come to its end.
-    Incomplete(String),
+    Incomplete(ErrorCode),
     /// It does not say how it was measured.
     NoMeasurement,
     /// No kernel ran: what was computed is not what was expected.

@@ -134,12 +134,15 @@ fn an_estimate_is_never_recorded() {
 fn only_a_whole_proven_measurement_of_the_whole_card_is_recorded() {
     let failed = |run: &mut Run| {
         run.error = Some(RunError {
-            code: "model-panicked".into(),
+            code: crate::report::ErrorCode::parse("model-panicked"),
             message: String::new(),
             help: None,
         });
     };
-    assert_eq!(refusal_of(failed), Refusal::Incomplete("model-panicked".into()));
+    assert_eq!(
+        refusal_of(failed),
+        Refusal::Incomplete(crate::report::ErrorCode::Panicked)
+    );
     assert_eq!(refusal_of(|run| run.measurement = None), Refusal::NoMeasurement);
     assert_eq!(
         refusal_of(|run| run.measurement.as_mut().unwrap().proof.computed = 0),

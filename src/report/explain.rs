@@ -232,7 +232,7 @@ fn wrong(explanation: &Explanation, paper: &Paper) -> String {
         text.push_str(&paper.prose(0, BAD, &lines.join(paper.dot())));
     }
     if let Some(error) = &explanation.run.error {
-        let message = format!("error[{}]: {}", paper.name(&error.code), words(&error.message));
+        let message = format!("error[{}]: {}", paper.name(error.code.as_str()), words(&error.message));
         text.push_str(&paper.prose(0, BAD, &message));
         if let Some(help) = &error.help {
             text.push_str(&paper.prose(2, PLAIN, &format!("help: {}", words(help))));

@@ -108,7 +108,7 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
     for run in &report.runs {
         let title = |what: &str| titled(&run.package, run.name(), &run.gpu.id, run.mode, what);
         if let Some(error) = &run.error {
-            all.push(plain(title(&error.code), error.message.clone()));
+            all.push(plain(title(error.code.as_str()), error.message.clone()));
         }
         if let Some(oom) = &run.oom {
             let facts = refusal(run, oom).into_iter().chain(advice(run, oom));

@@ -37,7 +37,7 @@ pub fn render(report: &Report) -> Result<String, quick_junit::SerializeError> {
         let mut suite = TestSuite::new("targets");
         for problem in &report.problems {
             let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
-            status.set_type(clean(&problem.code));
+            status.set_type(clean(problem.code.as_str()));
             let help = problem.help.as_deref().unwrap_or_default();
             told(&mut status, &[&problem.message, help]);
             let target = problem.target.as_deref().unwrap_or("all targets");
@@ -76,7 +76,7 @@ fn status(run: &Run, verdicts: &[&Verdict]) -> TestCaseStatus {
     let of = |wanted| verdicts.iter().filter(move |verdict| verdict.status == wanted);
     if let Some(error) = &run.error {
         let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
-        status.set_type(clean(&error.code));
+        status.set_type(clean(error.code.as_str()));
         told(
             &mut status,
             &[&error.message, error.help.as_deref().unwrap_or_default()],
@@ -149,7 +149,7 @@ mod tests {
     fn a_suite_a_card_and_mode_and_a_case_a_run() {
         let mut broken = sample::run("c", "l4");
         broken.error = Some(RunError {
-            code: "model-panicked".to_owned(),
+            code: crate::report::ErrorCode::parse("model-panicked"),
             message: "it panicked".to_owned(),
             help: Some("mend it".to_owned()),
         });

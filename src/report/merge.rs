@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use miette::Diagnostic;
 use thiserror::Error;
 
+use super::ErrorCode;
 use super::human::text::named;
 use super::words::mode_name;
 use super::{ExpectedVerdict, Mode, Partition, Problem, Report, Rule, Run, Status, Verdict, WrittenBy};
-use crate::run::code;
 
 /// Names that an error tells one by one.
 const TOLD: usize = 10;
@@ -233,7 +233,7 @@ fn alike(reports: &[(String, Report)]) -> Result<(), MergeError> {
 
 /// Whether each says which command wrote it.
 fn uninterrupted(reports: &[(String, Report)]) -> Result<(), MergeError> {
-    let is_interrupted = |problem: &Problem| problem.code == code::INTERRUPTED;
+    let is_interrupted = |problem: &Problem| problem.code == ErrorCode::Interrupted;
     match reports
         .iter()
         .find(|(_, report)| report.problems.iter().any(is_interrupted))

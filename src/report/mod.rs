@@ -2,6 +2,7 @@
 
 pub(crate) mod change;
 pub mod diff;
+mod error_code;
 #[cfg(unix)]
 pub mod explain;
 #[cfg(unix)]
@@ -34,6 +35,7 @@ pub(crate) mod upgrade;
 pub(crate) mod words;
 
 pub(crate) use change::LET_BE;
+pub use error_code::{ErrorCode, UnknownCode};
 pub(crate) use growth::grows;
 pub use growth::{ENOUGH_STEPS, Growing, Trend};
 pub use partition::Partition;

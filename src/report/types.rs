@@ -6,6 +6,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ErrorCode;
 use crate::bytes::Bytes;
 use crate::protocol::{BurnFeatures, WhatIf};
 pub use crate::protocol::{Phase, Task};
@@ -169,7 +170,7 @@ pub struct Problem {
     /// The target, where it came as far as one.
     pub target: Option<String>,
     /// A short, stable name: `build-failed`.
-    pub code: String,
+    pub code: ErrorCode,
     /// What happened.
     pub message: String,
     /// What to do about it.
@@ -730,7 +731,7 @@ pub struct Autotune {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunError {
     /// A short, stable name: `model-panicked`.
-    pub code: String,
+    pub code: ErrorCode,
     /// What happened.
     pub message: String,
     /// What to do about it.

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::card::{Hardware, MissingLibdevice};
 use super::case::Case;
 use super::child::End;
-use super::code;
 use super::ending::{self, done};
 use super::measured::{self, Seen};
 use super::oom::{oom, recovered};
@@ -15,6 +14,7 @@ use super::steps::{fullest, steps};
 use super::work;
 use crate::bytes::Bytes;
 use crate::protocol::{BurnFeatures, Event, Float, Inside};
+use crate::report::ErrorCode;
 use crate::report::words::pass_name;
 use crate::report::{
     Autotune, Gpu, Measurement, Mode, OnCard, Oom, Parameters, Pass, Peak, Peaks, RecordingId, Run, RunError, Settling,
@@ -46,14 +46,14 @@ impl Disagreement {
         let (code, message, help) = match self {
             Self::Nondeterministic(_) if case.allowed.nondeterministic => return None,
             Self::Nondeterministic(difference) => (
-                code::NONDETERMINISTIC,
+                ErrorCode::Nondeterministic,
                 format!("this model is not deterministic: in two passes that are alike it {difference}"),
                 "make its work the same in every run, with fixed seeds and fixed sizes; or write `nondeterministic: allowed` into its \
                  budget, and `check --repeat N` judges the largest of N runs",
             ),
             Self::DataDependent(_) if case.allowed.data_dependent => return None,
             Self::DataDependent(difference) => (
-                code::DATA_DEPENDENT,
+                ErrorCode::DataDependent,
                 format!(
                     "the model's work depends on values that it reads from the GPU: with zeros and then with other values it {difference}"
                 ),
@@ -265,7 +265,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
     let error = error.or_else(|| {
         let failed = passes.other.as_ref().and_then(|left| left.as_ref().err());
         failed.map(|error| RunError {
-            code: code::NOT_STARTED.into(),
+            code: ErrorCode::NotStarted,
             message: format!("a second warm pass could not be run: {error}"),
             help: Some("see whether the target folder is writable and the disk has room".into()),
         })
@@ -417,15 +417,18 @@ fn in_use(hardware: &Hardware, measurement: &Measurement) -> Option<RunError> {
     let alone = matches!(hardware, Hardware::Real(real) if real.exclusive);
     let other = measurement.others.first().filter(|_| alone)?;
     Some(RunError {
-        code: code::CARD_IN_USE.into(),
+        code: ErrorCode::GpuInUse,
         message: format!("another process used the card: {other}"),
         help: Some("end it, choose another card with --device, or measure without --exclusive".into()),
     })
 }
 
 /// Whether an early end is what running out of memory leads to.
-fn is_by_memory(code: &str) -> bool {
-    [code::PANICKED, code::EXITED, code::ABORTED, code::OPERATION_FAILED].contains(&code)
+const fn is_by_memory(code: &ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::Panicked | ErrorCode::Exited | ErrorCode::Aborted | ErrorCode::OperationFailed
+    )
 }
 
 /// Why a pass could not be run at all.
@@ -433,16 +436,16 @@ fn not_run(pass: Pass, error: &std::io::Error) -> RunError {
     let lacks_libdevice = error.get_ref().is_some_and(|inner| inner.is::<MissingLibdevice>());
     let (code, help) = match lacks_libdevice {
         true => (
-            code::NO_LIBDEVICE,
+            ErrorCode::NoLibdevice,
             "install it (part of the CUDA toolkit: the package libnvvm or cuda-nvcc), and set CUDA_PATH to the toolkit's folder",
         ),
         false => (
-            code::NOT_STARTED,
+            ErrorCode::NotStarted,
             "see whether the target folder is writable and the disk has room",
         ),
     };
     RunError {
-        code: code.into(),
+        code,
         message: format!("the {} pass could not be run: {error}", pass_name(pass)),
         help: Some(help.into()),
     }

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use super::card::Hardware;
 use super::child::End;
-use super::code;
 use super::process::Left;
 use super::record::CallError;
 use super::work;
 use crate::names::listed;
 use crate::protocol::{Event, MOST_CARDS};
+use crate::report::ErrorCode;
 use crate::report::words::pass_name;
 use crate::report::{Pass, RunError};
 
@@ -55,9 +55,9 @@ pub(super) fn done(left: &Left) -> Option<Done> {
 
 /// Why a pass is incomplete, out of memory apart.
 pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunError> {
-    let error = |code: &str, message: String, help: &str| {
+    let error = |code: ErrorCode, message: String, help: &str| {
         Some(RunError {
-            code: code.into(),
+            code,
             message,
             help: Some(help.into()),
         })
@@ -65,7 +65,7 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
     for event in &left.events {
         if let Event::UnknownInput { name, known } = event {
             return error(
-                code::UNKNOWN_INPUT,
+                ErrorCode::UnknownInput,
                 format!("the model has no input `{name}`"),
                 &listed(Some(name), "its inputs", &known.keys().cloned().collect::<Vec<_>>()),
             );
@@ -75,33 +75,33 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
         if let Event::Cards { needed } = event {
             return match hardware {
                 Hardware::Virtual => error(
-                    code::TOO_FEW_CARDS,
+                    ErrorCode::TooFewGpus,
                     format!("the model is over {needed} cards, and there are {MOST_CARDS} at most"),
                     "set its input `cards` to fewer",
                 ),
                 Hardware::Real(_) => error(
-                    code::TOO_FEW_CARDS,
+                    ErrorCode::TooFewGpus,
                     format!("the model is over {needed} cards, and real cards are measured one at a time"),
                     "estimate it, with --estimate: virtual cards are as many as it needs",
                 ),
             };
         }
         if let Event::Impossible { why } = event {
-            return error(code::IMPOSSIBLE, why.clone(), "leave it out for this model");
+            return error(ErrorCode::Impossible, why.clone(), "leave it out for this model");
         }
     }
     let failed = failed_call(left);
     match left.ended.end {
         End::TimedOut if failed.is_none() => {
             return error(
-                code::TIMED_OUT,
+                ErrorCode::TimedOut,
                 format!("the model did not end within {} s", left.ended.took.as_secs()),
                 "a step must end by itself; give it longer with `timeout` in budgets.yaml or --timeout",
             );
         }
         End::HostMemory(used) => {
             return error(
-                code::HOST_MEMORY,
+                ErrorCode::HostMemory,
                 format!("the model used {used} of the host's memory"),
                 match hardware {
                     Hardware::Virtual => {
@@ -116,14 +116,14 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
     let begun_anew = !matches!(left.events.first(), None | Some(Event::Hello { .. }));
     if left.damaged || begun_anew {
         return error(
-            code::EVENTS_DAMAGED,
+            ErrorCode::EventsDamaged,
             "something other than cargo-vram wrote into the file of events".into(),
             "models must not write to the file named by CARGO_VRAM_JOB or the one named in it",
         );
     }
     if let Some(function) = left.record.all().find_map(|record| record.unsupported.first()) {
         return error(
-            code::UNSUPPORTED_FUNCTION,
+            ErrorCode::UnsupportedFunction,
             match hardware {
                 Hardware::Virtual => format!("the model called {function}, which the virtual driver does not have"),
                 Hardware::Real(_) => {
@@ -151,7 +151,7 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
     });
     if let Some(message) = gone_on.filter(|_| failed.is_none()) {
         return error(
-            code::OPERATION_FAILED,
+            ErrorCode::OperationFailed,
             format!("Burn skipped an operation that failed: {message}"),
             "Burn goes on without what the operation makes, so the figures are those of another program and are left out; look at the \
              operation; a tensor that no page of Burn's allocator can hold ends like this, too",
@@ -172,7 +172,7 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
             format!(" ({})", failed.detail)
         };
         return error(
-            code::DRIVER_ERROR,
+            ErrorCode::DriverError,
             format!("{failed} in the {} pass{why}{then}", pass_name(pass)),
             match hardware {
                 Hardware::Virtual => {
@@ -191,12 +191,12 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
     let other_card = other_card(hardware, left);
     match (done(left), panic) {
         (Some(_), _) if other_driver => error(
-            code::NO_DRIVER,
+            ErrorCode::NoDriver,
             "the model used another CUDA driver than the one that counts".into(),
             "see whether it is linked to libcuda by path (DT_RPATH), or whether the target folder's path has a `:` in it",
         ),
         (Some(_), _) if other_card.is_some() => error(
-            code::OTHER_CARD,
+            ErrorCode::OtherGpu,
             format!(
                 "the model ran on another card ({}) than the one that was looked at",
                 other_card.unwrap_or_default()
@@ -204,12 +204,12 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
             "models run on the first card that CUDA shows them: see whether the program sets CUDA_VISIBLE_DEVICES or CUDA_DEVICE_ORDER itself",
         ),
         (Some(_), _) if left.record.is_incomplete() => error(
-            code::RECORD_DAMAGED,
+            ErrorCode::RecordDamaged,
             "lines of the driver's record are missing".into(),
             "see whether the disk of the target folder is full, and run it again",
         ),
         (Some(_), _) if left.record.all().any(|record| !record.other_drivers.is_empty()) => error(
-            code::NO_DRIVER,
+            ErrorCode::NoDriver,
             format!(
                 "the model loaded another CUDA driver besides the one that counts: {}",
                 other_drivers(left)
@@ -218,26 +218,26 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &Left) -> Option<RunE
         ),
         // One that was caught: what it kept from being done is in no figure.
         (Some(_), Some(panic)) => error(
-            code::PANICKED,
+            ErrorCode::Panicked,
             format!("the model panicked, and caught the panic: {panic}"),
             "what was not done after the panic is in no figure: look at the place it names, and let the panic end the model",
         ),
         // Candidates of autotune that panic are no fault, and each of them was told.
         (Some(_), None) if left.record.panics > told_panics(left) => error(
-            code::PANICKED,
+            ErrorCode::Panicked,
             "the model panicked, and a panic hook of its own kept that from being told".into(),
             "have the hook call the one that was there before (`std::panic::take_hook`), or leave it out: what was not done after \
              the panic is in no figure, and Burn goes on after one of its device's thread",
         ),
         (Some(done), None) if done.steps < left.steps => error(
-            code::EXITED,
+            ErrorCode::Exited,
             format!("the model ran {} of {} steps", done.steps, left.steps),
             COMPLETE,
         ),
         // What was launched the driver writes down when the process ends.
         (Some(_), None) => ended_badly(left).or_else(|| work::missing(left)),
         (None, Some(panic)) => error(
-            code::PANICKED,
+            ErrorCode::Panicked,
             format!("the model panicked: {panic}"),
             match hardware {
                 Hardware::Virtual => {
@@ -268,26 +268,26 @@ fn told_panics(left: &Left) -> u64 {
 
 /// A process that said that it was done, and then did not end as one that is.
 fn ended_badly(left: &Left) -> Option<RunError> {
-    let error = |code: &str, message: String, help: &str| {
+    let error = |code: ErrorCode, message: String, help: &str| {
         Some(RunError {
-            code: code.into(),
+            code,
             message,
             help: Some(help.into()),
         })
     };
     match left.ended.end {
         End::Signalled(signal) => error(
-            code::ABORTED,
+            ErrorCode::Aborted,
             format!("signal {signal} ended the model's process after its last step{}", last_words(left)),
             "something crashed while the process ended: look at what runs after `main`, such as destructors of native libraries",
         ),
         End::Exited(exit) if exit != 0 => error(
-            code::EXITED,
+            ErrorCode::Exited,
             format!("the model's process exited with code {exit} after its last step{}", last_words(left)),
             "a model's process must exit with code 0: look at what runs after its function returns",
         ),
         End::Exited(_) if !left.record.ended => error(
-            code::EXITED,
+            ErrorCode::Exited,
             "the model's process ended without running its exit handlers, so nobody knows whether the driver's record is complete".into(),
             "let `main` return, or use `std::process::exit`: `_exit` leaves out what runs at the end of a process",
         ),
@@ -326,26 +326,26 @@ fn other_card<'a>(hardware: &Hardware, left: &'a Left) -> Option<&'a str> {
         .filter(|device| id(device) != id(&real.uuid))
 }
 
-fn died(left: &Left, error: impl Fn(&str, String, &str) -> Option<RunError>) -> Option<RunError> {
+fn died(left: &Left, error: impl Fn(ErrorCode, String, &str) -> Option<RunError>) -> Option<RunError> {
     let said = last_words(left);
     match left.ended.end {
         End::Signalled(_) if left.ended.stderr.contains("has overflowed its stack") => error(
-            code::STACK_OVERFLOW,
+            ErrorCode::StackOverflow,
             "the model overflowed its stack".into(),
             "debug builds need more of it: look for deep recursion, or set RUST_MIN_STACK and run the model on a thread",
         ),
         End::Signalled(SIGKILL) => error(
-            code::ABORTED,
+            ErrorCode::Aborted,
             format!("the model was killed{said}"),
             "the kernel does this when the host's memory runs out: run fewer models at once with --jobs",
         ),
         End::Signalled(signal) => error(
-            code::ABORTED,
+            ErrorCode::Aborted,
             format!("the model was ended by signal {signal}{said}"),
             "`abort`, a panic while panicking (signal 6) or a fault in native code (signal 11) does this",
         ),
         End::Exited(exit) => error(
-            code::EXITED,
+            ErrorCode::Exited,
             format!("the model's process exited with code {exit} before its steps were done{said}"),
             COMPLETE,
         ),

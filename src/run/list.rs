@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::child::{End, Limits};
+use super::process;
 use super::process::Meanwhile;
-use super::{code, process};
 use crate::bytes::Bytes;
 use crate::protocol::{Action, Event, PROTOCOL, Task};
+use crate::report::ErrorCode;
 use crate::report::Problem;
 use crate::workspace::Built;
 
@@ -51,7 +52,7 @@ pub fn list(targets: &[Built], folder: &Path) -> (Vec<Listed>, Vec<Problem>) {
         problems.push(Problem {
             package: package.clone(),
             target: None,
-            code: code::DUPLICATE_MODEL.into(),
+            code: ErrorCode::DuplicateModel,
             message: format!("{package} declares the model `{name}` more than once"),
             help: Some("rename one: a model is known as package/model in budgets and reports".into()),
         });
@@ -61,11 +62,11 @@ pub fn list(targets: &[Built], folder: &Path) -> (Vec<Listed>, Vec<Problem>) {
 }
 
 fn ask(built: &Built, folder: &Path) -> Result<Vec<Listed>, Box<Problem>> {
-    let problem = |code: &str, message: String, help: &str| {
+    let problem = |code: ErrorCode, message: String, help: &str| {
         Box::new(Problem {
             package: built.target.package.clone(),
             target: Some(built.target.name.clone()),
-            code: code.into(),
+            code,
             message,
             help: Some(help.into()),
         })
@@ -79,14 +80,14 @@ fn ask(built: &Built, folder: &Path) -> Result<Vec<Listed>, Box<Problem>> {
         LIMITS,
         Meanwhile::NOTHING,
     )
-    .map_err(|error| problem(code::NOT_STARTED, error.to_string(), "build the target again"))?;
+    .map_err(|error| problem(ErrorCode::NotStarted, error.to_string(), "build the target again"))?;
     let hello = left.events.iter().find_map(|event| match event {
         Event::Hello { protocol, version, .. } => Some((*protocol, version)),
         _ => None,
     });
     match hello {
         None => Err(problem(
-            code::NO_ANSWER,
+            ErrorCode::NoAnswer,
             match left.ended.end {
                 End::TimedOut => format!(
                     "`{}` of {} did not name its models in time",
@@ -100,7 +101,7 @@ fn ask(built: &Built, folder: &Path) -> Result<Vec<Listed>, Box<Problem>> {
             "its `main` must be the one that `cargo_vram::models!` writes, with `harness = false` for the target in Cargo.toml",
         )),
         Some((protocol, version)) if protocol != PROTOCOL => Err(problem(
-            code::PROBE_VERSION,
+            ErrorCode::ProbeVersion,
             format!(
                 "{} links cargo-vram {version} (protocol {protocol}); this tool is {} (protocol {PROTOCOL})",
                 built.target.package,

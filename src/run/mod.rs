@@ -4,7 +4,6 @@ mod agree;
 mod card;
 mod case;
 pub mod child;
-pub mod code;
 mod collect;
 mod ending;
 mod follow;

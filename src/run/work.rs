@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::code;
 use super::process::Left;
 use crate::protocol::{Event, Phase};
+use crate::report::ErrorCode;
 use crate::report::RunError;
 
 /// What was seen of one phase of one step, on one GPU.
@@ -62,7 +62,7 @@ pub(super) fn seen(left: &Left) -> BTreeMap<Place, PhaseWork> {
 pub(super) fn missing(left: &Left) -> Option<RunError> {
     let error = |message: String, help: &str| {
         Some(RunError {
-            code: code::NO_WORK.into(),
+            code: ErrorCode::NoWork,
             message,
             help: Some(help.into()),
         })
@@ -160,7 +160,7 @@ pub(super) fn rarely_learns(left: &Left) -> Option<RunError> {
         .collect();
     let learned = u32::try_from(learned.len()).unwrap_or(u32::MAX);
     (learned.saturating_mul(2) < left.steps).then(|| RunError {
-        code: code::NO_WORK.into(),
+        code: ErrorCode::NoWork,
         message: format!(
             "the model is a training, and learns in {learned} of {} steps: the others launch no kernel in a {name} phase",
             left.steps

@@ -17,8 +17,8 @@ use super::kernels::Compiled;
 use super::refusal::Refusal;
 use super::select::{cargo_command, not_started};
 use super::{DeclaredTarget, KernelCompiler, Selection, Workspace, WorkspaceError};
+use crate::report::ErrorCode;
 use crate::report::Problem;
-use crate::run::code;
 
 /// How targets are built.
 #[derive(Debug, Clone, Default)]
@@ -100,7 +100,7 @@ pub fn build(
                 None => problems.push(Problem {
                     package: target.package.clone(),
                     target: Some(target.name.clone()),
-                    code: code::BUILD_FAILED.into(),
+                    code: ErrorCode::BuildFailed,
                     message: failures.message(target),
                     help: Some(failures.help(target, selection, options)),
                 }),
@@ -126,7 +126,7 @@ fn cannot_unfuse(target: &DeclaredTarget) -> Problem {
     Problem {
         package: target.package.clone(),
         target: Some(target.name.clone()),
-        code: code::UNSUPPORTED_BURN.into(),
+        code: ErrorCode::UnsupportedBurn,
         message: format!("`--no-fusion` cannot switch fusion off for {}: it uses Burn {}", target.package, target.burn),
         help: Some(
             "Burn 0.22 fuses operations if its Cargo feature `fusion` is on: build without that feature to see the figures without \

@@ -5,8 +5,8 @@ use cargo_metadata::{Package, Target, TargetKind};
 use serde::{Deserialize, Serialize};
 
 use super::Workspace;
+use crate::report::ErrorCode;
 use crate::report::Problem;
-use crate::run::code;
 
 /// The name of the benchmark target that is looked for where a package does not say otherwise.
 const DEFAULT_TARGET: &str = "vram";
@@ -158,7 +158,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
     let problem = |code, message, help: &str| Problem {
         package: package.name.to_string(),
         target: None,
-        code: String::from(code),
+        code,
         message,
         help: Some(help.to_owned()),
     };
@@ -168,7 +168,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         .is_empty()
     {
         return Err(problem(
-            code::MANIFEST,
+            ErrorCode::Manifest,
             format!("{} declares models, and does not depend on cargo-vram", package.name),
             "add cargo-vram to its [dev-dependencies], with `default-features = false` and the feature for its Burn, such as \"burn-0_21\"",
         ));
@@ -178,7 +178,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
             Some(Ok(names)) => names,
             Some(Err(error)) => {
                 return Err(problem(
-                    code::MANIFEST,
+                    ErrorCode::Manifest,
                     format!("[package.metadata.vram] targets: {error}"),
                     "write a list of target names: targets = [\"vram\"]",
                 ));
@@ -195,7 +195,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
             .find_map(|t| Some((t, option(t.kind.first()?)?)).filter(|_| t.name == name));
         let Some((target, option)) = found else {
             return Err(problem(
-                code::MANIFEST,
+                ErrorCode::Manifest,
                 format!(
                     "[package.metadata.vram] names the target `{name}`, which {} does not have",
                     package.name
@@ -206,7 +206,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         if option == "--bench" || option == "--test" {
             require_no_harness(package, option, &target.name).map_err(|line| {
                 problem(
-                    code::HARNESS,
+                    ErrorCode::Harness,
                     format!("{line}: the target `{name}` has no `harness = false`, so Cargo's own test harness replaces the `main` of `models!`"),
                     &format!("add `harness = false` below `name = \"{name}\"`"),
                 )
@@ -234,7 +234,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
 
 /// The Burn of a package; or the code, message and help of why it is not one that models can be run with. What cargo-vram's own
 /// features bring says nothing of the Burn that the models are written for: in a workspace with both, it brings both.
-fn burn(workspace: &Workspace, package: &Package) -> Result<Version, (&'static str, String, String)> {
+fn burn(workspace: &Workspace, package: &Package) -> Result<Version, (ErrorCode, String, String)> {
     let name = &package.name;
     let mut own = workspace.versions_in_graph(package, "burn", Some(env!("CARGO_PKG_NAME")));
     if own.is_empty() {
@@ -242,13 +242,13 @@ fn burn(workspace: &Workspace, package: &Package) -> Result<Version, (&'static s
     }
     match own.as_slice() {
         [] => Err((
-            code::UNSUPPORTED_BURN,
+            ErrorCode::UnsupportedBurn,
             format!("{name} is not built with Burn"),
             "depend on burn 0.21, and on cargo-vram with `default-features = false, features = [\"burn-0_21\"]`"
                 .to_owned(),
         )),
         [one] if !supports_burn(one) => Err((
-            code::UNSUPPORTED_BURN,
+            ErrorCode::UnsupportedBurn,
             format!("{name} is built with Burn {one}, for which this version of cargo-vram has no adapter"),
             format!(
                 "use burn {}, or a cargo-vram that supports your Burn",
@@ -258,7 +258,7 @@ fn burn(workspace: &Workspace, package: &Package) -> Result<Version, (&'static s
         [one] => match other_adapter(package, one) {
             None => Ok(one.clone()),
             Some(other) => Err((
-                code::OTHER_ADAPTER,
+                ErrorCode::OtherAdapter,
                 format!(
                     "{name} is built with Burn {one}, and with the feature `{other}` of cargo-vram, which is for another Burn"
                 ),
@@ -272,7 +272,7 @@ fn burn(workspace: &Workspace, package: &Package) -> Result<Version, (&'static s
         several => {
             let list: Vec<_> = several.iter().map(ToString::to_string).collect();
             Err((
-                code::TWO_BURNS,
+                ErrorCode::TwoBurns,
                 format!("{name} is built with more than one Burn: {}", list.join(" and ")),
                 "make all dependencies agree on one Burn (`cargo tree -i burn@VERSION` shows who wants which); the feature of cargo-vram must be that of your Burn".to_owned(),
             ))

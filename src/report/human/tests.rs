@@ -248,7 +248,7 @@ fn an_out_of_memory_in_one_of_both_and_an_error() {
         tensor: None,
     });
     runs[3].error = Some(RunError {
-        code: "driver-error".to_owned(),
+        code: crate::report::ErrorCode::parse("driver-error"),
         message: "cuMemcpyDtoHAsync_v2 failed with error 719 (CUDA_ERROR_LAUNCH_FAILED) in the warm pass".to_owned(),
         help: Some("look at the kernel log".to_owned()),
     });
@@ -274,7 +274,7 @@ fn nothing_from_outside_steers_a_terminal() {
             library.version = hostile.to_owned();
         }
         run.error = Some(RunError {
-            code: "x".to_owned(),
+            code: crate::report::ErrorCode::parse("x"),
             message: hostile.to_owned(),
             help: Some(hostile.to_owned()),
         });

@@ -65,7 +65,7 @@ fn everything(names: &[String]) -> Report {
     let mut new = run("new", 1);
     new.baseline = None;
     died.error = Some(RunError {
-        code: next(),
+        code: crate::report::ErrorCode::parse(&next()),
         message: next(),
         help: Some(next()),
     });
@@ -115,7 +115,7 @@ fn everything(names: &[String]) -> Report {
     report.problems = vec![Problem {
         package: next(),
         target: Some(next()),
-        code: next(),
+        code: crate::report::ErrorCode::parse(&next()),
         message: next(),
         help: Some(next()),
     }];
@@ -189,7 +189,7 @@ fn what_is_no_news_is_told_in_a_line_and_what_is_news_in_more() {
     let a_byte_more = |run: &mut Run| run.peaks.warm.live = Some(Bytes(800 * MIB + 1));
     let died = |run: &mut Run| {
         run.error = Some(RunError {
-            code: "x".to_owned(),
+            code: crate::report::ErrorCode::parse("x"),
             message: "x".to_owned(),
             help: None,
         });

@@ -50,7 +50,7 @@ fn a_report_of_a_command_that_was_stopped_is_refused_even_where_every_model_is_t
     reports[2].1.problems.push(Problem {
         package: "p".to_owned(),
         target: None,
-        code: code::INTERRUPTED.into(),
+        code: ErrorCode::Interrupted,
         message: "SIGTERM stopped the command before it had finished m001 of p".to_owned(),
         help: None,
     });

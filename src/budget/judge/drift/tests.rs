@@ -55,7 +55,7 @@ fn oom(step: u32) -> Option<Oom> {
 
 fn error() -> Option<RunError> {
     Some(RunError {
-        code: "timed-out".to_owned(),
+        code: crate::report::ErrorCode::parse("timed-out"),
         message: String::new(),
         help: None,
     })
