@@ -7,7 +7,7 @@ mod common;
 use std::sync::{LazyLock, OnceLock};
 
 use cargo_vram::bytes::Bytes;
-use cargo_vram::report::{OnCard, Phase, Report, Status};
+use cargo_vram::report::{ErrorCode, OnCard, Phase, Report, Status};
 use common::run;
 
 struct Checked {
@@ -54,6 +54,25 @@ fn left(card: &OnCard, step: u32) -> u64 {
     let step = card.steps.iter().find(|known| known.step == step).unwrap();
     let last = step.phases.iter().find(|phase| phase.phase == Phase::Optimizer);
     last.unwrap().live_end.0
+}
+
+/// Each GPU would be handed the model in half precision.
+#[test]
+fn mixed_precision_is_refused_where_every_gpu_has_the_whole_model() {
+    let mixed = [
+        "--gpu",
+        "l4",
+        "--dtype",
+        "mixed-f16",
+        "-m",
+        "resnet18_data_parallel",
+        "--set",
+        "batch_size=2",
+    ];
+    let (report, exit, text) = common::report(&selected("estimate", &mixed));
+    assert_eq!(exit, 101, "{text}");
+    let mixed = report.runs.iter().find(|run| !run.what_if.is_none()).unwrap();
+    assert_eq!(mixed.error.as_ref().unwrap().code, ErrorCode::Impossible, "{text}");
 }
 
 #[test]

@@ -22,6 +22,9 @@ fn near(live: u64) -> u64 {
     (live >> 14).clamp(2 << 10, 64 << 10)
 }
 
+/// After how many steps something was gone that nobody saw go.
+const NEVER: u32 = u32::MAX;
+
 /// One look at Burn's allocator.
 #[derive(Debug, PartialEq, Clone, Copy)]
 pub(super) struct Sample {
@@ -174,7 +177,7 @@ impl Memory {
         }
         // Nobody looked at the end of a run that died: what was to be freed may be gone.
         let freed: Vec<u64> = state.ran.iter().flat_map(|(_, freed)| freed.iter().copied()).collect();
-        let last = (state.after, u32::MAX);
+        let last = (state.after, NEVER);
         memory.look(&mut state, last, &[], &freed);
         memory.settle(&mut state);
         memory
@@ -192,7 +195,10 @@ impl Memory {
             changed.extend(self.come(state, came));
             changed.extend(self.go(state, when, gone));
         }
-        self.meanwhile(state, when, &came_now);
+        // A block has told what it made and freed itself, but for the last one of a run that died.
+        if !state.blocks || when.1 == NEVER {
+            self.meanwhile(state, when, &came_now);
+        }
         changed.sort_unstable();
         changed.dedup();
         for piece in &changed {
