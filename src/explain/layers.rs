@@ -161,10 +161,11 @@ impl Row {
         call: &Call,
         owner: Option<&str>,
     ) -> bool {
-        if self.call.modules != call.modules || self.call.source != call.source {
+        let is_module = self.is_module(modules);
+        let is_same_place = self.call.source == call.source || is_module && self.is_within_module(call);
+        if self.call.modules != call.modules || !is_same_place {
             return false;
         }
-        let is_module = self.is_module(modules);
         if !is_module && (self.call.function != call.function || self.call.site != call.site) {
             return false;
         }
@@ -177,6 +178,19 @@ impl Row {
             (None, None) => trace.operations[self.operations[0]].stack != operation.stack,
             (None, Some(_)) => false,
         }
+    }
+
+    /// Whether both are lines of the module's own function, in one call of it: the user's code has modules with parameters of their own.
+    fn is_within_module(&self, call: &Call) -> bool {
+        let (Some(module), Some(own), Some(other)) = (self.call.modules.last(), &self.call.source, &call.source) else {
+            return false;
+        };
+        let names = own
+            .function
+            .split("::")
+            .map(|name| name.split('<').next().unwrap_or(name));
+        let is_own = names.into_iter().any(|name| name == module.kind);
+        is_own && own.function == other.function && self.call.callers == call.callers
     }
 
     /// Takes the last operations away that have nothing to do with those before: they prepare what the next module of this type is given.
