@@ -127,9 +127,9 @@ function restPanel(model) {
   const { run } = model;
   const { autotune } = run;
   const choices = ['recorded', 'nearest', 'assumed'].filter((key) => autotune[key] > 0).map((key) => `${count(autotune[key])} ${key}`);
-  // What is assumed of a card is told by the run already.
-  const told = (held) => run.assumptions.some((text) => text.includes(held.source));
-  const outside = (label, held) => held && !told(held) && `${label}: ${size(held.bytes)}, ${held.obtained} (${held.source})`;
+  // The assumptions of an estimate have what is assumed of the GPU.
+  const isListed = (held) => run.mode === 'estimate' && held.obtained === 'assumed';
+  const outside = (label, held) => held && !isListed(held) && `${label}: ${size(held.bytes)}, ${held.obtained} (${held.source})`;
   const items = [
     ...run.assumptions, ...model.assumptions,
     outside('context', run.gpu.context), outside('modules', run.gpu.modules),
