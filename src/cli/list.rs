@@ -61,6 +61,8 @@ impl List {
             .collect();
         let text = match self.output.message_format {
             Format::Json => pipeline::json(&models)?,
+            // A header alone says nothing.
+            Format::Human if models.is_empty() => String::new(),
             Format::Human => {
                 let mut table = Table::new();
                 table

@@ -65,7 +65,10 @@ fn budgets(source: &Source) -> Finding {
         Err(error) => return Fail(said(&*error), help(&*error)),
     };
     match (&written.budgets, source) {
-        (Some(budgets), _) => Pass(format!("{}: {} budgets", written.name, budgets.models.len())),
+        (Some(budgets), _) => Pass(match budgets.models.len() {
+            1 => format!("{}: 1 budget", written.name),
+            number => format!("{}: {number} budgets", written.name),
+        }),
         (None, Source::Workspace(_)) => Warn(
             format!("{} does not exist", written.name),
             "`cargo vram init` writes a first one".to_owned(),
