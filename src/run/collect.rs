@@ -62,7 +62,7 @@ impl Disagreement {
             ),
         };
         Some(RunError {
-            code: code.into(),
+            code,
             message,
             help: Some(help.into()),
         })
