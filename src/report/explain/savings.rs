@@ -12,11 +12,9 @@ const RESERVED: [usize; 2] = [3, 4];
 /// Each change with what is left, what is saved, and below it what it costs.
 pub(super) fn savings(explanation: &Explanation, paper: &Paper) -> String {
     let peak = &explanation.peak;
-    let now = format!(
-        "now {} live, {} reserved",
-        paper.size(peak.live),
-        paper.size(peak.reserved)
-    );
+    // The most that was reserved, which the changes are compared with: it may be reserved after the peak of live.
+    let reserved = explanation.run.peaks.warm.reserved.unwrap_or(peak.reserved);
+    let now = format!("now {} live, {} reserved", paper.size(peak.live), paper.size(reserved));
     let heading = paper.heading("What would take less", &now);
     if explanation.savings.is_empty() {
         return heading + &paper.prose(2, PLAIN, "nothing was found");
