@@ -165,21 +165,12 @@ fn of_both_burns(folder: &Path) {
     write_workspace(folder, &["old", "new"]);
 }
 
-/// A layer with 64 MiB of weights; its batch has 64 MiB, too.
-const UPGRADED: &str = "\
-use burn::backend::Cuda;
-use burn::nn::LinearConfig;
-use burn::tensor::Tensor;
-use cargo_vram::{Infer, Run};
-
-cargo_vram::models!(layer);
-
-fn layer(run: &mut Run<Cuda, Infer>) {
-    run.model(|device| LinearConfig::new(4096, 4096).init(device))
-        .batch(|device| Tensor::<Cuda, 2>::zeros([4096, 4096], device))
-        .infer(|model, batch| model.forward(batch));
+/// The layer with 64 MiB of weights; its batch has 64 MiB, too.
+fn large() -> String {
+    MODEL
+        .replace("new(256, 512)", "new(4096, 4096)")
+        .replace("[128, 256]", "[4096, 4096]")
 }
-";
 
 #[test]
 #[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
@@ -188,7 +179,7 @@ fn an_upgrade_of_burn_is_no_growth_of_the_model() {
     let folder = repository.folder.root();
     let budgets = |limit: &str| format!("version: 1\ngpu: l4\nmodels:\n  layer: {{ reserved: {limit} }}\n");
     let [old, new] = manifests();
-    write_package(folder, "upgraded", &old, UPGRADED);
+    write_package(folder, "upgraded", &old, &large());
     write_workspace(folder, &["upgraded"]);
     repository.folder.write("budgets.yaml", &budgets("4 GiB"));
     let vram = |arguments: &[&str]| common::vram(arguments).current_dir(folder).output().unwrap();
@@ -199,7 +190,7 @@ fn an_upgrade_of_burn_is_no_growth_of_the_model() {
     repository.commit("with Burn 0.21");
 
     // Twice the batch: more than the upgrade alone could ever be allowed.
-    let grown = common::burn_0_22::translated(UPGRADED).replace("[4096, 4096]", "[8192, 4096]");
+    let grown = common::burn_0_22::translated(&large()).replace("[4096, 4096]", "[8192, 4096]");
     write_package(folder, "upgraded", &new, &grown);
     for more in [&[][..], &["--rebuild"]] {
         let (report, exit, said) = Repository::check(folder, "HEAD", more);

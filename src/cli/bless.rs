@@ -14,11 +14,10 @@ use super::what_if::WhatIfs;
 use super::{Stopped, cases, pipeline, terminal};
 use crate::budget::{Accepted, Entry, Key, Lock};
 use crate::bytes::Bytes;
-use crate::report::ErrorCode;
-use crate::report::Report;
 use crate::report::change::{metric_name, signed_percent};
 use crate::report::human::text;
 use crate::report::words::mode_name;
+use crate::report::{ErrorCode, Report};
 
 /// Accept figures as the baseline, in budgets.lock
 ///

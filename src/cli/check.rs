@@ -18,8 +18,7 @@ use crate::budget::{self, DeclaredModel, Lock};
 use crate::driver::DriverLibrary;
 use crate::gpu::{self, Profile};
 use crate::recording::Recordings;
-use crate::report::ErrorCode;
-use crate::report::{BaselineFrom, ExpectedVerdict, Mode, Report, Rule, Run, Skipped, Status, WrittenBy};
+use crate::report::{BaselineFrom, ErrorCode, ExpectedVerdict, Mode, Report, Rule, Run, Skipped, Status, WrittenBy};
 use crate::run::{Hardware, Listed};
 
 /// Judge models against budgets.yaml

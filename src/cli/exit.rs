@@ -2,8 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::report::ErrorCode;
-use crate::report::{Report, Status};
+use crate::report::{ErrorCode, Report, Status};
 
 /// How a command ends. Where several apply, the highest in the order of `rank` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,13 +18,10 @@ use crate::bytes::Bytes;
 use crate::explain::{self, Activations, Explanation, Ingredients};
 use crate::gpu::Profile;
 use crate::recording::Recordings;
-use crate::report::ErrorCode;
 use crate::report::human::text::named;
-use crate::report::{Report, Run, RunError};
+use crate::report::{ErrorCode, Report, Run, RunError};
 use crate::run::{Case, Hardware, TracedCase};
-
-/// The feature of this library that models are built with.
-const FEATURE: &str = "cargo-vram/explain";
+use crate::workspace::EXPLAIN;
 
 /// What is to be explained, and how.
 pub(super) struct Asked<'a> {
@@ -145,12 +142,12 @@ fn set<'a>(
     archive_file: Option<&Utf8Path>,
     loudness: Loudness,
 ) -> Result<(Stage<'a>, Models), Stopped> {
-    let packages = &asked.packages.with_feature(FEATURE);
+    let packages = &asked.packages.with_feature(EXPLAIN);
     let prepared = pipeline::prepare(packages, archive_file, asked.running.budgets.as_deref())?;
     // Before the models are built: without a card there is nothing to build them for.
     let card = on_card(&prepared, asked, loudness)?;
     let folder = prepared.source.scratch(asked.running.keep.as_deref())?;
-    what_if::announce_build(&prepared.source, &[FEATURE], loudness);
+    what_if::announce_build(&prepared.source, &[EXPLAIN], loudness);
     let models = pipeline::models(&prepared, packages, Some(asked.running), loudness, folder.path())?;
     if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
         return Err(ExplainError::Problem(problem.message.clone(), problem.help.clone()).into());
@@ -225,7 +222,7 @@ impl Stage<'_> {
 
     /// The case as it was asked to be otherwise, where it was.
     fn otherwise(&self, case: &Case) -> Result<Option<Case>, Stopped> {
-        let packages = self.asked.packages.with_feature(FEATURE);
+        let packages = self.asked.packages.with_feature(EXPLAIN);
         let here = (&self.prepared, &packages, self.asked.running);
         let what_ifs = &self.asked.what_ifs;
         let (otherwise, problems) =

@@ -22,11 +22,11 @@ use crate::driver::DriverLibrary;
 use crate::fit::{CardFit, Ended, FIT_VERSION, Fit as Answer, Probe, Range, Tried};
 use crate::gpu::Profile;
 use crate::recording::Recordings;
-use crate::report::ErrorCode;
 use crate::report::fit::{human, svg};
 use crate::report::human::text::named;
-use crate::report::{Gpu, Run};
+use crate::report::{ErrorCode, Gpu, Run};
 use crate::run::{Case, Hardware, Launches, plan};
+use crate::workspace::WHAT_IF;
 
 /// Find what fits: the largest batch on a card, or the cards for a batch
 ///
@@ -150,7 +150,7 @@ impl Fit {
             ..self.running.clone()
         };
         let packages = match self.advise {
-            true => self.packages.with_feature(what_if::FEATURE),
+            true => self.packages.with_feature(WHAT_IF),
             false => self.what_ifs.packages(&self.packages),
         };
         let prepared = pipeline::prepare(&packages, self.archive.file(), running.budgets.as_deref())?;
@@ -162,7 +162,7 @@ impl Fit {
             vec![cases::declared_card(&prepared, &running)?.clone()]
         };
         match self.advise {
-            true => what_if::announce_build(&prepared.source, &[what_if::FEATURE], loudness),
+            true => what_if::announce_build(&prepared.source, &[WHAT_IF], loudness),
             false => self.what_ifs.announce(&prepared.source, loudness),
         }
         let folder = prepared.source.scratch(running.keep.as_deref())?;

@@ -22,10 +22,9 @@ use crate::budget::Budgets;
 use crate::driver::{self, DriverLibrary};
 use crate::gpu::{Overrides, Profiles};
 use crate::recording::Recordings;
-use crate::report::ErrorCode;
 use crate::report::markdown::{self, Markdown};
 use crate::report::words::{pass_name, phase_name};
-use crate::report::{Problem, REPORT_VERSION, Report, Run, Status, Tool, WrittenBy, github, human, junit};
+use crate::report::{ErrorCode, Problem, REPORT_VERSION, Report, Run, Status, Tool, WrittenBy, github, human, junit};
 use crate::run::{self, Case, Hardware, Listed, Place, Settings};
 
 /// What is wrong with what was asked for.

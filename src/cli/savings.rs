@@ -2,13 +2,14 @@
 
 use super::explanation::Stage;
 use super::terminal::Turns;
-use super::what_if::{CHECKPOINTING, announce_build};
+use super::what_if::announce_build;
 use super::{Stopped, cases};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Certainty, Explanation, Saving, Tensor};
 use crate::protocol::{Float, Optimizer, Phase, Task, WhatIf};
 use crate::report::Run;
 use crate::run::Case;
+use crate::workspace::CHECKPOINTING;
 
 /// What that is called.
 const CHECKPOINTED: &str = "checkpointing (balanced)";

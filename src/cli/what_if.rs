@@ -11,14 +11,7 @@ use super::{Stopped, cases, terminal};
 use crate::protocol::{Float, Optimizer, WhatIf};
 use crate::report::Problem;
 use crate::run::Case;
-
-/// The feature with which models can be run with other optimizers than their own.
-pub(super) const FEATURE: &str = "cargo-vram/what-if";
-
-/// The feature with which autodiff keeps less for backward.
-pub(super) const CHECKPOINTING: &str = "cargo-vram/checkpointing";
-/// The feature without which Burn fuses operations.
-const NO_FUSION: &str = "cargo-vram/no-fusion";
+use crate::workspace::{CHECKPOINTING, NO_FUSION, WHAT_IF};
 
 /// What is asked to be otherwise than the models say. Several values make a matrix.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
@@ -95,14 +88,14 @@ impl WhatIfs {
     pub(super) fn packages(&self, packages: &Packages) -> Packages {
         match self.optimizer.is_empty() {
             true => packages.clone(),
-            false => packages.with_feature(FEATURE),
+            false => packages.with_feature(WHAT_IF),
         }
     }
 
     /// Says that the models are built so that they can be run with another optimizer, where they are.
     pub(super) fn announce(&self, source: &Source, loudness: Loudness) {
         if !self.optimizer.is_empty() {
-            announce_build(source, &[FEATURE], loudness);
+            announce_build(source, &[WHAT_IF], loudness);
         }
     }
 

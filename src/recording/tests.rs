@@ -134,7 +134,7 @@ fn an_estimate_is_never_recorded() {
 fn only_a_whole_proven_measurement_of_the_whole_card_is_recorded() {
     let failed = |run: &mut Run| {
         run.error = Some(RunError {
-            code: crate::report::ErrorCode::parse("model-panicked"),
+            code: crate::report::ErrorCode::Panicked,
             message: String::new(),
             help: None,
         });

@@ -149,7 +149,7 @@ mod tests {
     fn a_suite_a_card_and_mode_and_a_case_a_run() {
         let mut broken = sample::run("c", "l4");
         broken.error = Some(RunError {
-            code: crate::report::ErrorCode::parse("model-panicked"),
+            code: crate::report::ErrorCode::Panicked,
             message: "it panicked".to_owned(),
             help: Some("mend it".to_owned()),
         });

@@ -14,11 +14,10 @@ use super::steps::{fullest, steps};
 use super::work;
 use crate::bytes::Bytes;
 use crate::protocol::{BurnFeatures, Event, Float, Inside};
-use crate::report::ErrorCode;
 use crate::report::words::pass_name;
 use crate::report::{
-    Autotune, Gpu, Measurement, Mode, OnCard, Oom, Parameters, Pass, Peak, Peaks, RecordingId, Run, RunError, Settling,
-    Step, Tuning, grows,
+    Autotune, ErrorCode, Gpu, Measurement, Mode, OnCard, Oom, Parameters, Pass, Peak, Peaks, RecordingId, Run,
+    RunError, Settling, Step, Tuning, grows,
 };
 
 /// What the passes of a case left behind; absent where a pass was not tried.

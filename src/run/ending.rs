@@ -9,9 +9,8 @@ use super::record::CallError;
 use super::work;
 use crate::names::listed;
 use crate::protocol::{Event, MOST_CARDS};
-use crate::report::ErrorCode;
 use crate::report::words::pass_name;
-use crate::report::{Pass, RunError};
+use crate::report::{ErrorCode, Pass, RunError};
 
 /// The same on every Linux.
 const SIGKILL: i32 = 9;

@@ -9,8 +9,7 @@ use super::process;
 use super::process::Meanwhile;
 use crate::bytes::Bytes;
 use crate::protocol::{Action, Event, PROTOCOL, Task};
-use crate::report::ErrorCode;
-use crate::report::Problem;
+use crate::report::{ErrorCode, Problem};
 use crate::workspace::Built;
 
 /// A declared model, and the binary that runs it.

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::process::Left;
 use crate::protocol::{Event, Phase};
-use crate::report::ErrorCode;
-use crate::report::RunError;
+use crate::report::{ErrorCode, RunError};
 
 /// What was seen of one phase of one step, on one GPU.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -17,8 +17,7 @@ use super::kernels::Compiled;
 use super::refusal::Refusal;
 use super::select::{cargo_command, not_started};
 use super::{DeclaredTarget, KernelCompiler, Selection, Workspace, WorkspaceError};
-use crate::report::ErrorCode;
-use crate::report::Problem;
+use crate::report::{ErrorCode, Problem};
 
 /// How targets are built.
 #[derive(Debug, Clone, Default)]
@@ -111,10 +110,15 @@ pub fn build(
 }
 
 /// Features of cargo-vram that an older Burn's models are built with on demand.
-const ON_DEMAND: [&str; 3] = ["cargo-vram/explain", "cargo-vram/what-if", "cargo-vram/checkpointing"];
-
-/// The feature with which operations are not fused.
-const NO_FUSION: &str = "cargo-vram/no-fusion";
+const ON_DEMAND: [&str; 3] = [EXPLAIN, WHAT_IF, CHECKPOINTING];
+/// The feature with which models tell of every operation.
+pub(crate) const EXPLAIN: &str = "cargo-vram/explain";
+/// The feature with which models can be run with other optimizers than their own.
+pub(crate) const WHAT_IF: &str = "cargo-vram/what-if";
+/// The feature with which autodiff keeps less for backward.
+pub(crate) const CHECKPOINTING: &str = "cargo-vram/checkpointing";
+/// The feature without which Burn fuses operations.
+pub(crate) const NO_FUSION: &str = "cargo-vram/no-fusion";
 
 /// Whether the model's operations are not to be fused, which its Burn decides by a feature of its own.
 fn is_fused_by_burn(target: &DeclaredTarget, selection: &Selection) -> bool {
@@ -204,10 +208,7 @@ impl Failures {
     /// Whether errors name the backend of `explain`; a project may have a type of that name, too.
     fn names_observed(&self, target: &DeclaredTarget, selection: &Selection) -> bool {
         let errors = self.of(target);
-        let is_explained = selection
-            .features
-            .iter()
-            .any(|feature| feature.contains("cargo-vram/explain"));
+        let is_explained = selection.features.iter().any(|feature| feature.contains(EXPLAIN));
         errors.contains("observed::Observed") || is_explained && errors.contains("`Observed`")
     }
 
@@ -272,8 +273,7 @@ fn asked<'a>(selection: &'a Selection, options: &'a BuildOptions, target: &Decla
 }
 
 /// Cargo's arguments that leave this crate unoptimized in a build on demand. To optimize it takes minutes, and such a build is for a few
-/// passes; no value depends on it. Where the project's profile names this crate by more than its name, Cargo would take both for a
-/// contradiction: then the profile decides.
+/// passes; no value depends on it.
 fn unoptimized(
     workspace: &Workspace,
     selection: &Selection,
@@ -285,22 +285,11 @@ fn unoptimized(
         return None;
     }
     let profile = options.profile.as_deref().unwrap_or("dev");
-    let manifest = std::fs::read_to_string(workspace.root().join("Cargo.toml")).unwrap_or_default();
-    let manifest = toml_edit::Document::parse(manifest.as_str()).ok();
-    let own = manifest
-        .as_ref()
-        .and_then(|manifest| manifest.get("profile")?.get(profile));
-    let is_known = ["dev", "release", "test", "bench"].contains(&profile) || own.is_some();
-    let name = env!("CARGO_PKG_NAME");
-    let packages = own.and_then(|own| own.get("package")?.as_table_like());
-    let is_named = |(key, _): (&str, _)| key != name && key.contains(name);
-    let is_named = packages.is_some_and(|packages| packages.iter().any(is_named));
-    (is_known && !is_named).then(|| {
-        [
-            "--config".to_owned(),
-            format!("profile.{profile}.package.{name}.opt-level=0"),
-        ]
-    })
+    let spec = workspace.spec_of_this_crate(profile)?;
+    Some([
+        "--config".to_owned(),
+        format!("profile.{profile}.package.{spec:?}.opt-level=0"),
+    ])
 }
 
 /// The command that builds the same, in words.

@@ -1,12 +1,11 @@
 //! Which targets of a package declare models, and whether they can be run at all.
 
 use cargo_metadata::semver::{Version, VersionReq};
-use cargo_metadata::{Package, Target, TargetKind};
+use cargo_metadata::{Node, Package, Target, TargetKind};
 use serde::{Deserialize, Serialize};
 
 use super::Workspace;
-use crate::report::ErrorCode;
-use crate::report::Problem;
+use crate::report::{ErrorCode, Problem};
 
 /// The name of the benchmark target that is looked for where a package does not say otherwise.
 const DEFAULT_TARGET: &str = "vram";
@@ -87,14 +86,12 @@ impl DeclaredTarget {
     #[must_use]
     pub fn likely_kernel_compiler(&self, workspace: &Workspace) -> KernelCompiler {
         let package = workspace.packages().find(|package| package.id.repr == self.package_id);
-        let graph = package
-            .map(|package| workspace.graph(package, None))
-            .unwrap_or_default();
-        let chooses_nvrtc = graph.into_iter().any(|(package, node)| {
-            let features = node.features.iter().map(|feature| feature.as_str());
-            package.name.as_str() == CUDA_RUNTIME && features.into_iter().any(|feature| feature == NVRTC_FEATURE)
-        });
-        self.kernel_compiler(chooses_nvrtc)
+        let mut graph = package.into_iter().flat_map(|package| workspace.graph(package, None));
+        let chooses_nvrtc = |(package, node): (&Package, &Node)| {
+            let mut features = node.features.iter();
+            package.name.as_str() == CUDA_RUNTIME && features.any(|feature| feature.as_str() == NVRTC_FEATURE)
+        };
+        self.kernel_compiler(graph.any(chooses_nvrtc))
     }
 
     /// Whether its Burn keeps shapes and scalars of launches on the GPU for later ones.

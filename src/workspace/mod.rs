@@ -10,6 +10,7 @@ mod select;
 mod tree;
 
 pub use build::{BuildOptions, Building, Built, build};
+pub(crate) use build::{CHECKPOINTING, EXPLAIN, NO_FUSION, WHAT_IF};
 pub use declared::{DeclaredTarget, KernelCompiler, declared_targets};
 pub(crate) use declared::{adapter_feature, supported_burn, supported_by, supports_burn};
 pub use deployed::{DeployedBinary, deployed_binaries};

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use cargo_metadata::{Metadata, MetadataCommand, Node, Package};
+use toml_edit::{DocumentMut, Item};
 
 use super::WorkspaceError;
 use super::refusal::{Refusal, quote};
@@ -40,17 +41,37 @@ impl Selection {
     }
 }
 
+/// The profiles that Cargo has without a manifest's saying.
+const BUILT_IN: [&str; 4] = ["dev", "release", "test", "bench"];
+
+fn parsed(manifest: &str) -> DocumentMut {
+    manifest.parse().unwrap_or_default()
+}
+
+/// The profiles of a manifest, by name.
+fn profiles(manifest: &DocumentMut) -> Vec<(&str, &Item)> {
+    let profiles = manifest.get("profile").and_then(Item::as_table_like);
+    profiles.into_iter().flat_map(|profiles| profiles.iter()).collect()
+}
+
 /// The packages that the profiles of a manifest name, as they are written there.
-fn profile_packages(manifest: &str) -> BTreeSet<String> {
-    let manifest: toml_edit::DocumentMut = manifest.parse().unwrap_or_default();
-    let profiles = manifest.get("profile").and_then(|item| item.as_table_like());
-    let packages = profiles
-        .into_iter()
-        .flat_map(|profiles| profiles.iter())
-        .filter_map(|(_, profile)| profile.get("package")?.as_table_like());
+fn profile_packages(manifest: &DocumentMut) -> BTreeSet<String> {
+    let profiles = profiles(manifest).into_iter();
+    let packages = profiles.filter_map(|(_, profile)| profile.get("package")?.as_table_like());
     packages
         .flat_map(|packages| packages.iter().map(|(name, _)| name.to_owned()))
         .collect()
+}
+
+/// How a package is named, if it is.
+fn spelling(package: &Package, named: &BTreeSet<String>) -> Option<String> {
+    let Package { name, version, .. } = package;
+    let spellings = [
+        name.to_string(),
+        format!("{name}@{version}"),
+        format!("{name}:{version}"),
+    ];
+    spellings.into_iter().find(|spelling| named.contains(spelling))
 }
 
 /// A workspace, and what of it is selected.
@@ -127,21 +148,29 @@ impl Workspace {
     /// it in a profile already, for Cargo refuses two names of one package, or by its id.
     #[must_use]
     pub fn local_specs(&self) -> BTreeSet<String> {
-        let manifest = std::fs::read_to_string(self.root().join("Cargo.toml")).unwrap_or_default();
-        let named = profile_packages(&manifest);
+        let named = profile_packages(&self.root_manifest());
         let local = self.metadata.packages.iter().filter(|package| package.source.is_none());
         local
-            .map(|package| {
-                let Package { name, version, id, .. } = package;
-                let spellings = [
-                    name.to_string(),
-                    format!("{name}@{version}"),
-                    format!("{name}:{version}"),
-                ];
-                let is_named = |spelling: &String| named.contains(spelling);
-                spellings.into_iter().find(is_named).unwrap_or_else(|| id.repr.clone())
-            })
+            .map(|package| spelling(package, &named).unwrap_or_else(|| package.id.repr.clone()))
             .collect()
+    }
+
+    /// How a profile is to name this crate: as the root manifest does already, or by its name. Nothing where there is no such profile.
+    pub(super) fn spec_of_this_crate(&self, profile: &str) -> Option<String> {
+        let manifest = self.root_manifest();
+        let is_there = BUILT_IN.contains(&profile) || profiles(&manifest).iter().any(|(name, _)| *name == profile);
+        let own = env!("CARGO_PKG_NAME");
+        let package = self
+            .metadata
+            .packages
+            .iter()
+            .find(|package| package.name.as_str() == own);
+        let written = package.and_then(|package| spelling(package, &profile_packages(&manifest)));
+        is_there.then(|| written.unwrap_or_else(|| own.to_owned()))
+    }
+
+    fn root_manifest(&self) -> DocumentMut {
+        parsed(&std::fs::read_to_string(self.root().join("Cargo.toml")).unwrap_or_default())
     }
 
     /// The packages that are there by a path which leads out of a folder.
@@ -383,11 +412,13 @@ mod tests {
     fn packages_are_found_in_every_profile_however_it_is_written() {
         let manifest = "[profile.dev.package]\na = { opt-level = 1 }\n[profile.dev.package.\"b@1.0.0\"]\nopt-level = 2\n\
                         [profile.release]\npackage = { c = { debug = 1 } }\n[profile.bench]\ndebug = true\n";
-        let named = profile_packages(manifest);
+        let named = profile_packages(&parsed(manifest));
         assert_eq!(
             named.iter().map(String::as_str).collect::<Vec<_>>(),
             ["a", "b@1.0.0", "c"]
         );
-        assert!(profile_packages("").is_empty() && profile_packages("[profile").is_empty());
+        for nothing in ["", "[profile"] {
+            assert!(profile_packages(&parsed(nothing)).is_empty());
+        }
     }
 }

@@ -149,7 +149,7 @@ fn a_missing_figure_is_an_error_and_never_within() {
 fn a_run_that_died_can_fail_and_cannot_pass() {
     let mut died = run("a", "h200");
     died.error = Some(RunError {
-        code: crate::report::ErrorCode::parse("model-panicked"),
+        code: crate::report::ErrorCode::Panicked,
         message: String::new(),
         help: None,
     });
@@ -312,7 +312,7 @@ fn a_leak_fails_with_the_command_that_shows_it_and_too_few_steps_are_told() {
     // What ended early says so itself.
     let mut died = grown(3);
     died.error = Some(RunError {
-        code: crate::report::ErrorCode::parse("model-panicked"),
+        code: crate::report::ErrorCode::Panicked,
         message: "it did".to_owned(),
         help: None,
     });

@@ -140,7 +140,7 @@ fn what_has_no_baseline_and_what_is_out_of_date_can_be_made_to_fail() {
     let lock = accepted(vec![run("same", 5), run("changed", 5)]);
     let mut died = run("died", 1);
     died.error = Some(RunError {
-        code: crate::report::ErrorCode::parse("timed-out"),
+        code: crate::report::ErrorCode::TimedOut,
         message: String::new(),
         help: None,
     });

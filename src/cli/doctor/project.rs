@@ -34,10 +34,9 @@ pub(super) fn needs_libdevice(source: &Source) -> bool {
     match source {
         Source::Workspace(here) => {
             let (targets, _) = workspace::declared_targets(here.workspace());
-            let compilers = targets
-                .iter()
-                .map(|target| target.likely_kernel_compiler(here.workspace()));
-            compilers.into_iter().any(|compiler| compiler == KernelCompiler::Llvm)
+            let needs =
+                |target: &DeclaredTarget| target.likely_kernel_compiler(here.workspace()) == KernelCompiler::Llvm;
+            targets.iter().any(needs)
         }
         Source::Archive(brought) => {
             let models = brought.listed();

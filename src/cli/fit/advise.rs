@@ -6,11 +6,12 @@ use super::{CardFit, FitError, Search};
 use crate::cli::Stopped;
 use crate::cli::options::{Loudness, Packages, Running};
 use crate::cli::pipeline::Prepared;
-use crate::cli::what_if::{FEATURE, WhatIfs};
+use crate::cli::what_if::WhatIfs;
 use crate::fit::{Attempt, Possible, next};
 use crate::gpu::Profile;
 use crate::protocol::Task;
 use crate::run::{Case, Listed};
+use crate::workspace::WHAT_IF;
 
 /// The model, built with checkpointing.
 pub(super) fn rebuilt(
@@ -19,7 +20,7 @@ pub(super) fn rebuilt(
     loudness: Loudness,
     folder: &Path,
 ) -> Result<Listed, Stopped> {
-    let packages = packages.with_feature(FEATURE);
+    let packages = packages.with_feature(WHAT_IF);
     let here = (*prepared, &packages, *running);
     let (cases, problems) = WhatIfs::checkpointing().cases(std::slice::from_ref(case), here, loudness, folder)?;
     match (cases.into_iter().flatten().next(), problems.into_iter().next()) {

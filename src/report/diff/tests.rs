@@ -239,7 +239,7 @@ fn a_model_that_died_or_ran_out_of_memory_is_never_fine() {
     let died = of(|run| {
         run.peaks.warm.live = None;
         run.error = Some(RunError {
-            code: crate::report::ErrorCode::parse("model-panicked"),
+            code: crate::report::ErrorCode::Panicked,
             message: String::new(),
             help: None,
         });
@@ -275,7 +275,7 @@ fn a_report_whose_models_could_not_be_built_is_never_fine() {
     let problem = Problem {
         package: "p".to_owned(),
         target: Some("vram".to_owned()),
-        code: crate::report::ErrorCode::parse("build-failed"),
+        code: crate::report::ErrorCode::BuildFailed,
         message: "`vram` of p does not compile".to_owned(),
         help: None,
     };

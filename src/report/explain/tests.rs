@@ -202,7 +202,7 @@ fn a_model_that_did_nothing() {
     let mut nothing = sample::resnet18();
     nothing.partial = Some("the model died before its first step".to_owned());
     nothing.run.error = Some(RunError {
-        code: crate::report::ErrorCode::parse("model-panicked"),
+        code: crate::report::ErrorCode::Panicked,
         message: "index out of bounds".to_owned(),
         help: Some("look at the backtrace".to_owned()),
     });

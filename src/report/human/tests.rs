@@ -248,7 +248,7 @@ fn an_out_of_memory_in_one_of_both_and_an_error() {
         tensor: None,
     });
     runs[3].error = Some(RunError {
-        code: crate::report::ErrorCode::parse("driver-error"),
+        code: crate::report::ErrorCode::DriverError,
         message: "cuMemcpyDtoHAsync_v2 failed with error 719 (CUDA_ERROR_LAUNCH_FAILED) in the warm pass".to_owned(),
         help: Some("look at the kernel log".to_owned()),
     });

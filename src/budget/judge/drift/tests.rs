@@ -55,7 +55,7 @@ fn oom(step: u32) -> Option<Oom> {
 
 fn error() -> Option<RunError> {
     Some(RunError {
-        code: crate::report::ErrorCode::parse("timed-out"),
+        code: crate::report::ErrorCode::TimedOut,
         message: String::new(),
         help: None,
     })
