@@ -1,4 +1,4 @@
-//! A number of bytes that cannot be mistaken for another number.
+//! A type for a number of bytes, so that it is not mixed up with other numbers.
 
 use std::fmt;
 use std::iter::Sum;
@@ -6,36 +6,37 @@ use std::ops::{Add, AddAssign, Sub};
 
 use serde::{Deserialize, Serialize};
 
-/// An exact number of bytes. Shown to people in KiB, MiB and GiB (1024-based).
+/// An exact number of bytes. Texts show it in KiB, MiB and GiB (1024-based).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// One KiB, 1024 bytes.
+    /// One KiB: 1024 bytes.
     pub const KIB: Self = Self(1 << 10);
-    /// One MiB, 1024 KiB.
+    /// One MiB: 1024 KiB.
     pub const MIB: Self = Self(1 << 20);
-    /// One GiB, 1024 MiB.
+    /// One GiB: 1024 MiB.
     pub const GIB: Self = Self(1 << 30);
 
-    /// The difference, or zero where `other` is larger.
+    /// Returns the difference, or zero if `other` is larger.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// What is left of it without `other`: negative where that is larger.
+    /// Returns the difference as a signed number: negative if `other` is larger.
     #[must_use]
     pub fn less(self, other: Self) -> i64 {
+        // A report from elsewhere may have any number. Two numbers of at least 0 differ by at most i64::MAX.
         let signed = |bytes: Self| i64::try_from(bytes.0).unwrap_or(i64::MAX);
         signed(self) - signed(other)
     }
 }
 
 impl Bytes {
-    /// The same in decimal units, for whoever wrote a limit in them: `512 B`, `300 MB`, `5.88 GB`.
+    /// Returns the number in decimal units, for limits with such units: `512 B`, `300 MB`, `5.88 GB`.
     #[must_use]
     pub fn decimal(self) -> String {
         let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
@@ -45,12 +46,15 @@ impl Bytes {
         }
     }
 
-    /// In hundredths of a unit, rounded half up. Exact integer arithmetic, so that 1023.999 never prints as 1024.00 of
-    /// the lower unit by accident of floats.
+    /// Returns the number in a unit, rounded half up to hundredths. Integer arithmetic is exact, so rounding has no
+    /// errors of floating-point numbers.
     fn in_unit(self, unit: u64, name: &str, keeps_decimals: bool) -> String {
+        // `u64::MAX` times 100 needs more than 64 bits. The crate `bytesize` goes through floats instead.
+        // See docs/design/budget-yaml.md.
         let hundredths = (u128::from(self.0) * 100 + u128::from(unit) / 2) / u128::from(unit);
         let (whole, part) = (hundredths / 100, hundredths % 100);
         match (part, keeps_decimals) {
+            // `16 MiB`, not `16.00 MiB`: that is how people write sizes.
             (0, false) => format!("{whole} {name}"),
             _ => format!("{whole}.{part:02} {name}"),
         }
@@ -84,8 +88,9 @@ impl Sum for Bytes {
 }
 
 impl fmt::Display for Bytes {
-    /// At most two decimals: `512 B`, `16 MiB`, `5.88 GiB`. `{:#}` never drops the decimals.
+    /// Writes at most two decimals: `512 B`, `16 MiB`, `5.88 GiB`. With `{:#}`, a KiB, MiB or GiB value always has two.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // `pad` and not `write!`, so that a width such as `{:>10}` applies to number and unit together.
         let (unit, name) = match *self {
             b if b >= Self::GIB => (Self::GIB, "GiB"),
             b if b >= Self::MIB => (Self::MIB, "MiB"),

@@ -1,9 +1,9 @@
-//! Folders of our own.
+//! Operations on folders.
 
 use std::io::{ErrorKind, Result};
 use std::path::Path;
 
-/// Removes a folder, where there is one.
+/// Removes a folder with its content, if it exists.
 pub(crate) fn remove(folder: &Path) -> Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),

@@ -1,4 +1,4 @@
-//! `cargo vram`: budgets for the GPU memory of Burn models.
+//! The program `cargo-vram`: estimates and measures the GPU memory of Burn models, and compares it with budgets.
 
 fn main() -> std::process::ExitCode {
     cargo_vram::cli::main()

@@ -1,16 +1,18 @@
-//! Names that are not ours, in sentences: quoted, and the nearest of those that are known.
+//! Quotes foreign names in messages, and suggests similar known names.
 
-/// What is longer is no misspelling, and comparing it would take long.
+/// The longest name that is compared with known names. A longer one is not a misspelling, and comparing it is slow.
 const MAX_NAME: usize = 100;
-/// Among more names than these none is looked for.
+/// The number of known names that are compared. Further ones are ignored.
 const MAX_KNOWN: usize = 256;
-/// Above this similarity a name is offered: `resrved` and `l40` are, `reserved` for `process` is not.
+/// The similarity above which a name is suggested: `reserved` for `resrved`, `l4` for `l40`, but not `reserved` for
+/// `process`.
 const SIMILAR: f64 = 0.8;
-/// The least similarity of two names that one typing mistake turns into each other.
+/// The minimum similarity of two names that differ by one typing mistake.
 const ONE_MISTAKE: f64 = 0.85;
 
-/// A name, fit for a message: in backticks, short, and unable to steer a terminal.
+/// Quotes a name for a message: in backticks, cut, and with control characters escaped.
 pub(crate) fn quoted(name: &str) -> String {
+    // Cut before escaping: a cut through an escape such as `\u{1b}` would leave half of it.
     let short: String = name.chars().take(MAX_NAME).flat_map(char::escape_debug).collect();
     let more = if name.chars().nth(MAX_NAME).is_some() {
         "…"
@@ -20,18 +22,18 @@ pub(crate) fn quoted(name: &str) -> String {
     format!("`{short}{more}`")
 }
 
-/// `did you mean …`, where known names come near; else what is known, where that is short enough to be read.
+/// Returns `did you mean …?` if known names are similar. Otherwise lists the known names if there are at most 16.
 pub(crate) fn suggest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let known = sorted(known);
     near(given, known.iter().copied()).or_else(|| {
         let all: Vec<String> = known.iter().map(|name| quoted(name)).collect();
         (1..=16)
             .contains(&all.len())
-            .then(|| format!("expected one of {}", all.join(", ")))
+            .then(|| format!("use one of {}", all.join(", ")))
     })
 }
 
-/// `did you mean …`, where known names come near.
+/// Returns `did you mean …?` if known names are similar.
 pub(crate) fn near<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let mut near = nearest(given, &sorted(known));
     match near.pop() {
@@ -41,7 +43,7 @@ pub(crate) fn near<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) ->
     }
 }
 
-/// `did you mean …?`, where known names come near, and all that are known.
+/// Lists all known names, after `did you mean …?` if some are similar.
 pub(crate) fn listed(given: Option<&str>, what: &str, known: &[String]) -> String {
     let near = given.and_then(|given| near(given, known.iter().map(String::as_str)));
     let all = format!("{what} are: {}", known.join(", "));
@@ -59,16 +61,18 @@ fn sorted<'a>(known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     known
 }
 
-/// All that come equally near, quoted.
+/// Returns the most similar names, quoted: up to three that are equally similar.
 fn nearest(given: &str, known: &[&str]) -> Vec<String> {
     if given.len() > MAX_NAME {
         return Vec::new();
     }
+    // Case does not count: `L4` means `l4`.
     let wanted = given.to_lowercase();
     let similarities: Vec<f64> = known
         .iter()
         .map(|name| similarity(&wanted, &name.to_lowercase()))
         .collect();
+    // The fold starts at `SIMILAR`, so `best` stays there if no name is similar enough.
     let best = similarities.iter().copied().fold(SIMILAR, f64::max);
     let as_near = known
         .iter()
@@ -77,12 +81,14 @@ fn nearest(given: &str, known: &[&str]) -> Vec<String> {
     as_near.take(3).map(|(name, _)| quoted(name)).collect()
 }
 
-/// How alike two names are, from 0 (nothing in common) to 1 (equal).
+/// Returns the similarity of two names, from 0 (nothing in common) to 1 (equal).
 ///
-/// Jaro-Winkler alone finds `l5` and `l4` unlike, since half of so short a name differs.
+/// The Jaro-Winkler similarity alone is too low for `l5` and `l4`, because half of these short names differs.
 pub(crate) fn similarity(one: &str, other: &str) -> f64 {
     let alike = strsim::jaro_winkler(one, other);
+    // One-letter names are always one mistake apart, but nobody who wrote `b` meant `a`.
     let has_several = |name: &str| name.chars().nth(1).is_some();
+    // This distance counts a swap of two letters as one mistake (`4l`). Levenshtein's counts two.
     let is_one_mistake = has_several(one) && has_several(other) && strsim::osa_distance(one, other) == 1;
     if is_one_mistake { alike.max(ONE_MISTAKE) } else { alike }
 }
@@ -93,21 +99,21 @@ mod tests {
 
     #[test]
     fn the_nearest_name_is_offered_and_a_far_one_is_not() {
-        let cards = ["a100-40gb", "a100-80gb", "l4", "h100-80gb"];
-        assert_eq!(suggest("L4", cards).as_deref(), Some("did you mean `l4`?"));
-        assert_eq!(suggest("h100", cards).as_deref(), Some("did you mean `h100-80gb`?"));
+        let gpus = ["a100-40gb", "a100-80gb", "l4", "h100-80gb"];
+        assert_eq!(suggest("L4", gpus).as_deref(), Some("did you mean `l4`?"));
+        assert_eq!(suggest("h100", gpus).as_deref(), Some("did you mean `h100-80gb`?"));
         assert_eq!(
-            suggest("zzz", cards).as_deref(),
-            Some("expected one of `a100-40gb`, `a100-80gb`, `h100-80gb`, `l4`")
+            suggest("zzz", gpus).as_deref(),
+            Some("use one of `a100-40gb`, `a100-80gb`, `h100-80gb`, `l4`")
         );
         assert_eq!(
-            suggest("a100", cards).as_deref(),
+            suggest("a100", gpus).as_deref(),
             Some("did you mean `a100-40gb` or `a100-80gb`?")
         );
         assert_eq!(suggest("zzz", []), None);
-        // One mistake in a short name.
-        assert_eq!(near("l5", cards).as_deref(), Some("did you mean `l4`?"));
-        assert_eq!(near("4l", cards).as_deref(), Some("did you mean `l4`?"));
+        // A short name with one mistake.
+        assert_eq!(near("l5", gpus).as_deref(), Some("did you mean `l4`?"));
+        assert_eq!(near("4l", gpus).as_deref(), Some("did you mean `l4`?"));
         assert_eq!(near("b", ["a"]), None);
     }
 

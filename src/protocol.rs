@@ -1,141 +1,180 @@
-//! What the command line tool and a model's process say to each other: one job file in, one file of events out.
+//! The protocol between the command line tool and a model's process: the tool writes a job file, and the process writes
+//! a file of events.
 //!
-//! Both sides compile this module, each from its own version of the crate, so it carries its own version.
+//! The tool and the model each compile this module from their own version of the crate. So the protocol has its own
+//! version, [`PROTOCOL`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The version of this protocol. A model that speaks another one is not run.
-pub const PROTOCOL: u32 = 11;
+/// The version of this protocol. The tool does not run models that were built with another version.
+// Raise it with every change to a type of this file that the other side must know.
+// See docs/design/processes.md.
+pub const PROTOCOL: u32 = 13;
 
-/// The most cards that a process has: more than any machine that Burn runs on, and as many as the driver knows.
-pub const MOST_CARDS: u32 = 16;
+/// The largest number of GPUs in one process. It is the limit of the driver library, and more than any machine that
+/// Burn runs on has.
+// `MAX_DEVICES` in `src/driver/source/config.rs` has the same value. The driver library uses no crate, so it
+// cannot import this one.
+pub const MOST_GPUS: u32 = 16;
 
-/// The environment variable that holds the path of the job file. Without it, a model's binary does nothing.
+/// The environment variable with the path of the job file. Without it, a model's binary does nothing and succeeds.
 pub const JOB_VARIABLE: &str = "CARGO_VRAM_JOB";
 
-/// What the tool asks of a model's binary.
+/// A job that the tool gives to a model's binary.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
-    /// [`PROTOCOL`] of the tool.
+    /// The tool's [`PROTOCOL`].
     pub protocol: u32,
-    /// Version of the tool.
+    /// The tool's version.
     pub version: String,
-    /// Where events go, one JSON document a line.
+    /// The file for the events: one JSON document per line.
     pub events: PathBuf,
-    /// What is to be done.
+    /// The action to perform.
     pub action: Action,
 }
 
-/// What is to be done.
+/// The action that a job asks for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// Name the declared models.
+    /// Send one [`ProbeEvent::Model`] per declared model.
     List,
     /// Run one pass of one model.
     Run(RunJob),
 }
 
-/// One pass of one model.
+/// The settings of one pass of one model.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RunJob {
     /// The model's name.
     pub model: String,
-    /// How many steps.
+    /// The number of steps. With `most_steps`, this is the smallest number.
     pub steps: u32,
-    /// The most steps, where more are to be run until two in a row reserve nothing more. Only Burn 0.22 needs them: its allocator
-    /// adapts its pages to what it has seen.
+    /// The largest number of steps, if steps run until two in a row reserve no more memory. Only Burn 0.22 needs this,
+    /// because its allocator adapts its pages to earlier requests.
     #[serde(default)]
     pub most_steps: Option<u32>,
-    /// Inputs that differ from what the model says.
+    /// Values of the model's inputs, by name. They replace the defaults in the model's code.
     pub inputs: BTreeMap<String, u64>,
-    /// The folder of this pass's autotune choices: empty for a cold pass, the plan for the others.
+    /// The folder of this pass's autotune choices. It is empty for a cold pass; other passes replay the choices in it.
     pub autotune: PathBuf,
-    /// The folder of compiled kernels, to find them in and add to. Where there is none, each is compiled.
+    /// The folder of compiled kernels: the pass reads kernels from it and adds new ones. If absent, the pass compiles
+    /// every kernel.
     #[serde(default)]
     pub kernels: Option<PathBuf>,
-    /// Whether launches are observed.
+    /// Whether the pass observes launches: it counts them and samples the allocator around each.
     pub traced: bool,
-    /// Where the trace goes, one [`Traced`] a line, where there is to be one. Only models that were built with the
-    /// feature `explain` can write it.
+    /// The file for the trace, one [`Traced`] per line; absent for a pass without a trace. With Burn 0.21, only models
+    /// that were built with the feature `explain` can write it.
     pub trace: Option<PathBuf>,
-    /// Whether the trace may do without fusion's reports where fusion is not expected to run anything. A model for which
-    /// that turns out wrong says so and ends.
+    /// Whether the trace may skip fusion's reports while fusion is not expected to run anything. If fusion then runs
+    /// something, the process sends [`ProbeEvent::Unforeseen`] and ends.
     pub foresees: bool,
-    /// Whether Burn's threads take turns, launch by launch, so that two runs agree in every byte.
+    /// Whether Burn's threads take turns at each launch, so that two runs agree in every byte.
+    // Without turns, three warm passes of DenseNet-201 spanned 1.2 % of reserved memory.
+    // See docs/design/threads.md.
     pub lockstep: bool,
-    /// The model is known to have a loop written by hand: Burn's persistent pool, which is a matter of chance there, is
-    /// off where threads take turns. A model that turns out to have one, and was not known to, says so and ends.
+    /// Whether the model is known to have a hand-written loop. With `lockstep`, Burn 0.21's persistent pool is then
+    /// off, because chance decides what such a loop puts into it. With `lockstep` but without this flag, a model with
+    /// such a loop sends [`ProbeEvent::FreeForm`] and ends.
+    // Only the model knows whether its loop is hand-written, and only once it runs. So the tool starts
+    // without this flag, and starts the pass again with it. See docs/design/persistent-pool.md.
     pub free_form: bool,
-    /// What of the model runs on the thread of Burn's fusion. Only Burn 0.22 needs that: uploads are then allocated in the program's
-    /// order, and operations are told of with the lines that asked for them. A model that turns out to need it says so and ends.
+    /// Which part of the model runs on the thread of Burn's fusion. Only Burn 0.22 needs this: uploads are then
+    /// allocated in program order, and each operation is reported with the line that asked for it. If a model turns out
+    /// to need this, the process sends [`ProbeEvent::Uploads`] and ends.
     #[serde(default)]
     pub inside: Inside,
-    /// Whether the model runs on that thread only to tell of lines: if it does nothing there for long, it says so and ends.
+    /// Whether the model runs on that thread only to report lines. If it then does nothing for too long, the process
+    /// sends [`ProbeEvent::Stuck`] and ends.
     #[serde(default)]
     pub watched: bool,
-    /// Whether Burn frees what it keeps for later launches before the end of a phase is looked at, so that only tensors are seen.
-    /// Only Burn 0.22 keeps such.
+    /// Whether Burn frees its cache for later launches before the allocator is sampled at the end of a phase, so that
+    /// the sample contains only tensors. Only Burn 0.22 has this cache.
     #[serde(default)]
+    // Not in every pass: pages go with the cache, so reserved memory would differ.
+    // See docs/design/burn-0_22-memory.md.
     pub uncached: bool,
-    /// In what the pass differs from what the model says.
+    /// The what-if overrides of the pass.
     #[serde(default)]
     pub what_if: WhatIf,
-    /// How many cards there are.
-    pub cards: u32,
-    /// Milliseconds to wait between making the context and the model, so that the context can be looked at alone.
+    /// The number of GPUs that the process has.
+    pub gpus: u32,
+    /// Milliseconds to wait after the CUDA contexts exist and before the model is built, so that the tool can measure
+    /// the contexts alone.
     pub settle_ms: u64,
 }
 
-/// What of a model runs on the thread of Burn's fusion.
+/// The part of a model that runs on the thread of Burn's fusion.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Inside {
-    /// Nothing: Burn's own way.
+    /// Nothing, as in Burn itself.
     #[default]
     Nothing,
-    /// Each step of a ready-made loop, but for the batch.
+    /// Each step of a ready-made loop, except for the batch.
     Steps,
-    /// All of it.
+    /// The whole model.
     All,
 }
 
-/// In what a pass differs from what the model says. Its names are those of the report, too.
+/// What-if overrides: settings that replace the model's own. Reports use the same names.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(schemars::JsonSchema))]
 #[serde(default)]
+// Reports contain this type, so a setting that is off stays out of the JSON.
 pub struct WhatIf {
-    /// Another optimizer, as Burn has it by default.
+    /// The optimizer that replaces the model's own, with Burn's default settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<Optimizer>,
-    /// The element type of floats: Burn's default for tensors that do not say another.
+    /// The default element type of float tensors. Tensors that name another type keep it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Float>,
-    /// Into how many parts each batch is taken apart, whose gradients are added up.
+    /// The number of parts that each batch is split into. The gradients of the parts are added up.
     #[serde(skip_serializing_if = "Option::is_none")]
+    // Parts of one batch, not several batches: the training stays the same. See docs/design/what-if.md.
     pub accumulate: Option<u32>,
-    /// No gradients: the step is the forward phase alone, as in validation.
+    /// Whether each step runs only the batch and forward phases, without gradients, as in validation.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub infer: bool,
-    /// Autodiff keeps less and computes it again; another build.
+    /// Whether autodiff uses checkpointing: it keeps fewer activations and computes them again. With Burn 0.21, this
+    /// needs another build.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub checkpointing: bool,
-    /// Operations are not fused; another build.
+    /// Whether operations run without fusion. With Burn 0.21, this needs another build; Burn 0.22 does not support it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_fusion: bool,
 }
 
 impl WhatIf {
-    /// Whether the model is run as it is.
+    /// Whether there are no overrides.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The name of what is run so: `resnet18 [sgd, f16]`; its own where it is run as it is.
+    /// Returns the options that set these overrides: `--optimizer sgd --dtype f16`.
+    #[cfg(feature = "cli")]
+    #[must_use]
+    pub fn options(&self) -> String {
+        let flag = |is_set: bool, option: &str| is_set.then(|| option.to_owned());
+        let options = [
+            self.optimizer
+                .map(|optimizer| format!("--optimizer {}", optimizer.name())),
+            self.dtype.map(|dtype| format!("--dtype {}", dtype.name())),
+            self.accumulate.map(|parts| format!("--accumulate {parts}")),
+            flag(self.infer, "--infer"),
+            flag(self.checkpointing, "--checkpointing"),
+            flag(self.no_fusion, "--no-fusion"),
+        ];
+        options.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Returns the name of a model with these overrides, for example `resnet18 [sgd, f16]`. Without overrides, it is
+    /// `name`.
     #[must_use]
     pub fn of(&self, name: &str) -> String {
         match self.is_none() {
@@ -145,7 +184,7 @@ impl WhatIf {
     }
 }
 
-/// What is changed, in words: `sgd, f16`.
+/// Lists the overrides, for example `sgd, f16`.
 impl std::fmt::Display for WhatIf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let flag = |is_set: bool, word: &str| is_set.then(|| word.to_owned());
@@ -162,19 +201,21 @@ impl std::fmt::Display for WhatIf {
     }
 }
 
-/// An optimizer, with Burn's defaults.
+/// An optimizer with Burn's default settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(schemars::JsonSchema, clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
+// `clap` shows the variants' comments as help texts, so they have no full stop.
 pub enum Optimizer {
-    /// SGD, which keeps nothing from step to step
+    /// SGD: keeps no state from step to step
     Sgd,
-    /// SGD with momentum, which keeps one value a parameter
+    /// SGD with momentum: keeps one value per parameter
     SgdMomentum,
-    /// Adam, which keeps two values a parameter
+    /// Adam: keeps two values per parameter
     Adam,
-    /// AdamW, which keeps two values a parameter
+    /// AdamW: keeps two values per parameter
     #[cfg_attr(feature = "cli", value(name = "adamw"))]
+    // `kebab-case` would make this `adam-w`.
     #[serde(rename = "adamw")]
     AdamW,
 }
@@ -190,7 +231,7 @@ impl Optimizer {
     }
 }
 
-/// The element type of floats that a model is run with.
+/// The default element type of float tensors in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(schemars::JsonSchema, clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
@@ -199,11 +240,11 @@ pub enum Float {
     F32,
     /// Half precision
     F16,
-    /// Half precision with the range of single precision
+    /// Half precision with the range of single precision (bfloat16)
     Bf16,
-    /// Mixed precision: parameters and the optimizer's state in f32, each step in f16
+    /// Mixed precision: parameters and optimizer state in f32, each step in f16
     MixedF16,
-    /// Mixed precision: parameters and the optimizer's state in f32, each step in bf16
+    /// Mixed precision: parameters and optimizer state in f32, each step in bf16
     MixedBf16,
 }
 
@@ -218,24 +259,24 @@ impl Float {
         }
     }
 
-    /// Whether parameters are f32 and the tensors of a step are not.
+    /// Whether parameters are f32 while the tensors of a step are f16 or bf16.
     #[must_use]
     pub const fn is_mixed(self) -> bool {
         matches!(self, Self::MixedF16 | Self::MixedBf16)
     }
 }
 
-/// The features of Burn that decide how much memory a model needs, as the model's program was built.
+/// Burn's features that affect how much memory a model needs, as the model's program was built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(schemars::JsonSchema))]
 pub struct BurnFeatures {
-    /// Whether operations are fused.
+    /// Whether Burn fuses operations.
     pub fusion: bool,
-    /// Whether kernels are chosen by trying them.
+    /// Whether Burn chooses kernels by trying candidates (autotune).
     pub autotune: bool,
 }
 
-/// `with fusion, without autotune`
+/// Names the features, for example `with fusion, without autotune`.
 impl std::fmt::Display for BurnFeatures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match (self.fusion, self.autotune) {
@@ -247,299 +288,313 @@ impl std::fmt::Display for BurnFeatures {
     }
 }
 
-/// What a model does in its step.
+/// The work of a model in each step: training or inference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Task {
-    /// Forward, backward, optimizer.
+    /// Forward, backward and optimizer.
     Train,
-    /// Forward alone, without autodiff.
+    /// Only forward, without autodiff.
     Infer,
 }
 
-/// A part of a training step.
+/// A phase of a pass: `context` and `model` before the first step, the others in each step.
+///
+/// In a hand-written loop, `Step::phase` marks the phases `Forward`, `Backward` and `Optimizer`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "cli", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
+// The variants are in program order. Timelines sort by it.
 pub enum Phase {
-    /// Before the model is made.
+    /// Before the model is built. Only the CUDA contexts exist.
     Context,
-    /// The model is made and moved to the device.
+    /// The model is built and moved to the GPU.
     Model,
-    /// The step's inputs are made.
+    /// The inputs of the step are made.
     Batch,
-    /// From inputs to loss.
+    /// From the inputs to the loss, or to the output of an inference.
     Forward,
-    /// From loss to gradients.
+    /// From the loss to the gradients.
     Backward,
-    /// Gradients applied to parameters.
+    /// The optimizer applies the gradients to the parameters.
     Optimizer,
 }
 
-/// What a model's process says, in order.
+/// An event that a model's process writes. The file has the events in the order in which the process sent them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
-pub enum Event {
-    /// Always first.
+pub enum ProbeEvent {
+    /// The first event of every process.
     Hello {
-        /// [`PROTOCOL`] of the models.
+        /// The models' [`PROTOCOL`].
         protocol: u32,
-        /// Version of the `cargo-vram` crate that the models link.
+        /// The version of the `cargo-vram` crate that the models link.
         version: String,
-        /// The adapter: which Burn it was written for.
+        /// The adapter for the models' version of Burn, for example `burn-0_21`.
         adapter: String,
-        /// With which of its features that decide memory Burn was built.
+        /// Burn's features that affect memory, as the models were built.
         #[serde(default)]
+        // The default lets the tool read this event from a version without the field, and name that version.
         features: Option<BurnFeatures>,
+        /// The folder of the package that the program was built from.
+        #[serde(default)]
+        folder: String,
     },
     /// A declared model.
     Model {
-        /// Its name.
+        /// The model's name.
         name: String,
-        /// What it does.
+        /// Whether the model trains or infers.
         task: Task,
     },
-    /// The model asked for its inputs.
+    /// The model has asked for all of its inputs.
     Inputs {
-        /// Every input with the value it got.
+        /// Each input with its value.
         values: BTreeMap<String, u64>,
     },
-    /// An input was set that the model does not have.
+    /// The job sets an input that the model does not have.
     UnknownInput {
-        /// The input that was set.
+        /// The name of that input.
         name: String,
-        /// The inputs there are, with the values they got.
+        /// The model's inputs with their values.
         known: BTreeMap<String, u64>,
     },
-    /// The model's parameters.
+    /// The size of the model's parameters and buffers.
     Parameters {
-        /// Learnable and buffers.
+        /// The number of values in parameters and buffers.
         count: u64,
-        /// Those that receive a gradient.
+        /// The number of values that receive a gradient.
         learnable: u64,
-        /// Logical bytes of `count`.
+        /// The bytes of these `count` values, without the allocator's padding.
         bytes: u64,
     },
-    /// It cannot be run as it was asked to: what was asked for has no place in a loop like the model's.
+    /// The model cannot run as the job asks.
     Impossible {
-        /// Why.
+        /// The reason. Reports show it to the user.
         why: String,
     },
-    /// The model is over more cards than there are.
-    Cards {
-        /// So many.
+    /// The model needs more GPUs than the process has.
+    Gpus {
+        /// The number of GPUs that the model needs.
         needed: u32,
     },
-    /// The step is written by hand and does not fork the model to the device.
+    /// The model has a hand-written loop: it called `Run::device` or `Run::steps`.
     FreeForm,
-    /// The model uploads tensors, in an order of chance beside its operations.
+    /// The model uploads tensors, and chance decides the order of these allocations among those of its operations. The
+    /// tool runs the pass again with [`Inside::All`].
     Uploads,
-    /// Fusion ran something where nothing was expected to run, so the trace would have a hole.
+    /// Fusion ran something while nothing was expected to run, so the trace would have a gap.
     Unforeseen,
-    /// The model runs on the thread of fusion, and did nothing for long: another thread of the program's may wait for that one.
+    /// The model runs on the thread of fusion and did nothing for too long. Another thread of the program may wait for
+    /// that thread.
     Stuck,
-    /// A phase began on the device's thread.
+    /// A GPU reached a phase.
     Phase {
-        /// Of which card.
-        card: u32,
-        /// Nanoseconds of `CLOCK_MONOTONIC`.
+        /// The GPU's number, from 0.
+        gpu: u32,
+        /// The time, in nanoseconds of `CLOCK_MONOTONIC`.
         time: u64,
-        /// The step, absent before the first.
+        /// The step, from 0; absent before the first step.
         step: Option<u32>,
-        /// Which phase.
+        /// The phase.
         phase: Phase,
     },
-    /// What was seen in one phase; the last one for a card, a step and a phase counts.
+    /// The observations in one phase. If there are several for one GPU, step and phase, the last one counts.
     Seen {
-        /// On which card.
-        card: u32,
-        /// The step, absent before the first.
+        /// The GPU's number, from 0.
+        gpu: u32,
+        /// The step, from 0; absent before the first step.
         step: Option<u32>,
-        /// Which phase.
+        /// The phase.
         phase: Phase,
-        /// Highest live bytes.
+        /// The highest live memory, in bytes.
         live_peak: u64,
-        /// Live bytes at its end.
+        /// The live memory at the end of the phase, in bytes.
         live_end: u64,
-        /// The bytes that were asked for, of those live at its end: without padding.
+        /// The requested bytes of the live memory at the end of the phase, without padding.
         in_use_end: u64,
-        /// Kernels launched within it.
+        /// The number of kernels launched in the phase.
         launches: u64,
-        /// A hash over the names of these kernels.
+        /// A hash of the names of these kernels, which does not depend on their order.
         kernels: u64,
     },
-    /// Something panicked.
+    /// A thread of the process panicked.
     Panic {
-        /// Of which card the thread is; absent for the program's own.
-        card: Option<u32>,
+        /// The GPU that the thread belongs to; absent for the program's own threads.
+        gpu: Option<u32>,
         /// The thread's name.
         thread: String,
-        /// The message.
+        /// The panic's message.
         message: String,
-        /// File and line.
+        /// The panic's place in the source: file, line and column.
         location: String,
-        /// The step that the device's thread was at.
+        /// The step that the GPU was at; absent before the first step.
         step: Option<u32>,
-        /// The phase that the device's thread was at.
+        /// The phase that the GPU was at.
         phase: Phase,
-        /// The kernel that was being launched, where launches are observed.
+        /// The kernel that was being launched, if the pass observes launches.
         kernel: Option<String>,
-        /// Live bytes before that launch, where launches are observed.
+        /// The live bytes at the last sample before, if the pass observes launches.
         live: Option<u64>,
-        /// Inside an autotune candidate, where a failure is no error.
+        /// Whether this happened inside an autotune candidate or a measurement of the GPU's throughput, where a failure
+        /// is not an error.
         tuning: bool,
     },
-    /// Burn could not do an operation and went on without it, with tensors that were never made (Burn 0.22).
+    /// An operation failed, and Burn went on without the tensors that it makes (Burn 0.22).
     Failed {
-        /// On which card.
-        card: Option<u32>,
-        /// When, in nanoseconds of `CLOCK_MONOTONIC`.
+        /// The GPU, if it is known.
+        gpu: Option<u32>,
+        /// The time, in nanoseconds of `CLOCK_MONOTONIC`.
         time: u64,
         /// Burn's message.
         message: String,
-        /// The step that the device's thread was at.
+        /// The step that the GPU was at; absent before the first step.
         step: Option<u32>,
-        /// The phase that the device's thread was at.
+        /// The phase that the GPU was at.
         phase: Phase,
-        /// The kernel that was launched last, where launches are observed.
+        /// The kernel that was launched last, if the pass observes launches.
         kernel: Option<String>,
-        /// Live bytes before that launch, where launches are observed.
+        /// The live bytes at the last sample before, if the pass observes launches.
         live: Option<u64>,
-        /// Inside an autotune candidate or a measurement of the GPU's throughput, where a failure is no error.
+        /// Whether this happened inside an autotune candidate or a measurement of the GPU's throughput, where a failure
+        /// is not an error.
         tuning: bool,
     },
-    /// Everything that was asked for was done.
+    /// The pass ran to its end.
     Done {
-        /// Steps completed.
+        /// The number of completed steps.
         steps: u32,
-        /// Values read back by this library itself: the loss, once a step.
+        /// The number of values that this library itself read back from the GPU: the losses.
         own_reads: u64,
-        /// Samples that Burn's allocator refused to give.
+        /// The number of samples that could not be taken.
         missed_samples: u64,
-        /// Streams that held device memory.
+        /// The largest number of streams that held memory on one GPU at once.
         streams: u32,
-        /// Refused allocations for which Burn freed memory and tried once more. Only Burn 0.22 does that.
+        /// The number of refused allocations for which Burn freed memory and tried again. Only Burn 0.22 does that.
         #[serde(default)]
         retried: Option<u64>,
-        /// Whether two steps in a row reserved nothing more, where steps were run until they do.
+        /// Whether the last two steps reserved no more memory; absent if the number of steps was fixed.
         #[serde(default)]
         settled: Option<bool>,
     },
 }
 
-/// One line of a trace. A process that dies leaves what it had written until then.
+/// One line of a trace. If the process dies, the lines that it had written remain.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+// `probe/trace/line.rs` writes the frequent variants by hand. A changed field must change there, too.
 #[serde(rename_all = "kebab-case", tag = "t")]
 pub enum Traced {
-    /// Always first.
+    /// The first line.
     Start {
-        /// The folder of this library's own source, which is none of the user's.
+        /// The source folder of this library. Code in it is not the user's.
         home: String,
-        /// What sizes are rounded up to.
+        /// The allocator rounds sizes up to a multiple of this, in bytes.
         alignment: u64,
-        /// Whether each [`Traced::Ran`] is one block of operations, and everything up to the next one is of that block.
+        /// Whether each [`Traced::Ran`] is one block of operations. All lines up to the next `Ran` then belong to that
+        /// block.
         #[serde(default)]
         blocks: bool,
     },
     /// The program asked for an operation.
     Operation {
-        /// As Burn's backends name it: `float_add`.
+        /// The operation's name in Burn's backends, for example `float_add`.
         name: String,
-        /// The tensors it was given.
+        /// The numbers of the input tensors.
         inputs: Vec<u64>,
-        /// The tensors it makes, now or later.
+        /// The tensors that the operation makes, now or later.
         outputs: Vec<Made>,
-        /// From where, as a number of a [`Traced::Stack`].
+        /// The number of the [`Traced::Stack`] that asked for it.
         stack: u32,
     },
-    /// A call: the innermost frame first.
+    /// A call stack.
     Stack {
-        /// Its number.
+        /// The stack's number.
         stack: u32,
-        /// Its frames.
+        /// The frames, the innermost first.
         frames: Vec<Frame>,
     },
-    /// What is at an address; several where functions were inlined, the innermost first.
+    /// The code at an address.
     Address {
         /// The address.
         address: u64,
-        /// Its names.
-        symbols: Vec<Symbol>,
+        /// The functions at the address. If functions were inlined, there are several, the innermost first.
+        symbols: Vec<SourceSymbol>,
     },
-    /// The program goes on to a phase: operations that follow belong to it.
+    /// The program entered a phase. The operations that follow belong to it.
     Marked {
-        /// The step, absent before the first.
+        /// The step, from 0; absent before the first step.
         step: Option<u32>,
-        /// Which phase.
+        /// The phase.
         phase: Phase,
     },
-    /// The device goes on to a phase: samples that follow belong to it.
+    /// The GPU reached a phase. The samples that follow belong to it.
     Reached {
-        /// The step, absent before the first.
+        /// The step, from 0; absent before the first step.
         step: Option<u32>,
-        /// Which phase.
+        /// The phase.
         phase: Phase,
     },
     /// The name of a kernel.
     Kernel {
-        /// Its number.
+        /// The kernel's number.
         kernel: u32,
-        /// Its name.
+        /// The kernel's name.
         name: String,
     },
-    /// Burn's allocator was looked at.
+    /// A sample of Burn's allocator.
     Sample {
-        /// Nanoseconds of `CLOCK_MONOTONIC`.
+        /// The time, in nanoseconds of `CLOCK_MONOTONIC`.
         time: u64,
-        /// Live bytes.
+        /// The live memory, in bytes.
         live: u64,
-        /// The kernel being launched.
+        /// The number of the kernel being launched.
         kernel: Option<u32>,
     },
     /// Burn's allocator handed out a piece of memory.
     Allocated {
-        /// Its number.
+        /// The number of the piece.
         memory: u64,
-        /// Its size, as it was asked for.
+        /// The requested size, in bytes.
         bytes: u64,
     },
-    /// Fusion's tensors were looked at.
+    /// A look: which tensors got or lost memory since the last look.
     Look {
-        /// After this operation was with fusion, whether done or not.
+        /// The number of operations that the program had asked for, whether Burn had run them or not.
         after: u64,
-        /// After so many steps.
+        /// The number of completed steps.
         steps: u32,
-        /// Tensors that have memory now.
-        came: Vec<Held>,
-        /// Tensors that have none any more.
+        /// Tensors that have memory now and had none at the last look.
+        came: Vec<HeldTensor>,
+        /// The numbers of tensors that had memory at the last look and have none now.
         gone: Vec<u64>,
     },
-    /// Fusion runs operations, at once or one: what follows is launched for them, or for those of the next such line.
+    /// Fusion runs one operation, or several as a block. The launches that follow are for these, or for those of the
+    /// next such line.
     Ran {
-        /// Tensors that get memory, of their own or of one that is freed.
+        /// The numbers of tensors that get memory: new memory, or that of a freed tensor.
         made: Vec<u64>,
-        /// Tensors that are freed afterwards.
+        /// The numbers of tensors that are freed afterwards.
         freed: Vec<u64>,
-        /// Of those made, what there is to know of such as no operation was told of: Burn makes them on its own way.
+        /// Details of those made tensors that no [`Traced::Operation`] lists, because Burn makes them internally.
         inner: Vec<Made>,
     },
     /// A module of the model, or a parameter of one.
     Module {
-        /// `layer1.0.conv1`
+        /// The path of fields in the model, for example `layer1.0.conv1`.
         path: String,
         /// The type of the module that it is a field of.
         parent: String,
     },
-    /// A tensor is a parameter, or a parameter's gradient.
+    /// A tensor is a parameter or buffer, or a parameter's gradient.
     Belongs {
-        /// The tensor.
+        /// The tensor's number.
         tensor: u64,
         /// The parameter's path.
         path: String,
         /// Whether the parameter receives a gradient.
         learnable: bool,
-        /// Whether it is the gradient.
+        /// Whether the tensor is the gradient.
         gradient: bool,
     },
 }
@@ -547,41 +602,41 @@ pub enum Traced {
 /// A tensor that an operation makes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Made {
-    /// Its number.
+    /// The tensor's number.
     pub id: u64,
-    /// Its shape.
+    /// The length of each dimension, in elements.
     pub shape: Vec<u64>,
-    /// Its element type.
+    /// The element type, for example `f32`.
     pub dtype: String,
-    /// Its elements' bytes.
+    /// The bytes of all elements, without padding.
     pub bytes: u64,
 }
 
-/// A tensor and its memory.
+/// A tensor and the piece of memory that it has.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Held {
-    /// The tensor.
+pub struct HeldTensor {
+    /// The tensor's number.
     pub tensor: u64,
-    /// The piece of memory.
+    /// The number of the piece of memory.
     pub memory: u64,
 }
 
-/// A frame of a call.
+/// A frame of a call stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Frame {
-    /// Where it goes on.
+    /// The address of the next instruction.
     pub address: u64,
-    /// Where its stack is: two calls of one function have two.
+    /// The stack pointer, which differs between two calls of one function.
     pub stack: u64,
 }
 
-/// A place in the program.
+/// A function in the program, and the place in its source.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Symbol {
+pub struct SourceSymbol {
     /// The function.
     pub function: String,
-    /// The file, where debug information has it.
+    /// The source file, if debug information names it.
     pub file: Option<String>,
-    /// The line.
+    /// The line, if debug information names it.
     pub line: Option<u32>,
 }

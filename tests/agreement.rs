@@ -1,15 +1,13 @@
-//! Two estimates of one commit agree in every byte, wherever and beside whatever they are made.
-#![cfg(feature = "cli")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
+//! Two estimates of one commit are equal in every byte, in any folder and with other processes beside them.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
-/// The report without the one figure that differs.
+use crate::common;
+
+/// Estimates, and returns the report without the values that may differ: the time that each run took, and `dirty`.
 fn estimate(target: Option<&std::path::Path>, jobs: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("report.json");
@@ -34,7 +32,7 @@ fn estimate(target: Option<&std::path::Path>, jobs: &str) -> Value {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    // The folder that this test makes may lie in the repository.
+    // This test makes a folder that may be in the repository, which makes the repository dirty.
     report["dirty"].take();
     for run in report["runs"].as_array_mut().unwrap() {
         assert!(run["seconds"].take().is_number());
@@ -45,7 +43,7 @@ fn estimate(target: Option<&std::path::Path>, jobs: &str) -> Value {
 #[test]
 fn two_estimates_agree_in_every_byte_in_another_folder_and_under_load() {
     let first = estimate(None, "2");
-    // The same target folder elsewhere, as a CI system's cache would bring it back.
+    // The same target folder at another path, as a CI system's cache restores it.
     let elsewhere = tempfile::tempdir_in(common::target_folder().parent().unwrap()).unwrap();
     let copy = elsewhere.path().join("target");
     let copied = Command::new("cp")
@@ -74,4 +72,42 @@ fn two_estimates_agree_in_every_byte_in_another_folder_and_under_load() {
         assert_eq!(one, other);
     }
     assert_eq!(first, second);
+}
+
+/// Runs the stress run that anyone can start, and returns whether it passed and what it printed.
+fn stress(arguments: &[&str]) -> (bool, String) {
+    let mut command = Command::new(common::root().join("tests/stress"));
+    command.args(arguments).env("CARGO_TARGET_DIR", common::target_folder());
+    common::without_test_variables(&mut command);
+    let output = command.output().unwrap();
+    (output.status.success(), common::said(&output))
+}
+
+/// The whole form is `tests/stress --runs 100`, with all models.
+#[test]
+fn estimates_agree_beside_busy_loops_and_on_one_core() {
+    let model = ["-p", "zoo", "--gpu", "l4", "-m", "sequential_inference"];
+    let folder = tempfile::tempdir().unwrap();
+    let keep = folder.path().to_str().unwrap();
+    for busy in [
+        &["--runs", "2", "--load", "4", "--keep", keep, "--"][..],
+        &["--runs", "1", "--load", "2", "--cpus", "0", "--"],
+    ] {
+        let (passed, printed) = stress(&[busy, &model].concat());
+        assert!(passed, "{printed}");
+    }
+
+    // A byte more in one of them.
+    let report = std::fs::read_to_string(folder.path().join("2.json")).unwrap();
+    let reserved = report.find("\"reserved\": ").unwrap() + "\"reserved\": ".len();
+    std::fs::write(
+        folder.path().join("2.json"),
+        format!("{}9{}", &report[..reserved], &report[reserved..]),
+    )
+    .unwrap();
+    let (passed, printed) = stress(&["--runs", "0", "--keep", keep]);
+    assert!(
+        !passed && printed.contains("1 reports differ from the first"),
+        "{printed}"
+    );
 }

@@ -1,18 +1,16 @@
-//! Archives: what goes in comes out, the same bytes each time, and runs elsewhere as it does here.
-#![cfg(all(feature = "cli", unix))]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod archive_support;
-mod common;
+//! Archives: unpacking gives the packed files, packing gives the same bytes each time, and models run on other
+//! machines.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use archive_support::{Entries, Small, model, sound, sound_tar, tiny, try_unpack};
 use cargo_vram::archive;
 use miette::Diagnostic;
 use serde_json::{Value, json};
+
+use crate::archive_support::{Entries, Small, model, sound, sound_tar, tiny, try_unpack};
+use crate::common;
 
 #[test]
 fn what_is_packed_comes_out_again() {
@@ -123,7 +121,7 @@ fn a_stripped_program_runs_and_still_names_its_functions() {
         stack.contains("tune_benchmark") && stack.contains("model::main"),
         "{stack}"
     );
-    assert!(!stack.contains("model.rs"), "lines are what was removed: {stack}");
+    assert!(!stack.contains("model.rs"), "line numbers were removed: {stack}");
 
     let sections = |data: &[u8]| -> Vec<String> {
         use object::{Object, ObjectSection};
@@ -141,14 +139,14 @@ fn a_stripped_program_runs_and_still_names_its_functions() {
     );
     assert!(after.iter().any(|name| name == ".symtab") && after.iter().any(|name| name == ".strtab"));
     assert_eq!(archive::facts(&stripped), archive::facts(&original));
-    assert_eq!(archive::strip(&stripped), stripped, "there is nothing left to remove");
+    assert_eq!(archive::strip(&stripped), stripped, "a stripped program stays as it is");
 }
 
 #[test]
 fn a_damaged_program_is_read_and_stripped_without_a_panic() {
     let mut program = std::fs::read(model()).unwrap();
     let length = program.len();
-    // The header, the segments' table, and the end of the sections' table: every byte, one at a time.
+    // Change one byte at a time in the header, the table of segments and the end of the table of sections.
     for at in (0..512).chain(length - 512..length) {
         for mask in [0xff, 0x80] {
             program[at] ^= mask;
@@ -186,7 +184,7 @@ fn what_cannot_be_packed_is_told_and_no_file_is_left() {
     std::fs::write(small.path("lib/vram-survey"), "#!/bin/sh\n").unwrap();
     assert_eq!(code(&small), "archive::not_a_program");
     let mut other = std::fs::read(tiny()).unwrap();
-    // The machine, in the header: 183 is aarch64, 62 is x86-64.
+    // Byte 18 of the header is the machine: 183 is aarch64, 62 is x86-64.
     other[18] = if other[18] == 62 { 183 } else { 62 };
     std::fs::write(small.path("lib/vram-survey"), other).unwrap();
     assert_eq!(code(&small), "archive::two_targets");
@@ -195,7 +193,7 @@ fn what_cannot_be_packed_is_told_and_no_file_is_left() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// `cargo vram` on a machine with no Rust on it, in a folder with nothing in it.
+/// Runs `cargo vram` as on a machine without Rust, in an empty folder.
 fn elsewhere(folder: &Path, arguments: &[&str]) -> (i32, String) {
     let here = tempfile::tempdir().unwrap();
     let output = common::vram(arguments)
@@ -210,7 +208,7 @@ fn elsewhere(folder: &Path, arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), text)
 }
 
-/// Runs `cargo vram ARGUMENTS --archive-file` of these bytes; nothing may be left of them.
+/// Runs `cargo vram ARGUMENTS --archive-file` with these bytes, and asserts that it leaves no temporary files.
 fn run_archive(bytes: &[u8], arguments: &[&str]) -> (i32, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("given.tar.zst");
@@ -230,10 +228,10 @@ fn an_unusable_archive_is_exit_code_2_with_its_reason() {
     other.manifest(|manifest| manifest["tool"] = json!("0.0.1"));
     let cut = &sound()[..sound().len() / 2];
     for (bytes, code, sentence) in [
-        (cut, "archive::cut_short", "it is cut short"),
+        (cut, "archive::cut_short", "it is incomplete"),
         (b"", "archive::empty", "it is empty"),
-        (b"text", "archive::not_zstd", "it is no zstd file"),
-        (&other.bytes(), "archive::tool", "cargo-vram 0.0.1 made it, and this is"),
+        (b"text", "archive::not_zstd", "it is not a zstd file"),
+        (&other.bytes(), "archive::tool", "cargo-vram 0.0.1 made it, but this is"),
     ] {
         for command in ["estimate", "check"] {
             let (exit, text) = run_archive(bytes, &[command, "--gpu", "l4"]);
@@ -267,7 +265,7 @@ fn what_needs_a_workspace_is_not_taken_with_an_archive() {
     let (exit, text) = run_archive(sound(), &["estimate", "-p", "smal", "--gpu", "l4"]);
     assert_eq!(exit, 2, "{text}");
     assert!(
-        text.contains("no package `smal`") && text.contains("the packages are: small"),
+        text.contains("no package `smal`") && text.contains("select one of its packages: small"),
         "{text}"
     );
 }
@@ -275,7 +273,7 @@ fn what_needs_a_workspace_is_not_taken_with_an_archive() {
 #[test]
 fn the_programs_of_an_archive_are_asked_for_their_models_and_run() {
     let small = Small::new(model());
-    // It names its models and then does nothing: which is told of each.
+    // The program lists its models but does not run them: the tool reports this for each model.
     let (exit, text) = run_archive(&small.archive(), &["estimate", "-p", "small", "--gpu", "l4"]);
     assert_eq!(exit, 101, "{text}");
     assert!(text.contains("alpha") && text.contains("beta"), "{text}");
@@ -301,7 +299,7 @@ fn a_check_of_an_archive_without_budgets_says_what_to_do() {
     let (exit, text) = run_archive(&entries.bytes(), &["check", "--estimate"]);
     assert_eq!(exit, 2, "{text}");
     assert!(
-        text.contains("given.tar.zst has no budgets") && text.contains("--budgets"),
+        text.contains("given.tar.zst contains no budgets") && text.contains("--budgets"),
         "{text}"
     );
 }

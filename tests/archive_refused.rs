@@ -1,14 +1,11 @@
-//! Archives that are refused: whatever is wrong with one, it has a name of its own, and nothing of it is left.
-#![cfg(all(feature = "cli", unix))]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! Archives that the tool refuses: each mistake has its own error code, and no unpacked file stays.
 
-mod archive_support;
-
-use archive_support::{Entries, Entry, assert_refused, compress, sound, sound_tar, tiny, try_unpack};
 use cargo_vram::archive::{self, ArchiveError};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tar::EntryType;
+
+use crate::archive_support::{Entries, Entry, assert_refused, compress, sound, sound_tar, tiny, try_unpack};
 
 #[test]
 fn an_archive_of_something_else_is_refused() {
@@ -60,19 +57,19 @@ fn whatever_follows_an_archive_is_refused() {
 
 #[test]
 fn changed_bytes_are_refused() {
-    // Where the frame's own checksum is right.
+    // A changed file in a frame with a correct checksum.
     let mut entries = Entries::sound();
     entries.named("workspace/budgets.yaml").data[0] ^= 1;
     assert_refused(&entries.bytes(), "changed");
     let mut entries = Entries::sound();
     *entries.named("models/0/vram").data.last_mut().unwrap() ^= 1;
     assert_refused(&entries.bytes(), "changed");
-    // Where it is not.
+    // A frame with a wrong checksum.
     let mut bytes = sound().to_vec();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     assert_refused(&bytes, "damaged");
-    // Behind an entry's end.
+    // A byte after the end of the last entry.
     let mut tar = sound_tar();
     let at = tar.len() - 1024 - 1;
     tar[at] = 1;
@@ -89,7 +86,7 @@ fn a_file_that_is_missing_or_that_nobody_named_is_refused() {
     let mut entries = Entries::sound();
     entries.0.push(Entry::new("driver/libextra.so", b"x"));
     assert_refused(&entries.bytes(), "unlisted");
-    // A file that is named, and belongs to nothing.
+    // A file that the manifest lists, but that belongs to no part of an archive.
     for path in [
         "driver/libcuda.so",
         "driver/libextra.so",
@@ -100,7 +97,7 @@ fn a_file_that_is_missing_or_that_nobody_named_is_refused() {
         entries.add(path, b"x");
         assert_refused(&entries.bytes(), "manifest");
     }
-    // A part without its file.
+    // A part whose file is missing.
     for path in [
         "driver/libcargo_vram_driver.so",
         "models/0/vram",
@@ -153,7 +150,7 @@ const ODD_PATHS: [&str; 14] = [
 #[test]
 fn a_path_that_leaves_the_folder_is_refused() {
     for path in ODD_PATHS {
-        // As an entry, before and after others, and in the manifest alone.
+        // The path of an added entry, of a renamed entry, or of a file in the manifest only.
         let mut entries = Entries::sound();
         entries.0.push(Entry::new(path, b"x"));
         assert_refused(&entries.bytes(), "path");
@@ -222,7 +219,7 @@ fn an_entry_that_is_no_plain_file_is_refused() {
             entries.0.insert(at, odd.clone());
             assert_refused(&entries.bytes(), "kind");
         }
-        // In the place of a file that is expected.
+        // An expected file, but as another kind of entry.
         let mut entries = Entries::sound();
         entries
             .named("models/0/vram")
@@ -254,7 +251,7 @@ fn an_entry_with_anything_unusual_in_its_header_is_refused() {
     let mut entries = Entries::sound();
     entries.named("models/0/vram").header.as_mut_bytes()[148] ^= 1;
     assert_refused(&entries.bytes(), "header");
-    // Its mode is the manifest's affair.
+    // The manifest says whether a file is executable, so an entry with another mode is refused.
     let mut entries = Entries::sound();
     entries
         .named("workspace/budgets.yaml")
@@ -287,10 +284,10 @@ fn an_archive_for_another_machine_or_of_another_version_is_refused() {
     }
     let message = try_unpack(&with("glibc", json!("9.99"))).unwrap_err().to_string();
     assert!(
-        message.contains("need glibc 9.99, and this machine has 2."),
+        message.contains("need glibc 9.99, but this machine has 2."),
         "{message}"
     );
-    // Another format is told before anything that only it would know.
+    // The format is checked first: a newer format may have fields that this version does not know.
     let mut entries = Entries::sound();
     entries.0[0] = Entry::new("manifest.json", br#"{ "format": 7, "shape": "round" }"#);
     assert_refused(&entries.bytes(), "format");
@@ -327,7 +324,7 @@ fn a_manifest_that_says_nothing_sensible_is_refused() {
     ] {
         let mut entries = Entries::sound();
         entries.manifest(|manifest| {
-            // `executable` is left out where it is false.
+            // The manifest leaves out `executable` if it is false.
             if manifest.pointer(pointer).is_none() {
                 manifest["files"][3]["executable"] = Value::Null;
             }
@@ -367,7 +364,7 @@ fn an_archive_that_would_fill_the_disk_is_refused() {
         manifest["files"] = many.collect();
     });
     assert_refused(&entries.bytes(), "too_many");
-    // An entry that is larger than was told, or says so and is not.
+    // An entry whose header says a size that differs from the manifest's.
     for size in [1, 48, 1 << 30, (1 << 33) - 1] {
         let mut entries = Entries::sound();
         entries
@@ -375,7 +372,7 @@ fn an_archive_that_would_fill_the_disk_is_refused() {
             .change(|header| header.set_size(size));
         assert_refused(&entries.bytes(), "size");
     }
-    // A frame that wants more memory than any decoder gives it.
+    // A frame that needs more memory than a decoder allows.
     let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
     encoder.window_log(28).unwrap();
     std::io::Write::write_all(&mut encoder, &sound_tar()).unwrap();
@@ -414,7 +411,7 @@ proptest! {
     ) {
         let mut tar = sound_tar();
         for (at, mask) in flips {
-            // Half of them where most is decided: the manifest and the first headers.
+            // Make half of the changes in the manifest and the first headers, which decide most.
             let at = at.index(if in_headers { 4096 } else { tar.len() });
             tar[at] ^= mask;
         }
@@ -423,7 +420,8 @@ proptest! {
     }
 }
 
-/// Whatever is taken has the very files. (What the manifest says of models and commits is nobody's to verify.)
+/// Asserts that bytes are refused or unpack to the original files. (Nobody can verify the models and commits in a
+/// manifest.)
 fn is_the_same_or_refused(bytes: &[u8]) {
     let Ok((_folder, unpacked)) = try_unpack(bytes) else {
         return;

@@ -1,18 +1,16 @@
-//! `check --base`, through the binary, in a git repository of its own with a real model.
-#![cfg(feature = "cli")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
+//! `check --base`, through the binary, in a new git repository with a real model.
 
 use std::process::Command;
 
 use cargo_vram::report::BaselineFrom;
-use common::repository::Repository;
 
-/// With a card of its own, as the base has it, too.
+use crate::common;
+use crate::common::repository::Repository;
+
+/// Budgets with a user's GPU, which the base has too.
 const BUDGETS: &str = "version: 1\ngpu: lab\ngpu_profiles: { lab: { like: l4, total: 20 GiB } }\nmodels:\n  charted: { reserved: 4 GiB }\n";
 
-/// A model that is quickly compiled.
+/// A model that compiles quickly.
 const BENCH: &str = r"
 use burn::backend::Cuda;
 use burn::nn::LinearConfig;
@@ -29,12 +27,12 @@ fn charted(run: &mut Run<Cuda, Infer>) {
 }
 ";
 
-/// A workspace in a folder of a repository, with one model.
+/// Makes a repository with a workspace in a subfolder, which has one model.
 fn with_a_model() -> Repository {
     let repository = Repository::new();
     let from = common::fixture("fixtures/many");
     let manifest = std::fs::read_to_string(from.join("Cargo.toml")).unwrap();
-    // A name that no other test has: in one target folder, Cargo takes packages of one name for each other.
+    // The name must differ from those of other tests: in one target folder, Cargo confuses packages of the same name.
     let manifest = manifest.replace("name = \"many\"", "name = \"based\"");
     let manifest = manifest.replace("\"../..\"", &format!("{:?}", common::root()));
     repository.folder.write("model/Cargo.toml", &manifest);
@@ -48,7 +46,7 @@ fn with_a_model() -> Repository {
 fn a_branch_is_told_what_it_changes_since_it_parted() {
     let repository = with_a_model();
     let model = repository.folder.path("model");
-    // Long ago there was no bench here.
+    // An old revision without a benchmark.
     repository.git(&["commit", "--quiet", "--allow-empty", "--message", "nothing"]);
     repository.git(&["tag", "nothing"]);
     repository.folder.write("model/budgets.yaml", BUDGETS);
@@ -56,7 +54,7 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     assert!(bless.status.success(), "{}", String::from_utf8_lossy(&bless.stderr));
     repository.commit("the gate");
     repository.git(&["branch", "topic"]);
-    // Main goes on, which is none of the branch's doing.
+    // Changes on `main` are not changes of the branch.
     repository
         .folder
         .write("model/budgets.yaml", &BUDGETS.replace("4 GiB", "3 GiB"));
@@ -74,7 +72,7 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     repository
         .folder
         .write("model/budgets.lock", &(moved.join("\n") + "\n"));
-    // Changes that are not committed count, too.
+    // Uncommitted changes count too.
     let (report, exit, said) = Repository::check(&model, "main", &[]);
     let report = report.unwrap();
     assert_eq!(exit, 0, "{said}");
@@ -93,10 +91,10 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
         })
         .collect();
     assert_eq!(edited[0], ("reserved.fail", Some("4 GiB"), Some("8 GiB"), Some(5)));
-    // A figure of the baseline that is neither the base's nor what the model needs was put there by hand.
+    // A baseline value that differs both from the base's and from the model's was edited by hand.
     assert_eq!((edited.len(), edited[1].0), (2, "baseline on lab, live"));
     assert_ne!(edited[1].1, edited[1].2);
-    // Judged by the branch's own lock, and shown beside what the base's says.
+    // The report shows the base's baseline, but the growth is judged with the branch's lock.
     let baseline = report.runs[0].baseline.as_ref().unwrap();
     assert_eq!(baseline.from, BaselineFrom::Base);
     assert_eq!(baseline.peaks.warm.live, report.runs[0].peaks.warm.live);
@@ -107,23 +105,23 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
         .unwrap();
     assert_eq!(growth.baseline.unwrap().0, baseline.peaks.warm.live.unwrap().0 + 512);
 
-    // Where there was no gate yet, everything is new, and nothing is an error.
+    // If the base has no budgets, every model is new, and that is not an error.
     let (report, exit, said) = Repository::check(&model, "nothing", &[]);
     let report = report.unwrap();
     assert_eq!((exit, report.runs[0].baseline.is_none()), (0, true), "{said}");
     assert!(report.base.unwrap().edited.is_empty());
 
     for (revision, told) in [
-        ("nowhere", "there is no revision `nowhere` here"),
-        ("--output=/tmp/x", "is no revision"),
-        ("", "is no revision"),
+        ("nowhere", "there is no revision `nowhere` in this repository"),
+        ("--output=/tmp/x", "is not a valid revision"),
+        ("", "is not a valid revision"),
     ] {
         let (report, exit, said) = Repository::check(&model, revision, &[]);
         assert_eq!((exit, report.is_none()), (2, true), "{said}");
         assert!(said.contains(told), "{said}");
     }
 
-    // There is no remote here, and there is a branch of that name.
+    // There is no remote, but a local branch with this name.
     let (_, exit, said) = Repository::check(&model, "origin/main", &[]);
     assert_eq!(exit, 2, "{said}");
     for told in [
@@ -134,14 +132,14 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
         assert!(said.contains(told), "{told}: {said}");
     }
 
-    // Nor does it go without a word.
+    // Deleting the baseline is reported too.
     std::fs::remove_file(repository.folder.path("model/budgets.lock")).unwrap();
     let (report, _, said) = Repository::check(&model, "main", &[]);
     let edited = report.unwrap().base.unwrap().edited;
     let taken_out = edited.iter().find(|edited| edited.limit == "baseline on lab").unwrap();
     assert!(taken_out.before.is_some() && taken_out.after.is_none(), "{said}");
 
-    // Without any file of the base's, its own models tell.
+    // With `--rebuild`, the base's models are built and run, instead of reading the base's files.
     let rebuilt = |base: &str| Repository::check(&model, base, &["--rebuild"]);
     repository.folder.write(
         "model/benches/vram.rs",
@@ -155,11 +153,11 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
         (baseline.from, baseline.inputs["batch_size"]),
         (BaselineFrom::Rebuilt, 512)
     );
-    assert!(said.contains("likely because of batch_size 512 → 8192"), "{said}");
-    // The base's program never stands for what is here.
+    assert!(said.contains("likely cause: batch_size 512 → 8192"), "{said}");
+    // A check without `--rebuild` never runs the base's program.
     let (report, _, said) = Repository::check(&model, "main", &[]);
     assert_eq!(report.unwrap().runs[0].inputs["batch_size"], 8192, "{said}");
-    // What was not there then is new, and a base that cannot be built is told, with what it has to say.
+    // A model that the base lacks is new. If the base cannot be built, the compiler's error is shown.
     let (report, exit, said) = rebuilt("nothing");
     assert_eq!((exit, report.unwrap().runs[0].baseline.is_none()), (0, true), "{said}");
     repository.folder.write(
@@ -172,7 +170,8 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     let (report, exit, said) = rebuilt("broken");
     assert_eq!((exit, report.unwrap().problems.len()), (101, 1), "{said}");
     assert!(said.contains("at broken: `vram` of based does not compile"), "{said}");
-    // A package beside the repository is at no path from a checkout elsewhere; nor is what a submodule cannot get.
+    // A checkout at another path does not find a package outside the repository, nor a submodule that cannot be
+    // fetched.
     let outside = tempfile::tempdir().unwrap();
     let lib = "[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
     std::fs::write(outside.path().join("Cargo.toml"), lib).unwrap();
@@ -188,7 +187,7 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     repository.commit("outside");
     let (_, exit, said) = rebuilt("HEAD");
     assert_eq!(exit, 2, "{said}");
-    assert!(said.contains("lies outside of the repository"), "{said}");
+    assert!(said.contains("by git or by an absolute path"), "{said}");
     repository.folder.write("model/Cargo.toml", &manifest);
     let other = Repository::new();
     other.git(&["commit", "--quiet", "--allow-empty", "--message", "nothing"]);
@@ -197,8 +196,8 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     repository.commit("submodule");
     let (_, exit, said) = rebuilt("HEAD");
     assert_eq!(exit, 2, "{said}");
-    assert!(said.contains("the base's submodules cannot be checked out"), "{said}");
-    // Nothing of it stays.
+    assert!(said.contains("cannot check out the submodules of the base"), "{said}");
+    // No worktree stays.
     let worktrees = Command::new("git")
         .args(["worktree", "list"])
         .current_dir(&model)
@@ -206,7 +205,7 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
         .unwrap();
     assert_eq!(String::from_utf8(worktrees.stdout).unwrap().lines().count(), 1);
 
-    // A clone that was cut short says how to get the rest.
+    // In a shallow clone, the error says how to fetch the rest.
     let clone = repository.folder.path("clone");
     let url = format!("file://{}", repository.folder.root().display());
     Repository::git_in(
@@ -228,7 +227,7 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
         "{said}"
     );
 
-    // Where there is no git there is no base.
+    // Without a git repository, there is no base.
     std::fs::remove_dir_all(repository.folder.path("clone/.git")).unwrap();
     std::fs::remove_dir_all(repository.folder.path(".git")).unwrap();
     let (_, exit, said) = Repository::check(&model, "main", &[]);

@@ -1,14 +1,12 @@
-//! budgets.lock, through the binary, on a real model.
-#![cfg(feature = "cli")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
+//! `budgets.lock`, through the binary, with a real model.
 
 use std::path::PathBuf;
 
-use cargo_vram::report::{Rule, Status};
+use cargo_vram::report::{Rule, SkippedCheck, Status};
 
-/// Budgets of one small model, in a folder of their own.
+use crate::common;
+
+/// A temporary folder with the budgets of one small model.
 struct Gate {
     folder: tempfile::TempDir,
 }
@@ -44,7 +42,7 @@ impl Gate {
         arguments
     }
 
-    /// What a command says, and its exit code.
+    /// Runs a command; returns its output and its exit code.
     fn run(&self, command: &str, more: &[&str]) -> (String, Option<i32>) {
         let budgets = self.path("budgets.yaml");
         let output = common::output(&self.arguments(command, more, budgets.to_str().unwrap()));
@@ -52,7 +50,7 @@ impl Gate {
         (said, output.status.code())
     }
 
-    /// The verdict on growth, what was not judged, and the exit code of a check.
+    /// Runs a check; returns the verdicts on growth, the skipped checks and the exit code.
     fn growth(&self, more: &[&str]) -> (Vec<(Status, String)>, Vec<String>, i32) {
         let budgets = self.path("budgets.yaml");
         let mut arguments = self.arguments("check", more, budgets.to_str().unwrap());
@@ -62,17 +60,20 @@ impl Gate {
             .verdicts
             .into_iter()
             .filter(|verdict| matches!(verdict.rule, Rule::Growth | Rule::Baseline));
-        let skipped = report.skipped.into_iter().filter(|skipped| skipped.what != "leaks");
+        let skipped = report
+            .skipped
+            .into_iter()
+            .filter(|skipped| skipped.check != SkippedCheck::Leaks);
         (
             growth.map(|verdict| (verdict.status, verdict.message)).collect(),
             skipped
-                .map(|skipped| format!("{}: {}", skipped.what, skipped.why))
+                .map(|skipped| format!("{}: {}", skipped.what(), skipped.why))
                 .collect(),
             exit,
         )
     }
 
-    /// Replaces a line of the lock.
+    /// Replaces a line of `budgets.lock`.
     fn edit(&self, begins: &str, line: &str) {
         let lock = std::fs::read_to_string(self.path("budgets.lock")).unwrap();
         let edited = |old: &str| match old.starts_with(begins) {
@@ -90,12 +91,30 @@ impl Gate {
 }
 
 #[test]
+fn an_accepted_value_over_its_limit_is_told() {
+    let gate = Gate::new("live: 1 MiB,");
+    let (said, exit) = gate.run("bless", &[]);
+    assert_eq!(exit, Some(0), "{said}");
+    let name = "retained-loss-before/charted (l4, estimated): accepted, but warm live memory is ";
+    let line = said.lines().find(|line| line.starts_with(name));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    assert!(
+        line.contains(" over its limit of 1 MiB in ") && line.ends_with("budgets.yaml:4; the next check fails"),
+        "{line}"
+    );
+    // Nothing changes the second time, but the check still fails.
+    let (said, exit) = gate.run("bless", &["-q"]);
+    assert_eq!((said.trim_end(), exit), (line, Some(0)));
+    assert_eq!(gate.growth(&[]).2, 100);
+}
+
+#[test]
 fn what_was_accepted_is_what_a_check_compares_with() {
     let gate = Gate::new("");
-    // Nothing was accepted: there is nothing to compare with, and that can be made to fail.
+    // Without an accepted baseline, nothing is compared. With `--require-baseline`, this fails.
     assert_eq!(gate.growth(&[]), (vec![], vec![], 0));
     let (verdicts, _, exit) = gate.growth(&["--require-baseline"]);
-    let missing = "no baseline to compare with: there is none in budgets.lock; `cargo vram bless -m retained-loss-before/charted` accepts what it needs now";
+    let missing = "no baseline to compare with: budgets.lock has no entry for this run; to accept the current values, run `cargo vram bless -m retained-loss-before/charted`";
     assert!(verdicts[0].1.starts_with("no baseline to compare with"), "{verdicts:?}");
     assert!(
         verdicts[0].1.ends_with(missing.rsplit("; ").next().unwrap()),
@@ -112,7 +131,7 @@ fn what_was_accepted_is_what_a_check_compares_with() {
         "{said}"
     );
     let lock = gate.lock();
-    // A second time nothing changes, to the byte.
+    // A second `bless` does not change a byte.
     let (said, exit) = gate.run("bless", &["--check"]);
     assert_eq!((exit, gate.lock()), (Some(0), lock.clone()), "{said}");
     let (verdicts, _, exit) = gate.growth(&["--require-baseline", "--exact"]);
@@ -121,7 +140,7 @@ fn what_was_accepted_is_what_a_check_compares_with() {
         (1, Status::Pass, 0),
         "{verdicts:?}"
     );
-    assert!(verdicts[0].1.contains("is unchanged since "), "{verdicts:?}");
+    assert!(verdicts[0].1.contains(", unchanged since "), "{verdicts:?}");
 }
 
 #[test]
@@ -136,27 +155,29 @@ fn growth_fails_and_an_improvement_is_shown() {
     let (said, exit) = gate.run("check", &["--estimate"]);
     assert_eq!(exit, Some(100), "{said}");
     assert!(
-        said.contains("regressed: retained-loss-before/charted: warm live grew by 100 %"),
+        said.contains("regressed: retained-loss-before/charted: warm live memory grew ")
+            && said.contains(" (100 %) since "),
         "{said}"
     );
     gate.edit("warm.live", &format!("warm.live = {}", live * 2));
     let (said, exit) = gate.run("check", &["--estimate"]);
     assert_eq!(exit, Some(0), "{said}");
     assert!(
-        said.contains("improved: retained-loss-before/charted: warm live shrank by 50 %"),
+        said.contains("improved: retained-loss-before/charted: warm live memory shrank ")
+            && said.contains(" (50 %) since "),
         "{said}"
     );
-    // That alone is accepted where only improvements are to be.
+    // With `--only-improvements`, only the improvement is accepted.
     let (said, exit) = gate.run("bless", &["--only-improvements"]);
     assert_eq!((exit, gate.lock() == lock), (Some(0), true), "{said}");
 
-    // With other inputs it is compared all the same, and they are named.
+    // A run with other inputs is compared too, and the message names the inputs.
     gate.budget("inputs: { batch_size: 131072 },");
     let (said, exit) = gate.run("check", &["--estimate"]);
     assert_eq!(exit, Some(100), "{said}");
-    assert!(said.contains("likely because of batch_size 65536 → 131072"), "{said}");
+    assert!(said.contains("likely cause: batch_size 65536 → 131072"), "{said}");
 
-    // What another estimator found is never a regression.
+    // A baseline from another estimator is not compared, so there is no regression.
     gate.edit("estimator", "estimator = \"0000000000000000\"");
     let (verdicts, skipped, _) = gate.growth(&[]);
     assert_eq!(verdicts.len(), 0);
@@ -164,12 +185,12 @@ fn growth_fails_and_an_improvement_is_shown() {
     let (verdicts, _, exit) = gate.growth(&["--exact"]);
     assert_eq!((verdicts[0].0, exit), (Status::Fail, 100));
 
-    // Nor is what is broken taken for nothing.
+    // A broken `budgets.lock` is an error; it is not taken for an empty one.
     gate.edit("version", "<<<<<<< HEAD");
     let (said, exit) = gate.run("check", &["--estimate"]);
     assert_eq!(exit, Some(2), "{said}");
     assert!(said.contains("budgets.lock:2:1") || said.contains(":2:1"), "{said}");
-    assert!(said.contains("a merge left a conflict here"), "{said}");
+    assert!(said.contains("unresolved merge conflict"), "{said}");
 }
 
 #[test]
@@ -185,15 +206,15 @@ fn a_report_is_accepted_as_it_is() {
     std::fs::remove_file(gate.path("budgets.lock")).unwrap();
     assert_eq!(gate.run("bless", &[]).1, Some(0));
     assert_eq!(gate.lock(), accepted);
-    // A model that it has not, and a file that is none.
+    // A model that the report lacks, and a file that is not a report.
     let (said, exit) = gate.run("bless", &["--report", report, "-m", "vgg16"]);
     assert_eq!(exit, Some(2), "{said}");
     std::fs::write(report, "{\"version\": 7}").unwrap();
     let (said, exit) = gate.run("bless", &["--report", report]);
     assert_eq!(exit, Some(2), "{said}");
-    assert!(said.contains("a report of version 7"), "{said}");
+    assert!(said.contains("has report version 7"), "{said}");
     std::fs::write(report, "{").unwrap();
     let (said, exit) = gate.run("bless", &["--report", report]);
     assert_eq!(exit, Some(2), "{said}");
-    assert!(said.contains("is no report of cargo-vram"), "{said}");
+    assert!(said.contains("is not a cargo-vram report"), "{said}");
 }

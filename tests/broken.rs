@@ -1,20 +1,19 @@
-//! `fixtures/broken`: one folder a mistake. Each is one named error with one exit code and what to do about it, and
-//! hides nothing of the models beside it.
-#![cfg(feature = "cli")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
+//! `fixtures/broken`: one folder per mistake. Each mistake gives one error with its code, its exit code and its help,
+//! and does not hide the other models.
 
 use std::sync::LazyLock;
 
 use cargo_vram::report::{Problem, Report, Run, Status};
 
-/// The workspace, with models for the Burn of these tests.
+use crate::common;
+use crate::common::{Checked, Once};
+
+/// The manifest of the workspace, with models for the Burn version of these tests.
 static MANIFEST: LazyLock<String> = LazyLock::new(|| common::manifest("fixtures/broken"));
-/// A limit that the healthy model stays far below.
+/// A limit of host memory; the healthy model needs much less.
 const HOST_MEMORY: &str = "512MiB";
 
-/// Models that cannot be run to their end, as package, model and error.
+/// Models that do not run to their end: package, model and error code.
 const DYING: &[(&str, &str, &str)] = &[
     ("panics", "panics", "model-panicked"),
     ("aborts", "aborts", "model-aborted"),
@@ -27,24 +26,16 @@ const DYING: &[(&str, &str, &str)] = &[
     ("fills-host-memory", "fills_host_memory", "host-memory"),
 ];
 
-/// What one invocation gave.
-struct Given {
-    report: Report,
-    exit: i32,
-    text: String,
-}
-
-/// Estimates packages of `fixtures/broken`.
-fn estimate(packages: &[&str], more: &[&str]) -> Given {
+/// Estimates the models of packages of `fixtures/broken`.
+fn estimate(packages: &[&str], more: &[&str]) -> Checked {
     let mut arguments = vec!["estimate", "--manifest-path", &MANIFEST, "--gpu", "l4", "--steps", "2"];
     arguments.extend(packages.iter().flat_map(|package| ["-p", *package]));
     arguments.extend(more);
-    let (report, exit, text) = common::report(&arguments);
-    Given { report, exit, text }
+    Checked::new(&arguments)
 }
 
-/// Everything that goes wrong while models are built and run, in one invocation.
-static RUNNING: LazyLock<Given> = LazyLock::new(|| {
+/// One invocation with all mistakes that show while models are built or run.
+static RUNNING: Once<Checked> = Once::new("broken", |_| {
     let folder = tempfile::tempdir().unwrap();
     let budgets = folder.path().join("budgets.yaml");
     std::fs::write(&budgets, "version: 1\nmodels:\n  never_ends: { timeout: 3 s }\n").unwrap();
@@ -55,7 +46,7 @@ static RUNNING: LazyLock<Given> = LazyLock::new(|| {
     estimate(&packages, &["--budgets", budgets, "--host-memory", HOST_MEMORY])
 });
 
-fn run<'a>(given: &'a Given, package: &str, model: &str) -> &'a Run {
+fn run<'a>(given: &'a Checked, package: &str, model: &str) -> &'a Run {
     let runs = &given.report.runs;
     runs.iter()
         .find(|run| run.package == package && run.model == model)
@@ -72,7 +63,7 @@ fn assert_healthy(run: &Run) {
     assert_eq!(run.steps.len(), 2);
 }
 
-/// The one problem of a package whose models never come to run, with its exit code; and what people read.
+/// Estimates a package whose models never run; returns its one problem, the exit code and the printed text.
 #[track_caller]
 fn problem(package: &str) -> (Problem, i32, String) {
     let given = estimate(&[package], &[]);
@@ -85,7 +76,7 @@ fn problem(package: &str) -> (Problem, i32, String) {
     (problem.clone(), given.exit, errors(&given.text))
 }
 
-/// The errors in what people are shown, without what differs from run to run.
+/// Extracts the errors from the printed text, without the parts that differ from run to run.
 fn errors(text: &str) -> String {
     let fixture = common::fixture("fixtures/broken");
     let text = text
@@ -107,14 +98,14 @@ fn errors(text: &str) -> String {
 
 #[test]
 fn every_way_to_die_has_its_own_error_and_exit_code_101() {
-    assert_eq!(RUNNING.exit, 101, "{}", RUNNING.text);
-    assert_eq!(RUNNING.report.status, Status::Error);
+    assert_eq!(RUNNING.get().exit, 101, "{}", RUNNING.get().text);
+    assert_eq!(RUNNING.get().report.status, Status::Error);
     for (package, model, code) in DYING {
-        let run = run(&RUNNING, package, model);
+        let run = run(RUNNING.get(), package, model);
         let error = run
             .error
             .as_ref()
-            .unwrap_or_else(|| panic!("{package}/{model} is well"));
+            .unwrap_or_else(|| panic!("{package}/{model} has no error"));
         assert_eq!(error.code, *code, "{package}/{model}: {}", error.message);
         assert!(!error.help.as_ref().unwrap().is_empty());
         assert_eq!(run.oom, None);
@@ -124,7 +115,7 @@ fn every_way_to_die_has_its_own_error_and_exit_code_101() {
 #[test]
 fn a_model_that_died_has_no_peaks() {
     for (package, model, _) in DYING {
-        let peaks = &run(&RUNNING, package, model).peaks;
+        let peaks = &run(RUNNING.get(), package, model).peaks;
         for peak in [peaks.warm, peaks.cold] {
             assert_eq!((peak.live, peak.reserved, peak.process), (None, None, None), "{model}");
         }
@@ -134,34 +125,35 @@ fn a_model_that_died_has_no_peaks() {
 #[test]
 fn the_model_beside_a_broken_one_is_reported_all_the_same() {
     for (package, ..) in DYING {
-        assert_healthy(run(&RUNNING, package, "healthy"));
+        assert_healthy(run(RUNNING.get(), package, "healthy"));
     }
 }
 
 #[test]
 fn every_selected_model_is_in_the_report() {
     let runs = RUNNING
+        .get()
         .report
         .runs
         .iter()
         .map(|run| format!("{}/{}", run.package, run.model));
-    assert_eq!(RUNNING.report.expected, runs.collect::<Vec<_>>());
-    // Those that die, the flood, and the healthy one of each package that compiles.
-    assert_eq!(RUNNING.report.expected.len(), DYING.len() + 1 + 8);
+    assert_eq!(RUNNING.get().report.expected, runs.collect::<Vec<_>>());
+    // The dying models, the flood, and the healthy model of each package that compiles.
+    assert_eq!(RUNNING.get().report.expected.len(), DYING.len() + 1 + 8);
 }
 
 #[test]
 fn a_flood_on_standard_output_is_the_models_own_business() {
-    let flood = run(&RUNNING, "floods-stdout", "floods_stdout");
+    let flood = run(RUNNING.get(), "floods-stdout", "floods_stdout");
     assert_healthy(flood);
-    assert_eq!(flood.peaks, run(&RUNNING, "floods-stdout", "healthy").peaks);
-    assert!(!RUNNING.text.contains("~~~"));
+    assert_eq!(flood.peaks, run(RUNNING.get(), "floods-stdout", "healthy").peaks);
+    assert!(!RUNNING.get().text.contains("~~~"));
 }
 
 #[test]
 fn a_benchmark_that_does_not_compile_is_shown_with_the_compilers_words_alone() {
-    let [problem] = RUNNING.report.problems.as_slice() else {
-        panic!("{}", RUNNING.text);
+    let [problem] = RUNNING.get().report.problems.as_slice() else {
+        panic!("{}", RUNNING.get().text);
     };
     assert_eq!(
         (problem.package.as_str(), problem.code.as_str()),
@@ -185,9 +177,9 @@ fn a_benchmark_that_does_not_compile_is_shown_with_the_compilers_words_alone() {
 
 #[test]
 fn what_people_read_of_models_that_die_says_what_to_do() {
-    let errors = errors(&RUNNING.text);
-    // The compiler's words before them differ between its versions.
-    let (_, dying) = errors.split_once("shows the same errors\n").unwrap();
+    let errors = errors(&RUNNING.get().text);
+    // The errors of the compiler, which come before, differ between its versions.
+    let (_, dying) = errors.split_once("shows them again\n").unwrap();
     insta::assert_snapshot!(dying.trim());
 }
 
@@ -199,7 +191,7 @@ fn a_model_that_never_ends_is_ended_after_the_time_that_it_is_given() {
         panic!("{}", given.text);
     };
     assert_eq!(run.error.as_ref().unwrap().code, "timed-out");
-    // One pass, and not three: no other one would end.
+    // The time of one pass, not of three: after a timeout, the model does not run again.
     assert!((3.0..9.0).contains(&run.seconds), "{}", run.seconds);
 }
 
@@ -219,6 +211,19 @@ fn a_target_with_cargos_own_harness_is_refused_before_it_is_built() {
     let (problem, exit, text) = problem("no-harness");
     assert_eq!((problem.code.as_str(), exit), ("harness", 2));
     insta::assert_snapshot!(text);
+    // No model is left to run, so there is no progress either.
+    let manifest = MANIFEST.as_str();
+    let output = common::output(&[
+        "estimate",
+        "--manifest-path",
+        manifest,
+        "--gpu",
+        "l4",
+        "-p",
+        "no-harness",
+    ]);
+    let said = common::said(&output);
+    assert!(!said.contains("estimating"), "{said}");
 }
 
 #[test]
@@ -228,38 +233,27 @@ fn a_burn_without_an_adapter_is_refused_before_it_is_built() {
     insta::assert_snapshot!(text);
 }
 
-/// A Cargo that reads the workspace as the real one does, and ends like this where it is to build.
-fn cargo_that(builds: &str) -> (tempfile::TempDir, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("cargo");
-    let real = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let script = format!("#!/bin/sh\n[ \"$1\" = build ] || exec '{real}' \"$@\"\n{builds}\n");
-    common::write_program(&program, script);
-    let program = program.to_str().unwrap().to_owned();
-    (folder, program)
-}
-
 #[test]
 fn a_build_that_nobody_called_wrong_is_not_said_to_be() {
     for (builds, message, help) in [
         (
             "echo 'error: something of its own' >&2; kill -KILL $$",
             "signal 9 ended the build of `vram` of aborts\nerror: something of its own",
-            "or try `cargo build -p aborts --bench vram",
+            "or run `cargo build -p aborts --bench vram",
         ),
-        // As Cargo tells of a compiler that the kernel ended for want of memory.
+        // Cargo's message if the kernel killed a compiler because memory ran out.
         (
             "echo 'error: could not compile `tiny` (lib)' >&2; echo '  (signal: 9, SIGKILL: kill)' >&2; exit 101",
-            "a signal ended a part of the build of `vram` of aborts\nerror: could not compile `tiny` (lib)\n  (signal: 9, SIGKILL: kill)",
-            "where memory ran out",
+            "a signal ended a process in the build of `vram` of aborts\nerror: could not compile `tiny` (lib)\n  (signal: 9, SIGKILL: kill)",
+            "if the machine ran out of memory",
         ),
         (
             "echo 'error: no space left' >&2; exit 101",
-            "`vram` of aborts could not be built\nerror: no space left",
+            "Cargo could not build `vram` of aborts\nerror: no space left",
             "shows the same",
         ),
     ] {
-        let (_folder, cargo) = cargo_that(builds);
+        let (_folder, cargo) = common::cargo_that(builds);
         let output = common::vram(&["estimate", "--manifest-path", &MANIFEST, "-p", "aborts", "--gpu", "l4"])
             .args(["--message-format", "json"])
             .env("CARGO", cargo)
@@ -279,8 +273,8 @@ fn a_build_that_nobody_called_wrong_is_not_said_to_be() {
 #[test]
 fn what_cargo_waits_for_is_told() {
     let waits = "[ \"$CARGO_TERM_COLOR\" = never ] && echo '    Blocking waiting for file lock on build directory' >&2; exit 101";
-    let (_folder, cargo) = cargo_that(waits);
-    // As many workflows have it.
+    let (_folder, cargo) = common::cargo_that(waits);
+    // Many CI workflows set this variable.
     let output = common::vram(&["list", "--manifest-path", &MANIFEST, "-p", "aborts"])
         .envs([("CARGO", cargo.as_str()), ("CARGO_TERM_COLOR", "always")])
         .output()
@@ -293,7 +287,7 @@ fn what_cargo_waits_for_is_told() {
 fn two_burns_are_refused_before_they_are_built() {
     let (problem, exit, text) = problem("two-burns");
     assert_eq!((problem.code.as_str(), exit), ("two-burns", 2));
-    // The other one is that of these tests.
+    // The message also names the Burn version of these tests, which may be 0.22.1.
     insta::assert_snapshot!(text.replace("and 0.22.1", "and 0.21.0"));
 }
 
@@ -341,8 +335,10 @@ fn what_cannot_be_built_hides_nothing_of_the_packages_beside_it() {
     assert_healthy(run(&given, "floods-stdout", "healthy"));
 }
 
-/// Compiles the probe's methods for features that are off, beside as much of Burn and of the probe as they name, and a model
-/// that calls them. Burn itself is not built: each set of this crate's features would be a Burn of its own.
+/// Compiles the probe's methods for features that are off, and a model that calls them; returns the compiler's errors.
+///
+/// Burn is replaced by the few items that these methods name, because Cargo would build Burn again for each set of
+/// features.
 fn compiled(features: &[&str], call: &str) -> String {
     const BURN: &str = "
         pub mod module { pub trait AutodiffModule<B> {} }
@@ -420,10 +416,10 @@ fn a_method_whose_feature_is_off_is_a_compiler_error_that_names_the_feature() {
         assert_eq!(errors.lines().next(), Some(first.as_str()), "{errors}");
         let note = format!("features = [\"burn-0_21\", \"{feature}\"]");
         assert!(errors.contains(&note), "{errors}");
-        // What follows the call is no second error.
+        // The rest of the call chain gives no second error.
         assert_eq!(errors.matches("error[").count(), 1, "{errors}");
         assert!(!errors.contains("warning"), "{errors}");
-        // Where the feature is on, there is no such method but the real one, which this model lacks.
+        // With the feature on, the method of this test is not compiled, and the real method is not part of this build.
         let errors = compiled(&[feature], call);
         assert!(errors.starts_with("error[E0599]: no method"), "{errors}");
     }
@@ -432,7 +428,7 @@ fn a_method_whose_feature_is_off_is_a_compiler_error_that_names_the_feature() {
 #[test]
 fn a_model_for_several_gpus_is_told_which_feature_it_lacks() {
     if common::is_burn_0_22() {
-        // There is no `.ddp` for Burn 0.22 yet.
+        // Burn 0.22 has no `.ddp` yet.
         return;
     }
     let (problem, exit, _) = problem("without-distributed");

@@ -1,19 +1,17 @@
-//! What only Burn 0.22 does. What it has in common with Burn 0.21 the other tests ask of both.
-#![cfg(all(feature = "cli", target_os = "linux"))]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
+//! Behaviour that only Burn 0.22 has. The other tests run with both versions of Burn.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cargo_vram::explain::Explanation;
 use cargo_vram::report::{Report, Rule, Run, Status};
-use common::burn_0_22::{ZOO, fixture};
-use common::card::{builtin, card_folder};
-use common::repository::Repository;
 
-/// Checks models of a workspace.
+use crate::common;
+use crate::common::burn_0_22::{ZOO, fixture};
+use crate::common::gpu::{builtin, gpu_folder};
+use crate::common::repository::Repository;
+
+/// Runs `check --estimate` in a workspace with these budgets.
 fn check(workspace: &Path, budgets: &str, more: &[&str]) -> (Report, i32, String) {
     let (_folder, budgets) = common::budgets(budgets);
     let manifest = workspace.join("Cargo.toml");
@@ -29,7 +27,7 @@ fn check(workspace: &Path, budgets: &str, more: &[&str]) -> (Report, i32, String
     common::report(&[&arguments, more].concat())
 }
 
-/// Checks a model of the zoo on a GPU with this much memory.
+/// Checks a model of the zoo on a GPU with `total` memory.
 fn check_on(total: &str, model: &str) -> (Report, i32, String) {
     let budgets = format!(
         "version: 1\ngpu: small\ngpu_profiles:\n  small: {{ like: l4, total: {total} }}\nmodels:\n  {model}: {{ reserved: 20 GiB }}\n"
@@ -44,7 +42,7 @@ fn only(report: &Report) -> &Run {
     run
 }
 
-/// Writes a package with one model of a Burn into a workspace.
+/// Writes a package with a manifest and a model into a workspace.
 fn write_package(workspace: &Path, name: &str, manifest: &str, model: &str) {
     let folder = workspace.join(name);
     for inner in ["src", "benches"] {
@@ -58,7 +56,7 @@ fn write_package(workspace: &Path, name: &str, manifest: &str, model: &str) {
     std::fs::write(folder.join("benches/vram.rs"), model).unwrap();
 }
 
-/// A workspace with one package for Burn 0.22, whose target declares models.
+/// Makes a workspace with one package for Burn 0.22, whose benchmark target declares models.
 fn workspace_of(name: &str, models: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let many = std::fs::read_to_string(fixture("fixtures/many").join("Cargo.toml")).unwrap();
@@ -71,7 +69,7 @@ fn workspace_of(name: &str, models: &str) -> tempfile::TempDir {
     folder
 }
 
-/// The page about the upgrade has the values that both baselines have.
+/// The documentation of the upgrade has the values of both baselines.
 #[test]
 fn the_documented_values_of_both_burns_are_those_of_the_baselines() {
     let text = |path: &str| std::fs::read_to_string(common::root().join(path)).unwrap();
@@ -135,18 +133,18 @@ fn layer(run: &mut Run<Cuda, Infer>) {
 }
 ";
 
-/// The manifest of a package for Burn 0.21, and of one for Burn 0.22.
+/// The manifests of a package for Burn 0.21 and of a package for Burn 0.22.
 fn manifests() -> [String; 2] {
     let old = common::root().join("fixtures/many");
     [old, fixture("fixtures/many")].map(|folder| std::fs::read_to_string(folder.join("Cargo.toml")).unwrap())
 }
 
-/// Writes what a workspace needs beside its packages, which may be for either Burn.
+/// Writes the other files of a workspace, whose packages may be for either version of Burn.
 fn write_workspace(folder: &Path, members: &[&str]) {
-    // Its names of what both Burns have say which of them they mean.
+    // The zoo's profile names packages that both versions of Burn have with their version.
     let zoo = std::fs::read_to_string(common::root().join(ZOO).join("Cargo.toml")).unwrap();
     let profile = &zoo[zoo.find("[profile.dev]").unwrap()..];
-    // And Burn 0.21 is compiled as in the root, so that it is compiled once.
+    // Burn 0.21 gets the build options of the root workspace, so that Cargo does not compile it again.
     let root = std::fs::read_to_string(common::root().join("Cargo.toml")).unwrap();
     let named = root
         .lines()
@@ -157,7 +155,7 @@ fn write_workspace(folder: &Path, members: &[&str]) {
     std::fs::copy(common::root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
 }
 
-/// A workspace with packages of both Burns: `old` and `new`.
+/// Writes a workspace with a package for each version of Burn: `old` and `new`.
 fn of_both_burns(folder: &Path) {
     let [old, new] = manifests();
     write_package(folder, "old", &old, MODEL);
@@ -165,7 +163,7 @@ fn of_both_burns(folder: &Path) {
     write_workspace(folder, &["old", "new"]);
 }
 
-/// The layer with 64 MiB of weights; its batch has 64 MiB, too.
+/// The model with 64 MiB of weights and a batch of 64 MiB.
 fn large() -> String {
     MODEL
         .replace("new(256, 512)", "new(4096, 4096)")
@@ -189,7 +187,7 @@ fn an_upgrade_of_burn_is_no_growth_of_the_model() {
     assert!(before.status.success(), "{}", common::said(&before));
     repository.commit("with Burn 0.21");
 
-    // Twice the batch: more than the upgrade alone could ever be allowed.
+    // Twice the batch: this grows by more than any allowed growth of an upgrade.
     let grown = common::burn_0_22::translated(&large()).replace("[4096, 4096]", "[8192, 4096]");
     write_package(folder, "upgraded", &new, &grown);
     for more in [&[][..], &["--rebuild"]] {
@@ -200,8 +198,8 @@ fn an_upgrade_of_burn_is_no_growth_of_the_model() {
         let message = &grown.unwrap().message;
         for words in [
             "Burn was upgraded from 0.21.0 to 0.22.",
-            "not judged as growth of the model",
-            "to accept the new baseline, run `cargo vram bless -m upgraded/layer`",
+            "this is only a warning because",
+            "to accept the new value, run `cargo vram bless -m upgraded/layer`",
         ] {
             assert!(message.contains(words), "{words}: {message}");
         }
@@ -214,19 +212,19 @@ fn an_upgrade_of_burn_is_no_growth_of_the_model() {
     assert_eq!(diff.status.code(), Some(0), "{}", common::said(&diff));
     for words in [
         "burn  0.21.0  →  0.22.",
-        "growth between them is a warning at most",
-        "compare an explanation of each with `cargo vram diff`",
+        "growth between them is at most a warning",
+        "compare an explanation of each version with `cargo vram diff`",
     ] {
         assert!(told.contains(words), "{words}: {told}");
     }
 
-    // A limit is a limit, whatever Burn it is.
+    // A limit holds for every version of Burn.
     repository.folder.write("budgets.yaml", &budgets("200 MiB"));
     let (_, exit, said) = Repository::check(folder, "HEAD", &[]);
     assert_eq!(exit, 100, "{said}");
     repository.folder.write("budgets.yaml", &budgets("4 GiB"));
 
-    // Accepted as the message says, later growth is the model's again.
+    // After `bless`, as the message advises, the baseline is from Burn 0.22, and growth counts again.
     let bless = vram(&["bless", "-m", "upgraded/layer"]);
     assert!(bless.status.success(), "{}", common::said(&bless));
     repository.commit("with Burn 0.22");
@@ -285,8 +283,8 @@ fn the_adapter_of_another_burn_is_refused_before_anything_is_built() {
         assert_eq!(exit, 2, "{text}");
         assert_eq!(report.problems[0].code, "other-adapter", "{text}");
         for words in [
-            format!("with the feature `{other}`"),
-            format!("write the feature \"{own}\""),
+            format!("enables the cargo-vram feature `{other}`"),
+            format!("enable the cargo-vram feature \"{own}\""),
         ] {
             assert!(text.contains(&words), "{words}\n{text}");
         }
@@ -308,7 +306,7 @@ fn list_and_doctor_name_the_burn() {
     let doctor = at_zoo("doctor");
     for line in [
         "target `vram`, Burn 0.22.",
-        "libdevice: none, and none is needed to estimate",
+        "libdevice: none (not needed for estimates)",
     ] {
         assert!(doctor.contains(line), "{doctor}");
     }
@@ -317,7 +315,7 @@ fn list_and_doctor_name_the_burn() {
 #[test]
 #[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
 fn fusion_cannot_be_switched_off_and_that_is_said() {
-    // An estimate of the model as it is stands beside that.
+    // `--no-fusion` of `estimate` is a what-if: it would run beside the model as it is.
     let asked = [
         (&["estimate", "-m", "sequential_inference", "--no-fusion"][..], 2),
         (
@@ -340,40 +338,34 @@ fn fusion_cannot_be_switched_off_and_that_is_said() {
 #[test]
 #[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
 fn what_ifs_and_explanations_run_the_build_that_is_there() {
-    let executables = || -> Vec<std::path::PathBuf> {
-        let folder = common::target_folder().join("debug/deps");
-        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let is_vram = |path: &std::path::PathBuf| {
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            name.starts_with("vram-") && !name.contains('.')
-        };
-        let mut all: Vec<_> = files.filter(is_vram).collect();
-        all.sort();
-        all
-    };
+    // Other tests build into the same folder at the same time, so this test looks at the calls of Cargo.
+    let (folder, cargo) =
+        common::cargo_that("echo \"$@\" >> \"$(dirname \"$0\")/builds\"\nexec \"$REAL_CARGO\" \"$@\"");
     let run = |arguments: &[&str]| {
-        let model = ["-p", "zoo", "--gpu", "l4", "--steps", "2"];
-        let output = common::vram(&[arguments, &model].concat())
+        let options = ["-p", "zoo", "--gpu", "l4", "--steps", "2"];
+        let output = common::vram(&[arguments, &options].concat())
             .current_dir(common::root().join(ZOO))
+            .env("CARGO", &cargo)
             .output()
             .unwrap();
         let said = common::said(&output);
         assert_eq!(output.status.code(), Some(0), "{said}");
-        assert!(!said.contains("building the models with"), "{said}");
         said
     };
     run(&["estimate", "-m", "sequential_inference"]);
-    let before = executables();
     let said = run(&["explain", "sequential_inference"]);
     assert!(said.contains("At the peak of live"), "{said}");
     run(&["estimate", "-m", "sequential_inference", "--dtype", "f16"]);
-    assert_eq!(executables(), before);
+    let builds = std::fs::read_to_string(folder.path().join("builds")).unwrap();
+    let builds: Vec<_> = builds.lines().collect();
+    assert_eq!(builds.len(), 3, "{builds:?}");
+    assert!(builds.iter().all(|build| *build == builds[0]), "{builds:?}");
 }
 
 #[test]
 #[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
 fn what_nobody_reads_is_out_of_memory_and_what_burn_gets_over_is_counted() {
-    // The loop by hand never reads a value: Burn goes on after a refusal, and raises nothing.
+    // This training loop never reads a value, so Burn goes on after a refused allocation and raises no error.
     let (report, exit, text) = check_on("900 MiB", "resnet18_free_form");
     assert_eq!((exit, report.status), (100, Status::Fail), "{text}");
     let run = only(&report);
@@ -385,8 +377,8 @@ fn what_nobody_reads_is_out_of_memory_and_what_burn_gets_over_is_counted() {
         "{text}"
     );
 
-    // Whatever the GPU has, a training fits or does not; and what was refused and fits after all was recovered.
-    // The most first: what runs out of memory leaves no kernels for the next.
+    // With any amount of memory, the training either fits or does not. If it fits after a refusal, it has recovered.
+    // The largest GPU comes first because a run that is out of memory leaves no compiled kernels for the next run.
     let mut recovered = 0;
     for total in ["1200 MiB", "1150 MiB", "800 MiB"] {
         let (report, exit, text) = check_on(total, "sequential");
@@ -404,7 +396,7 @@ fn what_nobody_reads_is_out_of_memory_and_what_burn_gets_over_is_counted() {
     eprintln!("recovered: {recovered}");
 }
 
-/// An upload and memory that nothing is written to, of both of which nothing as large is made.
+/// A model with a large upload, and a large allocation that no kernel writes to. No operation makes a tensor as large.
 const SUM: &str = "\
 use burn::nn::LinearConfig;
 use burn::tensor::{Tensor, TensorData};
@@ -439,7 +431,7 @@ fn what_is_larger_than_any_tensor_of_burns_is_out_of_memory() {
         );
         check(folder.path(), &budgets, &[])
     };
-    // Burn takes a quarter of a GPU for one tensor: 256 MiB are 65,536 rows.
+    // A tensor may take a quarter of the GPU: 256 MiB are 65,536 rows.
     let (report, exit, text) = on_one_gib(65_536);
     assert_eq!(exit, 0, "{text}");
     for run in &report.runs {
@@ -454,7 +446,7 @@ fn what_is_larger_than_any_tensor_of_burns_is_out_of_memory() {
     }
 }
 
-/// A loop by hand that makes its batches and masks on the program's own thread, and reads nothing until a step is over.
+/// A hand-written loop that makes its batches and masks on the main thread, and reads no value before a step ends.
 const UPLOADS: &str = "\
 use burn::nn::LinearConfig;
 use burn::optim::{AdamConfig, GradientsParams};
@@ -525,7 +517,7 @@ fn kernels_stay_known_when_a_model_changes_unless_it_may_have_kernels_of_its_own
     let model = common::burn_0_22::translated(MODEL);
     let folder = workspace_of("edited", &model);
     let package = folder.path().join("edited");
-    // Burn's own log of what it compiles.
+    // Burn's log of the kernels that it compiles.
     let log = package.join("compiled.log");
     let logged = "[compilation.logger]\nlevel = \"basic\"\nfile = \"compiled.log\"\n";
     std::fs::write(package.join("cubecl.toml"), logged).unwrap();
@@ -549,23 +541,23 @@ fn kernels_stay_known_when_a_model_changes_unless_it_may_have_kernels_of_its_own
     std::fs::write(manifest, text.replacen("[dependencies]\n", own, 1)).unwrap();
     let (lines, after) = compiled();
     assert_eq!(after, before);
-    assert!(lines > 0, "kernels of another program were taken for its own");
+    assert!(lines > 0, "the run used the kernels of another program");
 }
 
 #[test]
 #[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
 fn without_libdevice_or_with_a_damaged_one_a_measurement_says_so() {
-    let card = card_folder(&(builtin("l4") + "module_each=65536\n"));
+    let gpu = gpu_folder(&(builtin("l4") + "module_each=65536\n"));
     let measured = || {
         let model = ["measure", "-p", "zoo", "-m", "transformer_inference"];
         let (report, exit, text) = common::report_of(&model, |command| {
-            card.apply(command);
+            gpu.apply(command);
             command.current_dir(common::root().join(ZOO));
         });
         assert_eq!(exit, 101, "{text}");
         only(&report).error.clone().unwrap()
     };
-    let libdevice = card.toolkit().join("nvvm/libdevice/libdevice.10.bc");
+    let libdevice = gpu.toolkit().join("nvvm/libdevice/libdevice.10.bc");
     std::fs::write(&libdevice, "no bitcode").unwrap();
     let damaged = measured();
     assert!(damaged.message.contains("libdevice"), "{damaged:?}");
@@ -576,7 +568,7 @@ fn without_libdevice_or_with_a_damaged_one_a_measurement_says_so() {
     assert!(missing.help.unwrap().contains("CUDA_PATH"));
 }
 
-/// Burn 0.22 has other operations for the same layers.
+/// Burn 0.22 uses other operations for the same layers.
 #[test]
 #[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
 fn a_model_has_the_same_layers_with_both_burns() {
@@ -608,18 +600,18 @@ fn a_model_has_the_same_layers_with_both_burns() {
 #[test]
 #[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
 fn kernels_that_nvrtc_compiles_need_no_libdevice() {
-    let card = card_folder(&(builtin("l4") + "module_each=65536\n"));
-    std::fs::remove_file(card.toolkit().join("nvvm/libdevice/libdevice.10.bc")).unwrap();
+    let gpu = gpu_folder(&(builtin("l4") + "module_each=65536\n"));
+    std::fs::remove_file(gpu.toolkit().join("nvvm/libdevice/libdevice.10.bc")).unwrap();
     let folder = workspace_of("chosen", &common::burn_0_22::translated(MODEL));
     let doctor = || {
         let mut command = common::vram(&["doctor"]);
-        card.apply(&mut command);
+        gpu.apply(&mut command);
         let output = command.current_dir(folder.path()).output().unwrap();
         common::said(&output)
     };
     let said = doctor();
     assert!(
-        said.contains("LLVM, with which Burn 0.22 compiles kernels, needs it"),
+        said.contains("LLVM needs it to compile the kernels of Burn 0.22"),
         "{said}"
     );
     let manifest = folder.path().join("chosen/Cargo.toml");
@@ -634,7 +626,8 @@ fn kernels_that_nvrtc_compiles_need_no_libdevice() {
     );
 }
 
-/// Before compute capability 7.0, Burn 0.22 uploads the scalars of each launch, and keeps them on the GPU. Adam's depend on the step.
+/// Below compute capability 7.0, Burn 0.22 uploads the scalars of each launch and keeps them on the GPU. Adam's scalars
+/// change in each step.
 #[test]
 #[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
 fn what_burn_keeps_for_later_launches_is_no_leak() {
@@ -649,7 +642,7 @@ fn what_burn_keeps_for_later_launches_is_no_leak() {
     };
     let layer = ends("layer");
     assert!(layer.windows(2).skip(1).all(|pair| pair[0] == pair[1]), "{layer:?}");
-    // A loss is one float, in an allocation of 512 bytes.
+    // A loss is one float, but it takes an allocation of 512 bytes.
     let leaking = ends("leaking");
     let left = leaking.windows(2).skip(1).map(|pair| pair[1] - pair[0]);
     assert_eq!(left.collect::<Vec<_>>(), [512; 6], "{leaking:?}");
@@ -662,7 +655,7 @@ fn what_burn_keeps_for_later_launches_is_no_leak() {
     assert_eq!((leak.model.as_str(), leak.status), ("leaking", Status::Fail));
     assert!(
         leak.message
-            .contains("each step leaves 512 B on average, 3 KiB after 6 steps"),
+            .contains("live memory grows on average by 512 B per step, 3 KiB over 6 steps"),
         "{}",
         leak.message
     );

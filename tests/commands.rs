@@ -1,23 +1,21 @@
-//! The commands as a newcomer meets them, in a project of their own.
-#![cfg(feature = "cli")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
+//! The commands as a new user runs them, in a new project.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{Folder, said};
 use serde_json::Value;
 
-/// A package with a library, a test and Burn, which takes its versions from the project's own lock file.
+use crate::common;
+use crate::common::{Folder, said};
+
+/// A package with a library, a test and Burn. Its lock file is a copy of the zoo's workspace.
 struct Project {
     folder: Folder,
 }
 
 const LIBRARY: &str = "#[test]\nfn it_works() {}\n";
-/// A model as Burn's book has them: a configuration makes it, and Burn's learner trains it.
+/// A model in the style of the Burn book: a configuration makes it, and Burn's learner trains it.
 const TRAINED: &str = r#"
 use burn::config::Config;
 use burn::module::Module;
@@ -69,7 +67,8 @@ impl<B: AutodiffBackend> TrainStep for Classifier<B> {
 }
 "#;
 
-/// What a project has of the zoo's workspace, so that Burn is built once for both: its line of Burn, and its profile.
+/// The end of one of the zoo's manifests, starting at `from`: the line of Burn or the profile. A project with both
+/// shares the zoo's build of Burn.
 fn of_the_zoo(from: &str) -> String {
     let package = common::workspace().join(if common::is_burn_0_22() { "" } else { "fixtures/zoo" });
     let folder = if from.starts_with('[') {
@@ -85,7 +84,7 @@ fn dependency() -> String {
     of_the_zoo("burn = ").lines().next().unwrap().to_owned()
 }
 
-/// The Burn of these tests, as `cargo vram` names it.
+/// The version of Burn in these tests, as `cargo vram` prints it.
 fn burn() -> &'static str {
     if common::is_burn_0_22() { "0.22.1" } else { "0.21.0" }
 }
@@ -102,12 +101,12 @@ impl Project {
                 of_the_zoo("[profile.dev]")
             ),
         );
-        // With the profile and the versions of the zoo: another Burn takes minutes to build.
+        // The profile and the versions are the zoo's, because another build of Burn takes minutes.
         std::fs::copy(common::workspace().join("Cargo.lock"), folder.path("Cargo.lock")).unwrap();
         Self { folder }
     }
 
-    /// A package of other sources and another manifest, of which nothing is built.
+    /// Makes a package with these files; the tests do not build it.
     fn of(files: &[(&str, &str)]) -> Self {
         let project = Self::new("src/lib.rs", "");
         for (name, text) in files {
@@ -116,7 +115,7 @@ impl Project {
         project
     }
 
-    /// Every file but Cargo's and the target folder, with what is in it.
+    /// The content of every file, except Cargo's files and the target folder.
     fn files(&self) -> std::collections::BTreeMap<std::path::PathBuf, String> {
         let mut files = std::collections::BTreeMap::new();
         let mut folders = vec![self.folder.root().to_owned()];
@@ -133,7 +132,7 @@ impl Project {
         files
     }
 
-    /// Asserts that `init` refuses, says this, and leaves every file as it is.
+    /// Asserts that `init` fails, prints these sentences, and does not change a file.
     #[track_caller]
     fn assert_init_refuses(&self, arguments: &[&str], sentences: &[&str]) {
         let before = self.files();
@@ -163,7 +162,7 @@ fn assert_exit(output: &Output, code: i32) {
     assert_eq!(output.status.code(), Some(code), "{}", said(output));
 }
 
-/// What was said, on one line: messages are wrapped at the width of a terminal.
+/// The output on one line, because messages are wrapped at the width of a terminal.
 fn unwrapped(output: &Output) -> String {
     let said = said(output).replace(['│', '╰', '─', '▶'], " ");
     said.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -210,10 +209,10 @@ fn a_newcomers_first_check_passes_and_their_tests_still_do() {
         "{}",
         said(&checked)
     );
-    // The model ran in this folder, and left nothing in the cache of autotune that its owner's own runs use.
+    // The model ran in this folder, but wrote nothing to the autotune cache of the user's own runs.
     assert!(!project.folder.path("target").exists());
 
-    // A second check with nothing changed starts no compiler.
+    // A second check without changes does not start the compiler.
     let log = project.folder.path("compilers.log");
     let wrapper = project.folder.path("wrapper.sh");
     common::write_program(
@@ -233,64 +232,68 @@ fn a_newcomers_first_check_passes_and_their_tests_still_do() {
         .collect();
     assert!(crates.is_empty(), "{crates:?}");
 
-    // Those for Burn 0.22 are in docs/burn-versions.md, and doctests.
+    // The examples for Burn 0.22 are doctests, in docs/burn-versions.md.
     if !common::is_burn_0_22() {
-        the_examples_of_the_readme_run(&project);
+        the_examples_of_the_docs_run(&project);
     }
 
-    // Nothing of it was written over.
+    // A second `init` does not overwrite a file.
     let bench = project.folder.read("benches/vram.rs");
     let refused = project.init();
     assert_exit(&refused, 2);
-    assert!(said(&refused).contains("is there already"), "{}", said(&refused));
+    assert!(said(&refused).contains("already exists"), "{}", said(&refused));
     assert_eq!(project.folder.read("benches/vram.rs"), bench);
 
-    // The benchmark is no hindrance to the tests of the package.
-    // (`cargo bench --profile dev`: an optimized Burn is not built for this.)
+    // The benchmark target does not break other commands of the package.
+    // `cargo bench` runs with `--profile dev` because an optimized build of Burn takes long.
     for arguments in [
         &["test", "--all-targets"][..],
         &["nextest", "run", "--all-targets"],
         &["bench", "--profile", "dev"],
     ] {
         if arguments[0] == "nextest" && !nextest_is_here() {
-            println!("cargo-nextest is not here: not tried");
+            println!("skipped: cargo-nextest is not installed");
             continue;
         }
-        let output = Command::new("cargo")
-            .args(arguments)
-            .current_dir(project.folder.root())
-            .env("CARGO_TARGET_DIR", common::target_folder())
-            .output()
-            .unwrap();
+        let mut command = Command::new("cargo");
+        command.args(arguments).current_dir(project.folder.root());
+        command.env("CARGO_TARGET_DIR", common::target_folder());
+        common::without_test_variables(&mut command);
+        let output = command.output().unwrap();
         assert_exit(&output, 0);
     }
 }
 
-/// Each is a benchmark as it stands there, pasted into a project whose Burn has `train`.
-fn the_examples_of_the_readme_run(project: &Project) {
-    let readme = std::fs::read_to_string(common::root().join("README.md")).unwrap();
-    let examples: Vec<&str> = readme
-        .split("```rust\n")
-        .skip(1)
-        .map(|rest| rest.split("```").next().unwrap())
-        .collect();
-    assert_eq!(examples.len(), 2, "an example that is not tried here");
+/// Runs the complete examples of the pages for Burn 0.21, in a project whose Burn has the feature `train`.
+fn the_examples_of_the_docs_run(project: &Project) {
     let manifest = project.folder.read("Cargo.toml");
-    let mut with_examples = manifest.clone();
-    for (number, code) in examples.iter().enumerate() {
-        project.folder.write(&format!("benches/readme_{number}.rs"), code);
-        with_examples += &format!("\n[[bench]]\nname = \"readme_{number}\"\nharness = false\n");
+    let (mut with_examples, mut targets) = (manifest.clone(), Vec::new());
+    for (page, name, count) in [
+        ("README.md", "readme", 1),
+        ("docs/getting-started.md", "started", 2),
+        ("docs/several-gpus.md", "several", 1),
+    ] {
+        let text = std::fs::read_to_string(common::root().join(page)).unwrap();
+        let examples = text.split("```rust\n").skip(1);
+        let examples: Vec<&str> = examples.map(|rest| rest.split("```").next().unwrap()).collect();
+        assert_eq!(examples.len(), count, "this test must run each example of {page}");
+        for (number, code) in examples.iter().enumerate() {
+            let target = format!("{name}_{number}");
+            project.folder.write(&format!("benches/{target}.rs"), code);
+            with_examples += &format!("\n[[bench]]\nname = \"{target}\"\nharness = false\n");
+            targets.push(target);
+        }
     }
-    with_examples += "\n[package.metadata.vram]\ntargets = [\"readme_0\", \"readme_1\"]\n";
+    with_examples += &format!("\n[package.metadata.vram]\ntargets = {targets:?}\n");
     project.folder.write("Cargo.toml", &with_examples);
     let estimated = project.vram(&["estimate", "--gpu", "l4"]);
     assert_exit(&estimated, 0);
-    for model in ["network", "network_inference", "classifier"] {
+    for model in ["linear", "network", "network_inference", "classifier", "split"] {
         assert!(said(&estimated).contains(model), "{model}: {}", said(&estimated));
     }
     project.folder.write("Cargo.toml", &manifest);
-    for number in 0..examples.len() {
-        std::fs::remove_file(project.folder.path(&format!("benches/readme_{number}.rs"))).unwrap();
+    for target in targets {
+        std::fs::remove_file(project.folder.path(&format!("benches/{target}.rs"))).unwrap();
     }
 }
 
@@ -306,7 +309,7 @@ fn a_package_with_only_a_binary_is_told_both_ways_and_can_take_the_smaller() {
         &[],
         &[
             "move the model from src/main.rs into src/lib.rs",
-            "1. smaller: move the model from src/main.rs into a file of its own",
+            "1. small change: move the model from src/main.rs into its own file",
         ],
     );
     project
@@ -316,7 +319,10 @@ fn a_package_with_only_a_binary_is_told_both_ways_and_can_take_the_smaller() {
     project.folder.write("src/deep/mod.rs", "use crate::model as _;\n");
     project.assert_init_refuses(
         &[],
-        &["1. smaller: run `cargo vram init --from-binary`", "src/model.rs, src/"],
+        &[
+            "1. small change: run `cargo vram init --from-binary`",
+            "src/model.rs, src/",
+        ],
     );
     assert_exit(&project.vram(&["init", "--from-binary"]), 0);
     let bench = project.folder.read("benches/vram.rs");
@@ -340,7 +346,7 @@ fn a_library_that_cargo_can_link_is_one() {
     with("\"cdylib\"").assert_init_refuses(&[], &["the library of new-comer is a cdylib", "add `\"rlib\"`"]);
 }
 
-/// A workspace of a library that lets others choose how Burn runs, and of an application that does.
+/// Makes a workspace with a library that leaves the backend to its users, and an application that chooses one.
 fn library_and_application(more: &str) -> Project {
     let package = |name: &str, rest: &str| {
         format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n{rest}")
@@ -370,7 +376,7 @@ fn a_benchmark_takes_over_the_burn_features_of_the_workspaces_binaries() {
     let written = project.vram(&["init", "-p", "nets"]);
     assert_exit(&written, 0);
     let told = unwrapped(&written);
-    assert!(told.contains("`app` switches on Burn's fusion and autotune"), "{told}");
+    assert!(told.contains("`app` enables Burn's fusion and autotune"), "{told}");
     assert!(
         told.contains("[profile.dev.package] cargo-vram = { opt-level = 1 }"),
         "{told}"
@@ -381,7 +387,7 @@ fn a_benchmark_takes_over_the_burn_features_of_the_workspaces_binaries() {
             .contains("burn = { version = \"0.21\", default-features = false, features = [\"fusion\", \"autotune\"] }"),
         "{manifest}"
     );
-    // The lines of the profile are written where that was asked for, and not before.
+    // `init` writes the lines of the profile only with `--write-profile`.
     let root = project.folder.read("Cargo.toml");
     assert!(!root.contains("[profile"), "{root}");
     assert_exit(&project.vram(&["init", "-p", "nets", "--write-profile"]), 0);
@@ -396,7 +402,7 @@ fn a_benchmark_takes_over_the_burn_features_of_the_workspaces_binaries() {
 #[test]
 fn default_members_decide_which_package_is_meant() {
     let both = library_and_application("");
-    both.assert_init_refuses(&[], &["which package? app, nets are selected"]);
+    both.assert_init_refuses(&[], &["several packages are selected: app, nets"]);
     assert_exit(
         &library_and_application("default-members = [\"nets\"]\n").vram(&["init"]),
         0,
@@ -413,15 +419,15 @@ fn a_project_whose_budgets_or_dependency_are_missing_is_completed_or_says_so() {
     let output = project.init();
     assert_exit(&output, 0);
     assert!(
-        unwrapped(&output).contains("is there already; the limits are examples"),
+        unwrapped(&output).contains("already exists; the limits are examples"),
         "{}",
         said(&output)
     );
     assert_eq!(project.files(), whole);
-    // A benchmark that declares no model is not ours.
+    // A benchmark that declares no model belongs to the user.
     project.folder.write("benches/vram.rs", "fn main() {}\n");
     std::fs::remove_file(&budgets).unwrap();
-    project.assert_init_refuses(&[], &["benches/vram.rs is there already"]);
+    project.assert_init_refuses(&[], &["benches/vram.rs already exists"]);
 
     let manifest = project.folder.read("Cargo.toml");
     let without: Vec<_> = manifest
@@ -432,7 +438,7 @@ fn a_project_whose_budgets_or_dependency_are_missing_is_completed_or_says_so() {
     let output = project.vram(&["list"]);
     assert_exit(&output, 2);
     assert!(
-        unwrapped(&output).contains("new-comer declares models, and does not depend on cargo-vram"),
+        unwrapped(&output).contains("new-comer declares models but does not depend on cargo-vram"),
         "{}",
         said(&output)
     );
@@ -475,7 +481,7 @@ fn a_locked_prerelease_of_burn_comes_with_the_command_that_moves_it() {
             .unwrap();
         assert_exit(&output, 0);
     };
-    // As it was once, when there was no release yet.
+    // An old pre-release of Burn.
     project
         .folder
         .write("Cargo.toml", &manifest.replace(&dependency(), &pinned("=0.21.0-pre.3")));
@@ -490,7 +496,7 @@ fn a_locked_prerelease_of_burn_comes_with_the_command_that_moves_it() {
     );
 
     let told = unwrapped(&project.vram(&["init"]));
-    // A shell joins lines that end with a backslash.
+    // A shell joins lines that end with a backslash, so join them here.
     let command = told.split("again ").nth(1).unwrap().replace("\\ ", "");
     assert!(command.starts_with("cargo update -p burn -p burn-"), "{command}");
     cargo(&command);
@@ -503,14 +509,15 @@ fn a_project_that_cargo_cannot_resolve_with_cargo_vram_is_left_as_it_was() {
     let nowhere = project.folder.path("nowhere");
     project.assert_init_refuses(
         &["--path", nowhere.to_str().unwrap()],
-        &["every file is as it was before", "failed to read", "check it out there"],
+        &[
+            "all changes were undone",
+            "failed to read",
+            "check out the missing path dependency",
+        ],
     );
-    // The lock file, too, if there was none; and where it must not change.
+    // The lock file stays as it was too: if there was none, and if it must not change.
     std::fs::remove_file(project.folder.path("Cargo.lock")).unwrap();
-    project.assert_init_refuses(
-        &["--path", nowhere.to_str().unwrap()],
-        &["every file is as it was before"],
-    );
+    project.assert_init_refuses(&["--path", nowhere.to_str().unwrap()], &["all changes were undone"]);
     let fetched = Command::new("cargo")
         .args(["generate-lockfile", "--offline"])
         .current_dir(project.folder.root())
@@ -541,7 +548,7 @@ fn what_cargo_refuses_is_quoted_with_a_help_that_fits() {
             "oops\n",
             &[][..],
             "key with no value",
-            "correct the manifest where Cargo points",
+            "correct the manifest at the place that Cargo shows",
         ),
         (missing, &[], "failed to read", "correct its path"),
         (
@@ -590,7 +597,7 @@ fn one_command_fills_in_where_the_project_is_published() {
     const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
     let folder = Folder::new();
     let workflow = ".github/workflows/vram.yml";
-    for name in ["Cargo.toml", "README.md", workflow] {
+    for name in ["Cargo.toml", "README.md", "docs/github.md", "docs/gitlab.md", workflow] {
         let text = std::fs::read_to_string(common::root().join(name)).unwrap();
         folder.write(name, &text);
     }
@@ -605,7 +612,7 @@ fn one_command_fills_in_where_the_project_is_published() {
             &["--commit", COMMIT, "https://github.com/somebody/cargo-vram.git"][..],
             "somebody",
         ),
-        // It moved; and once more, with the address that is in Cargo.toml.
+        // The repository moved. Without an address, the one in Cargo.toml is used again.
         (&["--commit", COMMIT, "https://github.com/others/cargo-vram"], "others"),
         (&["--commit", COMMIT], "others"),
     ] {
@@ -615,13 +622,21 @@ fn one_command_fills_in_where_the_project_is_published() {
         assert_eq!(manifest["package"]["repository"].as_str(), Some(address.as_str()));
         let action = format!("{owner}/cargo-vram/.github/actions/vram@{COMMIT}");
         assert!(folder.read(workflow).contains(&action));
-        let readme = folder.read("README.md");
-        assert!(readme.contains(&format!("uses: {action}")) && readme.contains(&format!("VRAM: {address}.git")));
-        assert!(readme.contains(&format!("VRAM_COMMIT: {COMMIT}")));
-        assert!(!readme.contains("OWNER/cargo-vram") && !readme.contains("@COMMIT"));
+        let [readme, github, gitlab] = ["README.md", "docs/github.md", "docs/gitlab.md"].map(|page| folder.read(page));
+        for page in [&readme, &github] {
+            assert!(page.contains(&format!("uses: {action}")), "{page}");
+        }
+        assert!(gitlab.contains(&format!("VRAM: {address}.git")), "{gitlab}");
+        assert!(gitlab.contains(&format!("VRAM_COMMIT: {COMMIT}")), "{gitlab}");
+        for page in [readme, github, gitlab] {
+            assert!(
+                !page.contains("OWNER/cargo-vram") && !page.contains("@COMMIT"),
+                "{page}"
+            );
+        }
     }
-    // What the user puts in place of OWNER is theirs.
-    assert!(folder.read("README.md").contains("@OWNER/gpu-budgets"));
+    // The script does not replace `@OWNER`: users put their own name there.
+    assert!(folder.read("docs/github.md").contains("@OWNER/gpu-budgets"));
     for wrong in [&["--commit", "main"][..], &["--commit", COMMIT, "somewhere"]] {
         assert_exit(&publish(wrong), 2);
     }
@@ -686,20 +701,19 @@ fn the_report_is_what_its_schema_says() {
     let mut document = serde_json::to_value(&report).unwrap();
     assert!(validator.is_valid(&document));
     document["runs"][0]["peaks"]["warm"]["reserved"] = "much".into();
-    assert!(!validator.is_valid(&document), "the schema says something");
+    assert!(!validator.is_valid(&document), "the schema accepts a text as bytes");
 }
 
 #[test]
-fn cards_are_listed_with_what_is_assumed_of_them() {
+fn gpus_are_listed_with_what_is_assumed_of_them() {
     let output = common::output(&["gpus", "--message-format", "json"]);
     assert_exit(&output, 0);
-    let cards: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let card = |id: &str| {
-        cards
-            .as_array()
+    let gpus: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let gpu = |id: &str| {
+        gpus.as_array()
             .unwrap()
             .iter()
-            .find(|card| card["id"] == id)
+            .find(|gpu| gpu["id"] == id)
             .unwrap()
             .clone()
     };
@@ -724,16 +738,16 @@ fn cards_are_listed_with_what_is_assumed_of_them() {
         "h200",
         "b200",
     ] {
-        assert!(!card(id)["total_bytes"]["source"].as_str().unwrap().is_empty());
+        assert!(!gpu(id)["total_bytes"]["source"].as_str().unwrap().is_empty());
     }
     assert!(
-        card("t4")["total_bytes"]["value"].as_u64().unwrap() < 15 << 30,
+        gpu("t4")["total_bytes"]["value"].as_u64().unwrap() < 15 << 30,
         "a T4 does not report 16 GiB"
     );
 }
 
 #[test]
-fn a_model_can_be_estimated_on_a_card_of_every_compute_capability() {
+fn a_model_can_be_estimated_on_a_gpu_of_every_compute_capability() {
     for gpu in [
         "p100",
         "v100",
@@ -777,7 +791,7 @@ fn a_mistyped_command_line_is_exit_code_2_with_a_hint() {
         ),
         (&["estimate", "--partition", "1/4"], "hash:1/4"),
         (&["estimate", "--steps", "1"], "2"),
-        (&["check", "--set", "batch_size=1"], "a budget is for its own inputs"),
+        (&["check", "--set", "batch_size=1"], "each budget has its own inputs"),
         (&["check", "--bless"], "run `cargo vram bless`"),
         (&["estimate", "-p", "zoo", "--gpu", "l5"], "did you mean `l4`?"),
         (&["check", "--estimate", "--gpu", "t4,l5"], "did you mean `l4`?"),
@@ -829,10 +843,14 @@ fn several_gpus_are_estimated_and_judged_each_by_its_own_limits() {
     assert_eq!((ran.collect::<Vec<_>>(), exit), (wanted.to_vec(), 0), "{text}");
     assert!(report.runs.iter().all(|run| run.inputs["batch_size"] == 2));
 
-    // One is explained at a time.
+    // `explain` takes only one GPU.
     let output = common::output(&["explain", "zoo/resnet18", "--gpu", "l4,t4"]);
     assert_exit(&output, 2);
-    assert!(said(&output).contains("this command takes one"), "{}", said(&output));
+    assert!(
+        said(&output).contains("this command takes only one"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
@@ -872,6 +890,8 @@ fn an_input_in_a_budget_that_a_model_does_not_have_is_pointed_at() {
     assert_exit(&output, 2);
     let said = said(&output);
     assert!(said.contains("budgets.yaml:5:15") && said.contains("height"), "{said}");
+    // The place in the file is enough: the table does not report the same mistake again.
+    assert_eq!(said.matches("has no input `hight`").count(), 1, "{said}");
 }
 
 #[test]
@@ -914,7 +934,7 @@ fn a_model_without_a_budget_is_a_warning_that_can_be_denied() {
     let output = common::output(&denied);
     assert_exit(&output, 100);
     assert!(
-        said(&output).contains("failed: --deny-warnings makes each warning a failure"),
+        said(&output).contains("failed: --deny-warnings turns warnings into failures"),
         "{}",
         said(&output)
     );
@@ -963,7 +983,7 @@ fn timings_say_where_the_time_went() {
         "zoo/sequential_inference, cold pass",
         "zoo/sequential_inference, warm pass",
         "writing the output",
-        "the whole command",
+        "times (passes run in parallel",
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
@@ -1005,7 +1025,7 @@ fn an_interrupted_estimate_keeps_what_is_finished_and_never_passes_as_a_whole_on
         "{first}"
     );
     assert!(
-        said(&output).contains("SIGTERM stopped the command before it had finished"),
+        said(&output).contains("SIGTERM stopped the command before it finished"),
         "{}",
         said(&output)
     );
@@ -1043,7 +1063,7 @@ fn the_command_line_tool_compiles_no_burn_and_the_models_no_command_line_tool() 
     let has = |tree: &str, name: &str| tree.lines().any(|line| line.split(' ').next() == Some(name));
     let cli = tree(&["--features", "cli"]);
     assert!(has(&cli, "clap") && !has(&cli, "burn") && !has(&cli, "cubecl") && !has(&cli, "cudarc"));
-    // With every other feature on: each serves whichever Burn is there, and brings none.
+    // The other features work with both versions of Burn, and do not add Burn themselves.
     let others = "train,what-if,checkpointing,no-fusion,distributed,explain";
     assert!(!has(&tree(&["--features", others]), "burn"));
     for (adapter, burn, cubecl) in [("burn-0_21", " v0.21.", " v0.10."), ("burn-0_22", " v0.22.", " v0.11.")] {
@@ -1055,7 +1075,7 @@ fn the_command_line_tool_compiles_no_burn_and_the_models_no_command_line_tool() 
                 .find(|line| line.starts_with(name) && !line.contains(version));
             assert_eq!(foreign, None, "{adapter}");
         }
-        // Burn's own training brings some of these.
+        // The feature `train` is off here because Burn's learner needs some of these crates.
         let models = tree(&["--features", adapter]);
         for tool in [
             "clap",
@@ -1065,7 +1085,7 @@ fn the_command_line_tool_compiles_no_burn_and_the_models_no_command_line_tool() 
             "toml_edit",
             "comfy-table",
         ] {
-            // The database of Burn 0.22 reports its own errors with it.
+            // The dataset database of Burn 0.22 uses `miette` for its errors.
             let is_burns = adapter == "burn-0_22" && tool == "miette";
             assert!(is_burns || !has(&models, tool), "{adapter}: {tool}");
         }

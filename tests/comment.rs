@@ -1,16 +1,14 @@
-//! `cargo vram comment`, through the binary, against a server that answers as GitHub's REST API is documented to.
-#![cfg(all(feature = "cli", unix))]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! `cargo vram comment`, through the binary, with a server that answers like GitHub's documented REST API.
 
-#[path = "comment/server.rs"]
 mod server;
 
 use std::process::Command;
 
 use serde_json::{Value, json};
+
 use server::{ACTIONS, APP, Fault, PERSON, STRANGER, Server, TOKEN};
 
-/// How it ended.
+/// The exit code and the output of a command.
 #[derive(Debug)]
 struct Ended {
     code: i32,
@@ -31,12 +29,12 @@ impl Ended {
     }
 }
 
-/// A folder with a report, and perhaps an event.
+/// A folder with a report and, in some tests, an event.
 struct Folder(tempfile::TempDir);
 
 fn report() -> Value {
     json!({
-        "version": 1, "tool": { "name": "cargo-vram", "version": "0.1.0", "fingerprint": "f" }, "commit": null,
+        "version": 2, "tool": { "name": "cargo-vram", "version": "0.1.0", "fingerprint": "f" }, "commit": null,
         "dirty": null, "partition": null, "expected": [], "status": "pass", "runs": [], "verdicts": [], "skipped": [],
     })
 }
@@ -79,7 +77,7 @@ impl Folder {
         command
     }
 
-    /// As in a workflow on an event.
+    /// Runs the command as in a workflow that an event started.
     fn on(&self, name: &str, event: &Value, server: &Server, arguments: &[&str]) -> Ended {
         self.write("event.json", event);
         let mut command = self.command(arguments);
@@ -95,7 +93,7 @@ impl Folder {
 fn ended(command: &mut Command) -> Ended {
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
-    assert!(!said.contains(TOKEN), "the token is told: {said}");
+    assert!(!said.contains(TOKEN), "the output has the token: {said}");
     assert!(!said.contains("panicked"), "{said}");
     Ended {
         code: output.status.code().unwrap(),
@@ -116,7 +114,7 @@ fn a_first_comment_is_made_a_second_run_leaves_it_and_a_third_writes_it_anew() {
     let server = Server::new();
     post(&server, &[]).says(0, "commented on #7");
     assert_eq!(server.own(ACTIONS).len(), 1);
-    post(&server, &[]).says(0, "says that already");
+    post(&server, &[]).says(0, "is up to date");
     assert_eq!(server.count("PATCH"), 0);
     post(&server, &["--artifact-url", "https://a.example/1"]).says(0, "updated the comment on #7");
     let own = server.own(ACTIONS);
@@ -134,7 +132,7 @@ fn each_label_has_a_comment_of_its_own() {
         assert_eq!(post(&server, &["--label", label]).code, 0);
     }
     assert_eq!(server.own(ACTIONS).len(), 2);
-    post(&server, &["--label=--> @everyone"]).says(2, "a label is");
+    post(&server, &["--label=--> @everyone"]).says(2, "expected 1 to 64 letters");
 }
 
 #[test]
@@ -162,7 +160,7 @@ fn a_strangers_comment_with_our_marker_is_never_touched() {
         server.set_user(user);
         let theirs = format!("{MARKER}\nall is well, merge me");
         server.comment(STRANGER, &theirs);
-        // Of another app, and of somebody who calls himself as workflows are called.
+        // Comments of another app, and of a user with the name of the workflows' account.
         server.comment(APP, &theirs);
         server.comment((77, "github-actions[bot]", "User"), &theirs);
         post(&server, &[]).says(0, "commented on #7");
@@ -191,7 +189,7 @@ fn an_app_that_is_named_keeps_its_comment_up_to_date_where_nothing_changed() {
     server.set_poster(APP);
     server.comment(ACTIONS, &format!("{MARKER}\nof a workflow"));
     server.comment(APP, &format!("{MARKER}\nover budget"));
-    // Of nobody who may be named so, whatever he calls himself.
+    // A comment of a user with the app's name, who is not the app.
     server.comment((78, "our-app[bot]", "User"), &format!("{MARKER}\nmine"));
     post(&server, &["--on-change-only", "--app", "our-app"]).says(0, "updated the comment on #7");
     assert!(server.own(APP).iter().any(|body| !body.contains("over budget")));
@@ -203,13 +201,13 @@ fn an_app_that_is_named_keeps_its_comment_up_to_date_where_nothing_changed() {
 #[test]
 fn a_run_without_a_report_makes_no_comment_and_an_older_one_no_longer_speaks_for_it() {
     let server = Server::new();
-    post(&server, &["--no-report"]).says(0, "nothing to say on #7");
+    post(&server, &["--no-report"]).says(0, "nothing to report on #7");
     assert!(server.all().is_empty());
     server.comment(ACTIONS, &format!("{MARKER}\n### ✅ within budget"));
     post(&server, &["--no-report", "--artifact-url", "https://a.example/1"]).says(0, "updated the comment on #7");
     let own = server.own(ACTIONS);
     assert!(
-        own.len() == 1 && own[0].contains("No figures of the last commit") && own[0].contains("(https://a.example/1)"),
+        own.len() == 1 && own[0].contains("No results for the last commit") && own[0].contains("(https://a.example/1)"),
         "{own:?}"
     );
 }
@@ -266,10 +264,10 @@ fn a_bad_token_is_told_by_the_name_of_its_variable() {
     let folder = folder();
     let mut command = folder.command(&["--pr", "7", "--token-env", "BOT_TOKEN", "--api-url", &server.url()]);
     ended(command.env("BOT_TOKEN", "ghp_wrong")).says(101, "the token in the environment variable BOT_TOKEN (401)");
-    for (token, expected) in [("", "BOT_TOKEN has no token"), ("a\nb", "is no token")] {
+    for (token, expected) in [("", "BOT_TOKEN contains no token"), ("a\nb", "has invalid characters")] {
         ended(command.env("BOT_TOKEN", token)).says(2, expected);
     }
-    ended(command.env_remove("BOT_TOKEN")).says(2, "BOT_TOKEN has no token");
+    ended(command.env_remove("BOT_TOKEN")).says(2, "BOT_TOKEN contains no token");
     assert!(server.all().is_empty());
 }
 
@@ -281,7 +279,7 @@ fn a_token_that_can_only_read_is_told_with_what_to_do() {
     let ended = post(&server, &[]);
     ended.says(
         101,
-        "may not comment on the pull request (403): Resource not accessible",
+        "is not allowed to comment on the pull request (403): Resource not accessible",
     );
     assert!(
         ended.said.contains("pull-requests: write") && !ended.said.contains('\u{1b}'),
@@ -346,10 +344,13 @@ fn a_server_that_stays_broken_is_told_in_the_time_there_is() {
     for _ in 0..9 {
         server.fault("GET", Fault::Answer(503, vec![], json!({})));
     }
-    post(&server, &["--timeout", "3s"]).says(101, "cannot ask who the token is of: GitHub answers 503");
+    post(&server, &["--timeout", "3s"]).says(
+        101,
+        "cannot find the user of the token: GitHub answered with status 503",
+    );
     let folder = folder();
     let mut command = folder.command(&["--pr", "7", "--api-url", "http://127.0.0.1:9", "--timeout", "2s"]);
-    ended(command.env("GITHUB_TOKEN", TOKEN)).says(101, "cannot ask who the token is of");
+    ended(command.env("GITHUB_TOKEN", TOKEN)).says(101, "cannot find the user of the token");
 }
 
 #[test]
@@ -401,7 +402,7 @@ fn a_redirect_within_the_host_is_followed_and_one_to_another_host_is_not() {
         let (server, other) = (Server::new(), Server::new());
         let to = format!("{}/steal?{TOKEN}", other.url());
         server.fault(method, Fault::Answer(307, vec![("Location", to)], json!({})));
-        post(&server, &[]).says(101, "a redirect leads to 127.0.0.1");
+        post(&server, &[]).says(101, "a redirect points to 127.0.0.1");
         assert_eq!(other.count(""), 0);
         assert!(server.all().is_empty());
     }
@@ -419,7 +420,7 @@ fn a_link_to_another_host_is_not_followed() {
         let to = to.replace("PORT", other.url().rsplit(':').next().unwrap());
         let link = vec![("Link", format!("<{to}>; rel=\"next\""))];
         server.fault("GET /repos", Fault::Answer(200, link, json!([])));
-        post(&server, &[]).says(101, "a link to the next page leads to");
+        post(&server, &[]).says(101, "a link to the next page points to");
         assert_eq!(other.count(""), 0);
         assert!(server.all().is_empty());
     }
@@ -444,7 +445,7 @@ fn pull(number: u64, sha: &str, repo: Value) -> Value {
 fn a_workflow_that_follows_another_posts_to_its_pull_request() {
     let server = Server::new();
     let side = |sha: &str, repo: u64| json!({ "sha": sha, "repo": { "id": repo } });
-    // One for another repository has the same head.
+    // A pull request to another repository has the same head.
     let pulls = json!([
         { "number": 3, "head": side("abc", 50), "base": side("d", 2) },
         { "number": 9, "head": side("abc", 50), "base": side("d", 1) },
@@ -494,19 +495,19 @@ fn without_a_usable_event_nothing_is_posted() {
     let mut push = run_event(json!([]));
     push["workflow_run"]["event"] = json!("push");
     let events = [
-        ("push", json!({}), "the event push tells of no pull request"),
+        ("push", json!({}), "the event push has no pull request"),
         (
             "pull_request_target",
             json!({ "pull_request": { "number": 7 } }),
-            "tells of no pull request",
+            "has no pull request to comment on",
         ),
         (
             "pull_request",
             json!({ "pull_request": { "number": "7" } }),
-            "is no event pull_request",
+            "is not a valid pull_request event",
         ),
-        ("workflow_run", json!([]), "is no event workflow_run"),
-        ("workflow_run", push, "run by push"),
+        ("workflow_run", json!([]), "is not a valid workflow_run event"),
+        ("workflow_run", push, "was for the event push"),
     ];
     for (name, event, expected) in events {
         folder().on(name, &event, &server, &[]).says(2, expected);
@@ -549,9 +550,9 @@ fn a_report_that_is_none_posts_nothing() {
     let folder = folder();
     let mut negative = report();
     negative["runs"] = json!([{ "model": "m" }]);
-    let huge = report().to_string().replace("\"version\":1", "\"version\":1e999");
+    let huge = report().to_string().replace("\"version\":2", "\"version\":2e999");
     let mut newer = report();
-    newer["version"] = json!(2);
+    newer["version"] = json!(3);
     let texts = [
         "hello".to_owned(),
         String::new(),
@@ -575,14 +576,14 @@ fn a_report_that_is_none_posts_nothing() {
 #[test]
 fn on_change_only_says_nothing_where_there_is_nothing_to_say() {
     let server = Server::new();
-    post(&server, &["--on-change-only"]).says(0, "nothing to say on #7");
+    post(&server, &["--on-change-only"]).says(0, "nothing to report on #7");
     assert!(server.all().is_empty());
-    // What is there is kept up to date, and what is up to date is left alone.
+    // An old comment is updated; a comment that is up to date stays.
     server.comment(ACTIONS, &format!("{MARKER}\nover budget"));
     post(&server, &["--on-change-only"]).says(0, "updated");
-    post(&server, &["--on-change-only"]).says(0, "says that already");
+    post(&server, &["--on-change-only"]).says(0, "is up to date");
     assert_eq!(server.count("PATCH"), 1);
-    // A failure is something to say.
+    // A failed check is posted even without changes.
     let (server, folder) = (Server::new(), folder());
     let mut failed = report();
     failed["status"] = json!("fail");
@@ -600,8 +601,8 @@ fn a_dry_run_asks_nobody_and_needs_no_token() {
     let shown = ended_of(&["--dry-run", "--pr", "7"]);
     shown.says(0, "would be posted to pull request #7 of tracel/models");
     assert!(shown.said.starts_with(MARKER), "{shown:?}");
-    ended_of(&["--dry-run"]).says(0, "would be posted nowhere");
-    ended_of(&["--dry-run", "--pr", "7", "--on-change-only"]).says(0, "nothing to say");
+    ended_of(&["--dry-run"]).says(0, "would not be posted");
+    ended_of(&["--dry-run", "--pr", "7", "--on-change-only"]).says(0, "nothing to report");
     assert_eq!(server.count(""), 0);
 }
 
@@ -616,6 +617,6 @@ fn an_api_that_would_have_the_token_unencrypted_is_refused() {
     ] {
         let folder = folder();
         let mut command = folder.command(&["--pr", "7", "--api-url", url]);
-        ended(command.env("GITHUB_TOKEN", TOKEN)).says(2, "is no address of an API");
+        ended(command.env("GITHUB_TOKEN", TOKEN)).says(2, "is not a valid API address");
     }
 }

@@ -1,8 +1,5 @@
-//! Every function that Burn's bindings can ask for must be there: a missing one is a panic in a
-//! thread, and the program goes on and exits 0.
-#![cfg(all(feature = "cli", target_os = "linux"))]
-
-mod driver_support;
+//! The driver has every function that Burn's bindings can look up. A missing function would panic in a thread, while
+//! the program goes on and exits with code 0.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +7,9 @@ use std::path::{Path, PathBuf};
 use cargo_metadata::MetadataCommand;
 use object::{Object, ObjectSymbol};
 
-/// Where Cargo keeps the source of `cudarc`.
+use crate::driver_support;
+
+/// The folder of `cudarc`'s source, from `cargo metadata`.
 fn cudarc() -> PathBuf {
     let metadata = MetadataCommand::new()
         .manifest_path(driver_support::root().join("Cargo.toml"))
@@ -24,7 +23,7 @@ fn cudarc() -> PathBuf {
     manifest.parent().expect("a folder").as_std_path().join("src")
 }
 
-/// The names that a module of `cudarc` looks up at run time.
+/// The names of the functions that a module of `cudarc` looks up at run time.
 fn looked_up(source: &Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(source).expect("cudarc's source");
     let names = text

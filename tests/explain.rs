@@ -1,21 +1,20 @@
-//! Where memory goes: the source figures from the zoo's own models, sums that add up, and what is told of a run that died.
-//! For Burn 0.22 without two tests: it cannot be run without fusion where it is built with it, and has no backend traits.
-#![cfg(all(feature = "cli", target_os = "linux"))]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
+//! `cargo vram explain`: known values of the zoo's models, sums that add up, and explanations of runs that failed.
+//!
+//! With Burn 0.22, two tests are skipped: its fusion cannot be switched off, and it has no backend traits.
 
 use cargo_vram::bytes::Bytes;
-use cargo_vram::explain::{Category, Certainty, Explanation, Layer, Leaking, Source};
+use cargo_vram::explain::{Category, Certainty, Explanation, Layer, Leaking, SourceLocation};
 use cargo_vram::report::{Mode, Pass, Phase};
-use common::card::{builtin, card_folder};
+
+use crate::common;
+use crate::common::gpu::{builtin, gpu_folder};
 
 /// Explains a model of the zoo.
 fn explain(arguments: &[&str]) -> Explanation {
     explain_of("zoo", arguments)
 }
 
-/// How a package is selected.
+/// The options that select a package.
 fn selected(package: &str) -> Vec<&str> {
     match package {
         "zoo" => vec!["-p", package],
@@ -23,7 +22,7 @@ fn selected(package: &str) -> Vec<&str> {
     }
 }
 
-/// The folder that files are named from, and the zoo's below it.
+/// The folder to which source paths are relative, and the zoo's path in it.
 fn named_from() -> (std::path::PathBuf, &'static str) {
     match common::is_burn_0_22() {
         true => (common::workspace(), ""),
@@ -35,7 +34,7 @@ fn explain_of(package: &str, arguments: &[&str]) -> Explanation {
     explained_and_shown(package, arguments).0
 }
 
-/// Explains a model; what is written to a file, and what people are shown.
+/// Explains a model; returns the explanation from its file and the printed text.
 fn explained_and_shown(package: &str, arguments: &[&str]) -> (Explanation, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("explanation.json");
@@ -64,7 +63,7 @@ fn start_of(explanation: &Explanation, step: u32, phase: Phase) -> Option<usize>
     Some(border.sample as usize)
 }
 
-/// Everything that must hold for any model.
+/// Asserts what holds for every explanation.
 fn adds_up(explanation: &Explanation) {
     let timeline = &explanation.timeline;
     let name = &explanation.run.model;
@@ -78,7 +77,7 @@ fn adds_up(explanation: &Explanation) {
     }
     let unattributed = bytes(explanation, Category::Unattributed);
     let much = |sample: &usize| unattributed[*sample] * 100 > timeline.live[*sample].0;
-    // Elsewhere it is a matter of a few samples, in which too little was seen to tell what is gone.
+    // Apart from the peak, more than 1 % may be unattributed in a few samples, in which it is unknown what was freed.
     let samples = 0..unattributed.len();
     assert!(samples.clone().filter(much).count() * 100 <= samples.len(), "{name}");
     assert!(
@@ -124,7 +123,7 @@ fn vgg16_is_the_source_table_to_the_byte() {
     assert_eq!(totals.parameter_bytes, Bytes(2_183_080_744 * 4));
     assert_eq!(totals.feature_bytes, Bytes(1_275_105_184));
     assert_eq!(totals.batch_size, Some(1));
-    // Features in MiB, as the source has them: 12 · 256 256 64 · 128 128 32 · 64 64 64 16 · …
+    // Feature memory in MiB, from the published table: 12 · 256 256 64 · 128 128 32 · 64 64 64 16 · …
     let mib = 1 << 20;
     let features: Vec<u64> = explanation.layers.iter().map(|layer| layer.feature_bytes.0).collect();
     let table = [
@@ -207,7 +206,8 @@ fn mixed_precision_keeps_parameters_in_f32_and_makes_all_else_half() {
         let mut parts = explanation.peak.categories.iter();
         parts.find(|part| part.category == category).unwrap().bytes.0
     };
-    // 112,576 parameters of two bytes; of four, and two more for the copies that each step works on, which are a part of forward.
+    // 112,576 parameters of two bytes in f16. In mixed precision they have four bytes, and the two-byte copies that
+    // each step works on count as activations.
     assert_eq!(at_peak(&half, Category::Parameter), 225_152);
     assert_eq!(at_peak(&mixed, Category::Parameter), 450_304);
     let copies = at_peak(&mixed, Category::Activation) - at_peak(&half, Category::Activation);
@@ -233,12 +233,12 @@ fn mixed_precision_keeps_parameters_in_f32_and_makes_all_else_half() {
             .run
             .assumptions
             .iter()
-            .any(|assumed| assumed.starts_with("mixed precision"))
+            .any(|assumed| assumed.code() == "mixed-precision")
     );
     [half, mixed].iter().for_each(adds_up);
 }
 
-/// With batch norms, and an optimizer that keeps two values for each parameter.
+/// The model has batch norms, and its optimizer keeps two values per parameter.
 #[test]
 fn mixed_precision_keeps_what_the_optimizer_keeps_in_f32() {
     let model = ["resnet18", "--gpu", "l4", "--set", "batch_size=1"];
@@ -259,14 +259,14 @@ fn mixed_precision_keeps_what_the_optimizer_keeps_in_f32() {
     adds_up(&explanation);
 }
 
-/// Parameters, gradients and state together are so many times the parameters, once gradients and state are there.
+/// Asserts that parameters, gradients and optimizer state together take `times` the parameters' memory at some sample.
 fn holds(explanation: &Explanation, times: u64) {
     let parameters = explanation.totals.learnable * 4;
     let wanted = [parameters, parameters, parameters * (times - 2)];
     let series = [Category::Parameter, Category::Gradient, Category::OptimizerState].map(|one| bytes(explanation, one));
-    // Fusion may make the last gradient when the optimizer asks for it.
+    // Fusion may compute the last gradient only when the optimizer needs it.
     let from = start_of(explanation, 1, Phase::Forward).unwrap_or_else(|| {
-        // Or run all of forward there, too.
+        // Fusion may even run all of the forward phase in the backward phase.
         start_of(explanation, 1, Phase::Backward).unwrap_or(0)
     });
     let found = (from..series[0].len()).any(|sample| series.each_ref().map(|bytes| bytes[sample]) == wanted);
@@ -334,7 +334,7 @@ fn the_lines_add_up(explanation: &Explanation) {
 
 #[test]
 fn sgd_with_momentum_holds_three_times_its_parameters_and_adam_four() {
-    // With Burn 0.22, an explanation of a model with threads of its own looks at memory between steps alone.
+    // With Burn 0.22, the explanation of a model with its own threads samples memory only between steps.
     let momentum = match common::is_burn_0_22() {
         true => &["sequential", "--optimizer", "sgd-momentum", "--gpu", "l4"][..],
         false => &["sequential_loader", "--gpu", "l4"],
@@ -347,7 +347,8 @@ fn sgd_with_momentum_holds_three_times_its_parameters_and_adam_four() {
     adds_up(&adam);
 }
 
-/// Bytes of the tensors of a step, whether they are there at once or not.
+/// The sum of the bytes of all tensors of a category that a step makes, also of those that do not exist at the same
+/// time.
 fn made_in(explanation: &Explanation, step: u32, category: Category) -> u64 {
     let tensors = explanation.tensors.iter();
     let of = tensors.filter(|tensor| tensor.category == category && tensor.step == Some(step));
@@ -369,8 +370,8 @@ fn gradients_that_fusion_uses_up_as_it_makes_them_are_never_held_and_a_loop_by_h
             parameters * state,
             "{model}"
         );
-        // A few small ones of the batch norms have no memory, and a few have it twice, once in another shape.
-        // What is only looked at in another shape is counted once.
+        // Some small gradients of batch norms have no memory, and some exist twice, in two shapes. A view of a tensor
+        // in another shape shares its memory and is not counted again.
         let own = explanation.tensors.iter().filter(|tensor| tensor.shares.is_none());
         let gradients = own.filter(|tensor| tensor.step == Some(1) && tensor.category == Category::Gradient);
         let gradients: u64 = gradients.map(|tensor| tensor.logical.0).sum();
@@ -380,11 +381,11 @@ fn gradients_that_fusion_uses_up_as_it_makes_them_are_never_held_and_a_loop_by_h
         );
         adds_up(&explanation);
     }
-    // Nobody marks where the one goes backward, and its loss is computed within the model.
+    // The model with `train_step` does not mark its backward phase, and computes its loss inside the model.
     let [(train_step, layers), (by_hand, same)] = activations.as_slice() else {
         unreachable!()
     };
-    // It keeps the logits for its output, so that its loss is not computed in their place.
+    // It returns the logits, so that the loss cannot be computed in their memory.
     let logits = 1000 * 4;
     assert_eq!(*train_step, [by_hand[0] + logits, by_hand[1]]);
     assert!(train_step.iter().all(|bytes| *bytes > 0), "{train_step:?}");
@@ -410,7 +411,7 @@ fn gradients_that_fusion_uses_up_as_it_makes_them_are_never_held_and_a_loop_by_h
 #[test]
 fn every_gradient_of_a_parameter_has_the_line_that_uses_the_parameter() {
     if !common::is_burn_0_22() {
-        // With Burn 0.21 the line is that of `loss.backward()`.
+        // With Burn 0.21, the line of every gradient is that of `loss.backward()`.
         return;
     }
     let models = [
@@ -429,7 +430,7 @@ fn every_gradient_of_a_parameter_has_the_line_that_uses_the_parameter() {
 
 fn gradients_have_lines(explanation: &Explanation) {
     let model = &explanation.run.model;
-    let line = |source: &Option<Source>| source.as_ref().map(|source| (source.file.clone(), source.line));
+    let line = |source: &Option<SourceLocation>| source.as_ref().map(|source| (source.file.clone(), source.line));
     let (mut right, mut without) = (0, 0);
     let gradients = explanation
         .tensors
@@ -475,11 +476,12 @@ fn the_figures_are_those_of_an_estimate_and_add_up() {
         let estimated = common::run(&report, model);
         assert_eq!(explanation.run.peaks, estimated.peaks, "{model}");
         if common::is_burn_0_22() && model == "sequential_loader" {
-            // It has threads of its own: each step runs where it tells of lines, and what makes the batches does not.
+            // The model has its own threads: the steps' tensors have lines, but the tensors of batches do not.
             let said = &explanation.run.assumptions;
-            assert!(said.iter().any(|said| said.contains("has no lines")), "{said:?}");
-            let is_gradient = |tensor: &&cargo_vram::explain::Tensor| tensor.category == Category::Gradient;
-            let file = |tensor: &cargo_vram::explain::Tensor| tensor.source.as_ref().map(|source| source.file.clone());
+            assert!(said.iter().any(|said| said.code() == "no-lines"), "{said:?}");
+            let is_gradient = |tensor: &&cargo_vram::explain::TensorLife| tensor.category == Category::Gradient;
+            let file =
+                |tensor: &cargo_vram::explain::TensorLife| tensor.source.as_ref().map(|source| source.file.clone());
             let files: Vec<_> = explanation.tensors.iter().filter(is_gradient).map(file).collect();
             assert!(!files.is_empty() && files.iter().all(|file| file.as_deref() == Some("src/sequential.rs")));
             continue;
@@ -502,7 +504,7 @@ fn the_figures_are_those_of_an_estimate_and_add_up() {
 
 #[test]
 fn a_model_whose_first_operation_runs_at_once_is_explained() {
-    // Its rotary table is made with the model, by an operation that fusion does not hold back.
+    // The model makes its rotary table with an operation that fusion does not delay.
     let explanation = explain(&["decoder_inference", "--gpu", "l4"]);
     assert_eq!((&explanation.partial, &explanation.run.error), (&None, &None));
     assert_eq!(
@@ -517,10 +519,10 @@ fn a_model_whose_first_operation_runs_at_once_is_explained() {
 
 #[test]
 fn a_model_that_runs_out_of_memory_is_told_as_far_as_it_came() {
-    // Burn 0.22 frees what it can where memory runs out, and comes further.
+    // When memory runs out, Burn 0.22 frees what it can and gets further.
     let (gpu, place) = match common::is_burn_0_22() {
-        true => ("a100-40gb", "in optimizer of step 2"),
-        false => ("a100-80gb", "in optimizer of step 1"),
+        true => ("a100-40gb", "in the optimizer phase of step 2"),
+        false => ("a100-80gb", "in the optimizer phase of step 1"),
     };
     let explanation = explain(&[
         "vgg16",
@@ -552,7 +554,7 @@ fn a_model_that_runs_out_of_memory_is_told_as_far_as_it_came() {
 }
 
 #[test]
-fn a_tensor_that_is_too_large_for_the_card_is_named_with_its_shape_and_its_line() {
+fn a_tensor_that_is_too_large_for_the_gpu_is_named_with_its_shape_and_its_line() {
     let explanation = explain(&[
         "resnet18_inference",
         "--gpu",
@@ -581,7 +583,7 @@ fn a_loss_that_is_kept_is_a_leak_and_its_value_is_none() {
     let kept = explain_of("retained-loss-after", &["charted", "--gpu", "l4", "--leak"]);
     let leak = kept.leak.found().unwrap();
     assert_eq!(leak.growing.steps.len(), 10);
-    // One hidden layer's activation a step, at least.
+    // At least the activation of one hidden layer leaks per step.
     assert!(leak.growing.per_step >= Bytes(512 * 1024 * 4), "{leak:?}");
     let largest = &kept.tensors[leak.tensors[0] as usize];
     assert_eq!(largest.category, Category::Activation, "{largest:?}");
@@ -605,7 +607,7 @@ fn a_loss_that_is_kept_is_a_leak_and_its_value_is_none() {
     };
     let (rules, exit, shown) = check("retained-loss-after");
     assert_eq!((rules[0].as_str(), exit), ("Leak Fail", 100), "{rules:?} {shown}");
-    // What it says to run works where another package has a model of this name.
+    // The command in the message works even if another package has a model with this name.
     let command = "cargo vram explain charted -p retained-loss-after --leak --steps 10";
     assert!(shown.contains(command), "{shown}");
     let (rules, exit, _) = check("retained-loss-before");
@@ -630,7 +632,7 @@ fn savings_are_of_runs() {
         "checkpointing",
     ] {
         let saving = saving(code);
-        // What stays beside a run of half the batch is added from the timeline.
+        // This saving adds memory from the timeline to a run with half the batch.
         let known_from = match code {
             "smaller-batch" => Certainty::Timeline,
             _ => Certainty::Run,
@@ -640,7 +642,7 @@ fn savings_are_of_runs() {
         let then = saving.live.unwrap().0.checked_add_signed(saving.saved_live.unwrap());
         assert_eq!(then, Some(explanation.peak.live.0), "{saving:?}");
     }
-    // SGD keeps nothing already.
+    // SGD has no state that could be saved.
     assert_eq!(saving("stateless-optimizer").saved_live, Some(0));
     assert!(saving("smaller-batch").note.as_ref().unwrap().contains("gradients"));
     assert!(saving("largest-layer").note.as_ref().unwrap().contains("at the peak"));
@@ -690,7 +692,7 @@ fn models_of_one_name_are_told_apart_by_their_packages() {
         none.contains("retained-loss-before/charted") && none.contains("retained-loss-after/charted"),
         "{none}"
     );
-    assert!(told("charted").contains("means several"));
+    assert!(told("charted").contains("matches several models"));
     let one = told("retained-loss-before/charted");
     assert!(one.starts_with("retained-loss-before/charted"), "{one}");
 }
@@ -704,7 +706,7 @@ fn an_unknown_model_is_told_with_the_nearest_name() {
     let output = common::output(&["explain", "resnet18*", "-p", "zoo", "--gpu", "l4"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("means several"), "{said}");
+    assert!(said.contains("matches several models"), "{said}");
 }
 
 #[test]
@@ -742,7 +744,7 @@ fn a_page_is_of_all_models_that_a_glob_means_with_what_was_asked_for() {
         assert!(!lines.is_empty() && lines.iter().all(|line| line["text"].is_string()));
         assert_eq!(model["commit_date"].is_string(), model["commit"].is_string());
     }
-    // In the order in which they were asked for, each once.
+    // Each model is shown once, in the order of the options.
     let output = report(&["-m", "*before/charted", "-m", "retained*/charted"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = std::fs::read_to_string(&page).unwrap();
@@ -759,12 +761,12 @@ fn a_page_is_of_all_models_that_a_glob_means_with_what_was_asked_for() {
 
 #[test]
 fn a_measurement_is_explained_as_an_estimate_is_and_its_live_is_the_same() {
-    let card = card_folder(&(builtin("l4") + "context=200000000\nmodule_each=65536\n"));
+    let gpu = gpu_folder(&(builtin("l4") + "context=200000000\nmodule_each=65536\n"));
     let folder = tempfile::tempdir().unwrap();
-    // Built before: a card's own CUDA_PATH would have Cargo build all of Burn anew.
+    // An archive, because Cargo would build all of Burn again if the GPU's `CUDA_PATH` were set.
     let archive = folder.path().join("models.tar.zst");
     let package = selected("retained-loss-before");
-    // With Burn 0.22 every build tells of its operations.
+    // With Burn 0.22, every build can be explained.
     let features = match common::is_burn_0_22() {
         true => &[][..],
         false => &["--features", "cargo-vram/explain"],
@@ -775,7 +777,7 @@ fn a_measurement_is_explained_as_an_estimate_is_and_its_live_is_the_same() {
     let file = folder.path().join("explanation.json");
     let mut command = common::vram(&["explain", "charted", "--measure", "--message-format", "json", "-o"]);
     command.arg(&file).arg("--archive-file").arg(&archive);
-    card.apply(&mut command);
+    gpu.apply(&mut command);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let measured: Explanation = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
@@ -827,10 +829,10 @@ fn a_model_that_panics_is_told_as_far_as_it_came() {
 #[test]
 fn a_model_without_fusion_is_explained_as_whole_as_one_with_it() {
     if common::is_burn_0_22() {
-        // Its fusion is a feature of Burn's own, which no other feature can switch off.
+        // In Burn 0.22, fusion is a feature of Burn, which another feature cannot switch off.
         return;
     }
-    // Another build, which all of these share.
+    // `--no-fusion` needs another build, which these models share.
     for model in ["sequential", "vgg16", "resnet18_train_step", "transformer_inference"] {
         let of = |more: &[&str]| explain(&[&[model, "--gpu", "l4", "--set", "batch_size=2", "--lines"], more].concat());
         let (fused, unfused) = (of(&[]), of(&["--no-fusion"]));
@@ -852,12 +854,12 @@ fn a_model_without_fusion_is_explained_as_whole_as_one_with_it() {
         if model == "resnet18_train_step" {
             the_lines_add_up(&unfused);
         }
-        // What outlives the last step is exact: a tensor that is never seen to go, or to be whose it is, would show.
+        // The memory after the last step is exact: a missed free, or a tensor in a wrong category, would show here.
         let left = |explanation: &Explanation, category| *bytes(explanation, category).last().unwrap();
         let parameters = unfused.run.parameters.unwrap();
         let named = left(&unfused, Category::Parameter) + left(&unfused, Category::Buffer);
         assert_eq!(named, parameters.bytes.0, "{model}");
-        // What their optimizers keep of each learnable parameter: SGD nothing, with momentum one value, Adam two.
+        // Values that the optimizer keeps per learnable parameter: SGD none, SGD with momentum one, Adam two.
         let values = match model {
             "vgg16" => 2,
             "resnet18_train_step" => 1,
@@ -865,7 +867,7 @@ fn a_model_without_fusion_is_explained_as_whole_as_one_with_it() {
         };
         let states = left(&unfused, Category::OptimizerState);
         assert_eq!(states, values * parameters.learnable * 4, "{model}");
-        // Burn's own account of a reused slice of its persistent pool is off by less than 512 bytes.
+        // Burn counts a reused slice of its persistent pool with an error of less than 512 bytes.
         let live = unfused.timeline.live.last().unwrap().0;
         assert!(left(&unfused, Category::Unattributed) * 100_000 <= live, "{model}");
     }
@@ -874,7 +876,7 @@ fn a_model_without_fusion_is_explained_as_whole_as_one_with_it() {
 #[test]
 fn a_backend_trait_of_the_models_own_is_implemented_for_the_observed_backend() {
     if common::is_burn_0_22() {
-        // Its models have no backend parameter that a trait could be asked of.
+        // Models for Burn 0.22 have no backend parameter, so they have no backend traits.
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -907,9 +909,10 @@ fn a_backend_trait_of_the_models_own_is_implemented_for_the_observed_backend() {
         explanation.layers.iter().map(|layer| layer.parameters).sum::<u64>(),
         1024 * 1024 + 1024
     );
-    let is_recorded = |tensor: &cargo_vram::explain::Tensor| tensor.operation == "doubled";
+    let is_recorded = |tensor: &cargo_vram::explain::TensorLife| tensor.operation == "doubled";
     assert!(explanation.tensors.iter().any(is_recorded));
-    // A target whose trait the observed backend lacks is told how to give it that, and how `check` goes on without.
+    // If the observed backend lacks a trait of the target, the error shows how to implement it, and that `check` works
+    // without it.
     let output = explained("backend-trait-unexplained");
     let said = common::said(&output);
     assert_eq!(output.status.code(), Some(101), "{said}");

@@ -1,25 +1,27 @@
-//! A driver that fails: each function of a ResNet-18 run, at its first, a middle and its last call, in both ways of
-//! running. Each ends as an error that names the function, as an out of memory, or as a run with the same figures where
-//! Burn gets over it.
-#![cfg(all(feature = "cli", target_os = "linux"))]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
+//! A driver that fails: each function in a run of ResNet-18, at its first, a middle and its last call, in estimates and
+//! in measurements. The run ends with an error that names the function, with an out of memory, or with the same values
+//! if Burn recovers.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, Mutex};
+use std::sync::Mutex;
 
 use cargo_vram::bytes::Bytes;
 use cargo_vram::driver::error_name;
 use cargo_vram::report::{Report, Run};
 use cargo_vram::run::record::{CallError, Record};
-use common::card::{CardFolder, builtin, card_folder};
 
-/// The model at a size at which a pass takes about a second; it calls what it calls at any size.
-const MODEL: [&str; 8] = [
+use crate::common;
+use crate::common::Once;
+use crate::common::gpu::{GpuFolder, builtin, gpu_folder};
+
+/// A model with its options.
+type Model = &'static [&'static str];
+
+/// The model of the whole matrix, at a size at which a pass takes about a second. It calls the same functions at any size.
+const RESNET18: Model = &[
     "-m",
     "resnet18",
     "--set",
@@ -29,16 +31,18 @@ const MODEL: [&str; 8] = [
     "--steps",
     "2",
 ];
+/// A model that calls the same functions as ResNet-18, in a fifth of the time.
+const QUICK: Model = &["-m", "sequential", "--set", "batch_size=2", "--steps", "2"];
 
 const OUT_OF_MEMORY: i64 = 2;
 const LAUNCH_FAILED: i64 = 719;
 const UNKNOWN: i64 = 999;
-/// Deinitialised, device unavailable, invalid device, invalid context, uncorrectable ECC, NVLink, illegal address, time-out,
-/// illegal instruction, system not ready.
+/// CUDA's codes for: deinitialized, device unavailable, invalid device, invalid context, uncorrectable ECC error,
+/// NVLink error, illegal address, time-out, illegal instruction, system not ready.
 const OTHERS: [i64; 10] = [4, 46, 101, 201, 214, 220, 700, 702, 715, 802];
 
-/// The one failure that Burn gets over without a trace in any figure. Burn 0.21 asks `cuMemAlloc` next, which has room; Burn 0.22 frees
-/// memory and asks once more.
+/// The one failure from which Burn recovers with all values unchanged. Burn 0.21 then calls `cuMemAlloc`, which
+/// succeeds. Burn 0.22 frees memory and tries again.
 fn tolerated() -> (&'static str, i64) {
     match common::is_burn_0_22() {
         true => ("cuMemAlloc_v2", OUT_OF_MEMORY),
@@ -46,65 +50,66 @@ fn tolerated() -> (&'static str, i64) {
     }
 }
 
-/// In which of the two ways models are run.
+/// How a model runs: as an estimate or as a measurement.
 enum Way {
-    Estimate,
-    Measure(CardFolder),
+    Estimate(Model),
+    Measure(Model, GpuFolder),
 }
 
 impl Way {
-    fn all() -> [Self; 2] {
+    fn all(model: Model) -> [Self; 2] {
         let context = "context=200000000\nmodule_each=65536\n";
-        [Self::Estimate, Self::Measure(card_folder(&(builtin("l4") + context)))]
+        let gpu = gpu_folder(&(builtin("l4") + context));
+        [Self::Estimate(model), Self::Measure(model, gpu)]
     }
 
     fn name(&self) -> &'static str {
         match self {
-            Self::Estimate => "estimate",
-            Self::Measure(_) => "measure",
+            Self::Estimate(_) => "estimate",
+            Self::Measure(..) => "measure",
         }
     }
 
-    /// Runs the model; its report, and its exit code.
+    /// Runs the model; returns its report and the exit code.
     fn run(&self, more: &[&str]) -> (Report, i32) {
         let mut arguments = vec![self.name(), "--archive-file", archive().to_str().unwrap()];
-        arguments.extend(MODEL);
-        // LLVM compiles all kernels anew in a first pass, on every core that there is.
+        let (Self::Estimate(model) | Self::Measure(model, _)) = self;
+        arguments.extend(*model);
+        // In a first pass of Burn 0.22, LLVM compiles all kernels again, on all cores, which takes long.
         arguments.extend(["--timeout", if common::is_burn_0_22() { "600s" } else { "60s" }]);
-        if matches!(self, Self::Estimate) {
+        if matches!(self, Self::Estimate(_)) {
             arguments.extend(["--gpu", "l4"]);
         }
         arguments.extend(more);
         let (report, exit, _) = common::report_of(&arguments, |command| {
-            if let Self::Measure(card) = self {
-                card.forget();
-                card.apply(command);
+            if let Self::Measure(_, gpu) = self {
+                gpu.forget();
+                gpu.apply(command);
             }
         });
         (report, exit)
     }
 }
 
-/// The zoo, built once and for all; `FAULTS_ARCHIVE` names one that was built before.
+/// An archive of the zoo, built once. `FAULTS_ARCHIVE` can name an existing archive.
 fn archive() -> &'static Path {
-    static ARCHIVE: LazyLock<(PathBuf, Option<tempfile::TempDir>)> = LazyLock::new(|| {
+    static ARCHIVE: Once<PathBuf> = Once::new("faults", |folder| {
         if let Some(file) = std::env::var_os("FAULTS_ARCHIVE") {
-            return (file.into(), None);
+            return file.into();
         }
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("zoo.tar.zst");
+        let file = folder.join("zoo.tar.zst");
         let output = common::output(&["archive", "-p", "zoo", "--output", file.to_str().unwrap()]);
         assert!(output.status.success(), "{output:?}");
-        (file, Some(folder))
+        file
     });
-    &ARCHIVE.0
+    ARCHIVE.get()
 }
 
-/// A run that nothing was done to, and how often it called what.
+/// A run without a fault, and the number of calls of each function.
 struct Whole {
     way: Way,
     run: Run,
-    /// Autotune's choices, so that the other runs need no cold pass.
+    /// The file with autotune's choices, so that the other runs need no cold pass.
     plan: PathBuf,
     warm: BTreeMap<String, u64>,
     cold: BTreeMap<String, u64>,
@@ -114,10 +119,11 @@ struct Whole {
 impl Whole {
     fn of(way: Way) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // With a fault of the compiler's, one that is never reached, every kernel is compiled, and the compiler's calls counted.
+        // A fault of the compiler, even one that is never reached, makes the run compile every kernel. So the number of
+        // the compiler's calls does not depend on cached kernels.
         let compiles = "warm:nvrtcCompileProgram:1000000:6";
         let compiles = ["--fault", compiles];
-        // Burn 0.22 compiles with LLVM, in the program itself.
+        // Burn 0.22 compiles with LLVM inside the program, so there is no call of NVRTC.
         let compiles = if common::is_burn_0_22() { &[][..] } else { &compiles };
         let (first, exit) = way.run(&[compiles, &["--keep", folder.path().to_str().unwrap()]].concat());
         assert_eq!(exit, 0, "{:?}", first.runs);
@@ -141,10 +147,10 @@ impl Whole {
         }
     }
 
-    /// What becomes of the run with one fault, in a word.
+    /// The outcome of a run with one fault, in one word.
     fn with(&self, fault: &Fault) -> String {
-        // A pass that tunes freely, or whose threads race, makes another number of calls each time, so the last one is not
-        // always reached.
+        // If a pass tunes freely or its threads race, the number of calls differs from run to run, so the run may not
+        // reach the last call.
         let mut fault = fault.clone();
         for _ in 0..8 {
             match self.once_with(&fault) {
@@ -155,7 +161,7 @@ impl Whole {
         panic!("{fault} was never reached");
     }
 
-    /// The same, once; or how often the function was called, where that was not often enough.
+    /// Tries one run with the fault: its outcome, or the number of calls if the run did not reach the fault.
     fn once_with(&self, fault: &Fault) -> Result<String, u64> {
         let folder = tempfile::tempdir().unwrap();
         let pass = fault.to_string();
@@ -189,7 +195,7 @@ impl Whole {
                     let own = fault.function.starts_with("nvrtc") || error.message.contains(name);
                     assert!(own, "{fault}: {error:?}");
                 }
-                let word = if error.message.contains("did not end") {
+                let word = if error.message.contains("did not finish") {
                     "error, after waiting"
                 } else {
                     "error"
@@ -213,7 +219,7 @@ impl Whole {
                 "tolerated".to_owned()
             }
         };
-        // Whatever happened, no figure is made up.
+        // A run with an error has no invented values.
         if run.error.is_some() {
             let warm = run.peaks.warm;
             assert!(fault.pass != "warm" || warm.reserved.is_none(), "{fault}: {warm:?}");
@@ -221,8 +227,10 @@ impl Whole {
         ended
     }
 
-    /// Whether a measurement with the fault reserves about what one without it does. Where threads are left to themselves, one in
-    /// twelve reserves half of what the others do, with or without a fault: then both are made again.
+    /// Whether a measurement with the fault reserves about as much as one without.
+    ///
+    /// If threads run freely, one run in twelve reserves half as much as the others, with or without a fault. Then both
+    /// runs are repeated.
     fn is_near_without(&self, fault: &Fault, run: &Run) -> bool {
         let reserved = |run: &Run| run.peaks.warm.reserved.unwrap().0;
         let near = |one: &Run, other: &Run| reserved(one).abs_diff(reserved(other)) * 20 <= reserved(other);
@@ -240,7 +248,8 @@ impl Whole {
         }
         let warm = run.peaks.warm;
         if common::is_burn_0_22() && fault.code == OUT_OF_MEMORY {
-            // It frees what it keeps for later launches, too, before it asks once more; the report says how often that was.
+            // Before Burn 0.22 tries again, it also frees memory that it keeps for later launches. The report counts
+            // this.
             assert_eq!(run.recovered_refusals, 1, "{fault}");
             assert!(
                 warm.live.unwrap() <= self.run.peaks.warm.live.unwrap(),
@@ -250,9 +259,9 @@ impl Whole {
         }
         assert_eq!(warm.live, self.run.peaks.warm.live, "{fault}");
         match &self.way {
-            Way::Estimate => assert_eq!(warm.reserved, self.run.peaks.warm.reserved, "{fault}"),
-            Way::Measure(card) => {
-                let counted = card.peaks();
+            Way::Estimate(_) => assert_eq!(warm.reserved, self.run.peaks.warm.reserved, "{fault}"),
+            Way::Measure(_, gpu) => {
+                let counted = gpu.peaks();
                 assert!(
                     counted.contains(&warm.reserved.unwrap()),
                     "{fault}: {warm:?}, {counted:?}"
@@ -263,7 +272,7 @@ impl Whole {
     }
 }
 
-/// Where the files of the one case are.
+/// The folder with the files of the only case.
 fn kept(folder: &Path, way: &Way) -> PathBuf {
     folder.join(way.name()).join("case-0/0")
 }
@@ -273,7 +282,7 @@ fn record(folder: &Path, way: &Way, pass: &str) -> Record {
     Record::parse(&text)
 }
 
-/// One fault.
+/// A fault to inject: a pass, a function, its call and a result code.
 #[derive(Clone)]
 struct Fault {
     pass: &'static str,
@@ -298,7 +307,7 @@ impl std::fmt::Display for Fault {
 }
 
 impl Fault {
-    /// What a candidate of autotune may run into, so that another one is chosen.
+    /// Whether the fault can be that of an autotune candidate, so that autotune chooses another.
     fn is_of_a_candidate(&self) -> bool {
         let call = CallError {
             time: 0,
@@ -311,12 +320,12 @@ impl Fault {
     }
 }
 
-/// Functions whose answer is no code, or who are asked for words only.
+/// Whether a function reports errors by a result code. Some return no code or only texts.
 fn is_told(function: &str) -> bool {
     !function.starts_with("cuGetError") && !function.contains("GetProcAddress")
 }
 
-/// Every fault that is tried: at the first, a middle and the last call of each function.
+/// The faults to try: at the first, a middle and the last call of each function.
 fn faults(whole: &Whole, everything: bool) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (pass, calls) in [("warm", &whole.warm), ("cold", &whole.cold)] {
@@ -326,21 +335,21 @@ fn faults(whole: &Whole, everything: bool) -> Vec<Fault> {
             let mut codes = vec![(LAUNCH_FAILED, false), (UNKNOWN, true), (OUT_OF_MEMORY, false)];
             let mut elsewhere = OTHERS.map(|code| (code, false)).to_vec();
             if function.starts_with("nvrtc") {
-                // The compiler has codes of its own: out of memory, and an internal error.
+                // NVRTC has its own codes: 1 is out of memory, 11 is an internal error.
                 codes = vec![(1, false), (11, false)];
                 elsewhere.clear();
             } else if pass == "cold" {
                 elsewhere = codes.split_off(1);
             }
             if !everything {
-                // One of each kind: the card falls off the bus half-way.
+                // One fault per function: the GPU is lost in the middle of the run.
                 places = vec![count.div_ceil(2)];
                 codes.retain(|(_, sticky)| *sticky);
                 if pass == "cold" {
                     continue;
                 }
             }
-            // The codes that decide the way it ends at every place, all others half-way.
+            // Try the codes that decide the outcome at every place, and all others at the middle call.
             let everywhere = places.iter().flat_map(|call| codes.iter().map(|code| (*call, *code)));
             let elsewhere = elsewhere
                 .iter()
@@ -358,13 +367,13 @@ fn faults(whole: &Whole, everything: bool) -> Vec<Fault> {
     faults
 }
 
-/// Tries all faults, two at a time, and gives how each ended.
+/// Tries all faults, two at a time, and returns their outcomes.
 fn try_all(whole: &Whole, faults: Vec<Fault>) -> Vec<(String, String)> {
     let left = Mutex::new(faults.into_iter());
     let ended = Mutex::new(Vec::new());
     let next = || left.lock().unwrap().next();
-    // A real card is taken by one measurement at a time.
-    let threads = if matches!(whole.way, Way::Estimate) { 2 } else { 1 };
+    // Only one measurement at a time can use a GPU.
+    let threads = if matches!(whole.way, Way::Estimate(_)) { 2 } else { 1 };
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -384,7 +393,7 @@ fn try_all(whole: &Whole, faults: Vec<Fault>) -> Vec<(String, String)> {
     ended.into_inner().unwrap()
 }
 
-/// Notes what a fault ended as, for people.
+/// Appends the outcome of a fault to the file in `FAULTS`, for people.
 fn keep(fault: &str, word: &str) {
     let Some(file) = std::env::var_os("FAULTS") else { return };
     let mut file = File::options().append(true).create(true).open(file).unwrap();
@@ -397,8 +406,8 @@ fn judge(ended: &[(String, String)]) {
 }
 
 #[test]
-fn a_card_that_falls_off_the_bus_is_told_by_the_function_that_found_it_gone() {
-    for way in Way::all() {
+fn a_gpu_that_falls_off_the_bus_is_told_by_the_function_that_found_it_gone() {
+    for way in Way::all(QUICK) {
         let whole = Whole::of(way);
         let faults = faults(&whole, false);
         assert!(faults.len() > 15);
@@ -408,7 +417,7 @@ fn a_card_that_falls_off_the_bus_is_told_by_the_function_that_found_it_gone() {
 
 #[test]
 fn one_allocation_that_fails_is_got_over() {
-    for way in Way::all() {
+    for way in Way::all(QUICK) {
         let whole = Whole::of(way);
         let (function, code) = tolerated();
         let fault = Fault {
@@ -422,15 +431,15 @@ fn one_allocation_that_fails_is_got_over() {
     }
 }
 
-/// The whole matrix: hundreds of runs, most of an hour. `FAULTS=FILE` keeps what each ended as, `FAULTS_OF=measure:warm`
-/// tries only those.
+/// The whole matrix: hundreds of runs, which take most of an hour. `FAULTS=FILE` writes the outcome of each to a file;
+/// `FAULTS_OF=measure:warm` tries only these.
 #[test]
 #[ignore = "takes most of an hour: run by hand when the driver, the probe or Burn's version changes"]
 fn every_fault_at_every_place_is_told_or_got_over() {
     let of = std::env::var("FAULTS_OF").unwrap_or_default();
     let is_meant = |part: &str| of.is_empty() || of.split(':').any(|word| word == part);
     let mut all = Vec::new();
-    for way in Way::all() {
+    for way in Way::all(RESNET18) {
         if is_meant(way.name()) {
             let whole = Whole::of(way);
             let mut faults = faults(&whole, true);

@@ -1,23 +1,21 @@
-//! `cargo vram fit`, through the binary, on a small model and a small card.
-#![cfg(feature = "cli")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! `cargo vram fit`, through the binary, on a small model and a small GPU.
 
-mod common;
+use cargo_vram::fit::{FitAnswer, GpuFit, SearchEnd};
 
-use cargo_vram::fit::{CardFit, Ended, Fit};
+use crate::common;
 
-/// A card that is soon full, beside those that are known.
-const CARDS: &str = "\
+/// Budgets with a small GPU that is soon full.
+const GPUS: &str = "\
 version: 1
 gpu: small
 gpu_profiles:
-  small: { like: l4, total: 1 GiB, name: A small card }
+  small: { like: l4, total: 1 GiB, name: A small GPU }
 models: {}
 ";
 
-/// Asks what fits: the answer, the exit code, and what was said.
-fn fit(arguments: &[&str]) -> (Option<Fit>, i32, String) {
-    let (folder, budgets) = common::budgets(CARDS);
+/// Runs `fit`; returns its answer, the exit code and the output.
+fn fit(arguments: &[&str]) -> (Option<FitAnswer>, i32, String) {
+    let (folder, budgets) = common::budgets(GPUS);
     let file = folder.path().join("fit.json");
     let manifest = common::retained_loss();
     let mut all = vec![
@@ -45,9 +43,9 @@ fn fit(arguments: &[&str]) -> (Option<Fit>, i32, String) {
     (fit, output.status.code().unwrap(), said)
 }
 
-/// The peak of a process as `estimate` tells it, or nothing where it runs out of memory.
+/// The warm and cold peak of the process in an estimate, or `None` if it runs out of memory.
 fn estimated(batch_size: u64) -> Option<(u64, u64)> {
-    let (_folder, budgets) = common::budgets(CARDS);
+    let (_folder, budgets) = common::budgets(GPUS);
     let set = format!("batch_size={batch_size}");
     let (report, ..) = common::report(&[
         "estimate",
@@ -67,31 +65,31 @@ fn estimated(batch_size: u64) -> Option<(u64, u64)> {
         .then(|| (process(run.peaks.warm), process(run.peaks.cold)))
 }
 
-fn only(fit: Option<Fit>) -> CardFit {
-    let mut cards = fit.unwrap().cards;
-    assert_eq!(cards.len(), 1);
-    cards.remove(0)
+fn only(fit: Option<FitAnswer>) -> GpuFit {
+    let mut gpus = fit.unwrap().gpus;
+    assert_eq!(gpus.len(), 1);
+    gpus.remove(0)
 }
 
 #[test]
 fn the_largest_batch_is_found_and_is_what_an_estimate_says() {
     let (answer, exit, said) = fit(&["--gpu", "small"]);
-    let card = only(answer);
-    assert_eq!((exit, card.ended), (0, Ended::Found), "{said}");
-    let largest = card.largest.unwrap();
-    assert_eq!(card.too_large, Some(largest + 1));
+    let gpu = only(answer);
+    assert_eq!((exit, gpu.ended), (0, SearchEnd::Found), "{said}");
+    let largest = gpu.largest.unwrap();
+    assert_eq!(gpu.too_large, Some(largest + 1));
     assert!(
         said.contains(&format!("batch_size {largest} fits, {} does not", largest + 1)),
         "{said}"
     );
-    // Those two as anybody would estimate them.
+    // `estimate` gives the same values for the largest size, and an out of memory for the next.
     let (warm, cold) = estimated(largest).unwrap();
-    let found = card.probes.iter().find(|probe| probe.value == Some(largest)).unwrap();
+    let found = gpu.probes.iter().find(|probe| probe.value == Some(largest)).unwrap();
     assert_eq!(found.peaks.warm.process.unwrap().0, warm);
     assert_eq!(found.peaks.cold.process.unwrap().0, cold);
     assert!(estimated(largest + 1).is_none());
-    // Choices that were made for another value change no figure.
-    let shared: Vec<_> = card
+    // Autotune's choices for another size do not change a value.
+    let shared: Vec<_> = gpu
         .probes
         .iter()
         .filter(|probe| probe.shares_plan && probe.fits)
@@ -101,37 +99,37 @@ fn the_largest_batch_is_found_and_is_what_an_estimate_says() {
         assert_eq!(probe.peaks.warm.process.unwrap().0, warm, "{probe:?}");
     }
 
-    // What is to be left free is left free, and neighbours are so far apart as they may be.
+    // The headroom stays free, and the two sizes at the limit differ by `--multiple-of`.
     let (answer, _, said) = fit(&["--gpu", "small", "--headroom", "25%", "--multiple-of", "64", "--warm"]);
-    let card = only(answer);
-    let fewer = card.largest.unwrap();
+    let gpu = only(answer);
+    let fewer = gpu.largest.unwrap();
     assert!(fewer < largest && fewer.is_multiple_of(64), "{said}");
-    assert_eq!(card.too_large, Some(fewer + 64));
-    assert_eq!(card.room.0, 768 << 20);
-    assert!(card.probes.iter().any(|probe| probe.shares_plan), "{said}");
+    assert_eq!(gpu.too_large, Some(fewer + 64));
+    assert_eq!(gpu.room.0, 768 << 20);
+    assert!(gpu.probes.iter().any(|probe| probe.shares_plan), "{said}");
 }
 
 #[test]
-fn cards_are_told_by_what_they_have_left() {
+fn gpus_are_told_by_what_they_have_left() {
     let (answer, exit, said) = fit(&["--set", "batch_size=200000"]);
-    let cards = answer.unwrap().cards;
+    let gpus = answer.unwrap().gpus;
     assert_eq!(exit, 0, "{said}");
-    assert!(cards.is_sorted_by_key(|card| card.gpu.total_bytes));
-    let left: Vec<_> = cards.iter().map(|card| card.probes[0].left.unwrap()).collect();
-    let fits: Vec<_> = cards.iter().map(|card| card.probes[0].fits).collect();
+    assert!(gpus.is_sorted_by_key(|gpu| gpu.gpu.total_bytes));
+    let left: Vec<_> = gpus.iter().map(|gpu| gpu.probes[0].left.unwrap()).collect();
+    let fits: Vec<_> = gpus.iter().map(|gpu| gpu.probes[0].fits).collect();
     assert_eq!(fits, left.iter().map(|left| *left >= 0).collect::<Vec<_>>(), "{said}");
     assert!(
-        (cards[0].gpu.id.as_str(), fits[0]) == ("small", false) && fits[fits.len() - 1],
+        (gpus[0].gpu.id.as_str(), fits[0]) == ("small", false) && fits[fits.len() - 1],
         "{said}"
     );
     assert!(said.contains("the smallest is"), "{said}");
 
-    // On none.
+    // No size of the range fits.
     let (answer, exit, said) = fit(&["--gpu", "small", "--range", "100000..200000"]);
-    let card = only(answer);
+    let gpu = only(answer);
     assert_eq!(
-        (exit, card.ended, card.largest),
-        (100, Ended::NothingFits, None),
+        (exit, gpu.ended, gpu.largest),
+        (100, SearchEnd::NothingFits, None),
         "{said}"
     );
     assert!(said.contains("not even batch_size 100000 fits"), "{said}");
@@ -144,7 +142,7 @@ fn what_cannot_be_searched_is_told_before_anything_is_run() {
             &["--gpu", "small", "--vary", "batchsize"][..],
             "did you mean `batch_size`",
         ),
-        (&["--gpu", "small", "--range", "64..8"], "64..8 is upside down"),
+        (&["--gpu", "small", "--range", "64..8"], "64..8 is reversed"),
         (
             &["--gpu", "small", "--range", "5..7", "--multiple-of", "4"],
             "there is no value to try in 5..7",
@@ -166,33 +164,33 @@ fn advice_is_the_shortest_list_of_changes_that_makes_it_fit() {
     let advise = |batch_size: &str| fit(&["--gpu", "t4", "--advise", "--set", batch_size]);
     let (found, code, said) = advise("batch_size=1024");
     let found = found.unwrap();
-    assert_eq!((code, found.cards.len()), (0, 1), "{said}");
-    assert!(found.advised && said.contains("fits as it is"), "{said}");
-    // A quarter of a T4 is less than one of its tensors.
+    assert_eq!((code, found.gpus.len()), (0, 1), "{said}");
+    assert!(found.advised && said.contains("fits without changes"), "{said}");
+    // A tensor of this model is larger than a quarter of a T4.
     let (found, code, said) = advise("batch_size=1048576");
     let found = found.unwrap();
     assert_eq!(code, 0, "{said}");
-    let tried: Vec<_> = found.cards.iter().map(|card| card.what_if.to_string()).collect();
+    let tried: Vec<_> = found.gpus.iter().map(|gpu| gpu.what_if.to_string()).collect();
     let first = ["", "mixed-f16", "f16", "sgd", "accumulate 2"];
     assert_eq!(tried[..5], first, "{said}");
-    let fits: Vec<_> = found.cards.iter().filter(|card| card.probes[0].fits).collect();
+    let fits: Vec<_> = found.gpus.iter().filter(|gpu| gpu.probes[0].fits).collect();
     assert!(said.contains(&format!("fits with {}", fits[0].what_if)), "{said}");
     assert!(
-        said.contains("not tried, since Burn has neither: checkpointing by segments"),
+        said.contains("not tried, because Burn supports neither: checkpointing by segments"),
         "{said}"
     );
-    for card in &found.cards {
-        let probe = &card.probes[0];
+    for gpu in &found.gpus {
+        let probe = &gpu.probes[0];
         let missing = probe.left.is_some_and(|left| left < 0);
         assert!(
             probe.fits || missing || probe.left.is_none(),
             "{}: {probe:?}",
-            card.what_if
+            gpu.what_if
         );
     }
 }
 
-/// Once a kernel is compiled, no later pass compiles it, not even that of another program, and that changes no figure.
+/// A compiled kernel is not compiled again in a later pass or for another program, and the values stay the same.
 #[test]
 fn kernels_that_are_found_change_no_figure() {
     let estimate_of = |package: &str, more: &[&str]| {
@@ -232,10 +230,10 @@ fn kernels_that_are_found_change_no_figure() {
         )
     };
     let estimate = |more: &[&str]| estimate_of("retained-loss-before", more);
-    // A fault of the compiler's that is never reached: with one, every kernel is compiled.
+    // A fault of the compiler, even one that is never reached, makes the run compile every kernel.
     let (compiled, passes) = estimate(&["--fault", "cold:nvrtcCompileProgram:1000000:6"]);
     if common::is_burn_0_22() {
-        // Its compiler is a part of the program, so no driver can count what it compiles.
+        // The compiler of Burn 0.22 is in the program, so the driver cannot count the compilations.
         let (found, _) = estimate(&[]);
         return assert_eq!(compiled, found);
     }

@@ -1,9 +1,5 @@
-//! `fixtures/fooled`: one folder a trick that once made a change pass that should fail. Each ends with a code other than 0,
-//! and says why; the honest model beside them passes.
-#![cfg(all(feature = "cli", target_os = "linux"))]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
+//! `fixtures/fooled`: one folder per trick that once let a change pass that should fail. Each trick gives an exit code
+//! other than 0 and a reason; the honest model beside them passes.
 
 use std::process::Command;
 use std::sync::LazyLock;
@@ -11,7 +7,9 @@ use std::sync::LazyLock;
 use cargo_vram::bytes::Bytes;
 use cargo_vram::report::{Phase, Report, Rule, Run, Status, Step};
 
-/// What one check gave.
+use crate::common;
+
+/// The result of one check.
 struct Checked {
     report: Report,
     exit: i32,
@@ -19,7 +17,7 @@ struct Checked {
 }
 
 impl Checked {
-    /// Checks models of the fixture by budgets, in lines below `models:`.
+    /// Checks models of the fixture with these budgets, which are lines below `models:`.
     fn of(budgets: &str, more: &[&str]) -> Self {
         Self::by(budgets, more, |_| {})
     }
@@ -36,11 +34,11 @@ impl Checked {
         common::run(&self.report, model)
     }
 
-    /// The code and the message of the error of a model's run.
+    /// The code and the message of a run's error.
     fn error(&self, model: &str) -> (&str, &str) {
         match &self.run(model).error {
             Some(error) => (error.code.as_str(), &error.message),
-            None => panic!("{model} is well\n{}", self.text),
+            None => panic!("{model} has no error\n{}", self.text),
         }
     }
 
@@ -50,14 +48,14 @@ impl Checked {
         assert_eq!(found, code, "{model}: {told}");
         assert!(told.contains(message), "{model}: {told}");
         assert!(self.run(model).error.as_ref().unwrap().help.is_some());
-        // Whatever was seen of it is within no budget.
+        // A run with an error does not pass a budget.
         let verdicts = self.report.verdicts.iter().filter(|verdict| verdict.model == model);
         let passes = verdicts.filter(|verdict| verdict.rule == Rule::Budget && verdict.status == Status::Pass);
         assert_eq!(passes.count(), 0, "{model}\n{}", self.text);
     }
 }
 
-/// A budget for each of these models, and the options that select them.
+/// A budget per model, and the options that select the models.
 fn budgeted(models: &[&str]) -> (String, Vec<String>) {
     let budgets = models
         .iter()
@@ -80,14 +78,14 @@ fn check_with(models: &[&str], more: &[&str], with: impl FnOnce(&mut Command)) -
 fn a_model_with_nothing_wrong_passes() {
     let checked = check(&["honest", "honest_on_a_thread", "an_unused_head", "only_logs"], &[]);
     assert_eq!(checked.exit, 0, "{}", checked.text);
-    // Where it goes backward is found, from the second step on at the latest.
+    // The start of the backward phase is found in the second step at the latest.
     let steps = &checked.run("an_unused_head").steps;
     let backward = |step: &Step| step.phases.iter().any(|peaks| peaks.phase == Phase::Backward);
-    // Burn 0.22 gives no sign when it goes backward in a `TrainStep`: its forward phase holds both.
+    // Burn 0.22 does not show when the backward phase starts in a `TrainStep`, so the forward phase includes it.
     if !common::is_burn_0_22() {
         assert_eq!(steps.iter().map(backward).collect::<Vec<_>>(), [false, true, true]);
     }
-    // It reads its loss, and does the same whatever that is.
+    // This model reads its loss, but does the same with every value.
     let only_logs = checked.run("only_logs");
     let reads = if common::is_burn_0_22() {
         only_logs.steps.len() as u64
@@ -116,17 +114,21 @@ fn steps_that_were_not_run_are_missed() {
     checked.assert_error("breaks", "model-exited", "ran 2 of 3 steps");
     checked.assert_error("catches", "model-panicked", "caught the panic: no more data");
     checked.assert_error("catches_within", "model-panicked", "caught the panic: no more data");
-    checked.assert_error("skips", "no-gpu-work", "step 2 launches no kernel");
+    checked.assert_error("skips", "no-gpu-work", "step 2 of 3 launches no kernel");
     checked.assert_error("takes", "model-exited", "ran 1 of 3 steps");
-    checked.assert_error("learns_once", "no-gpu-work", "learns in 1 of 3 steps");
-    checked.assert_error("hides_panics", "model-panicked", "a panic hook of its own");
-    assert_eq!(checked.run("resumes").error, None, "what is no panic");
-    // Burn 0.22 makes no tensor that nothing uses, however large.
+    checked.assert_error("learns_once", "no-gpu-work", "trains in only 1 of 3 steps");
+    checked.assert_error("hides_panics", "model-panicked", "its own panic hook hid the panic");
+    assert_eq!(checked.run("resumes").error, None, "a resumed unwind is not a panic");
+    // Burn 0.22 does not allocate a tensor that nothing uses, even a large one.
     if !common::is_burn_0_22() {
-        checked.assert_error("hides_what_was_too_large", "model-panicked", "a panic hook of its own");
+        checked.assert_error(
+            "hides_what_was_too_large",
+            "model-panicked",
+            "its own panic hook hid the panic",
+        );
     }
     checked.assert_error("another_runs_them", "model-exited", "ran 2 of 3 steps");
-    // So many as were asked for, and not only the fewest that there may be.
+    // The number of steps in the error is that of `--steps`, not the minimum.
     let ten = check(&["breaks"], &["--steps", "10"]);
     assert_eq!(ten.exit, 101);
     ten.assert_error("breaks", "model-exited", "ran 2 of 10 steps");
@@ -145,7 +147,7 @@ fn a_model_that_leaves_the_gpu_alone_is_no_model_of_nothing() {
     assert_eq!(checked.exit, 101, "{}", checked.text);
     checked.assert_error("empty", "no-gpu-work", "never uses the GPU");
     checked.assert_error("on_the_processor", "no-gpu-work", "never uses the GPU");
-    checked.assert_error("a_token_tensor", "no-gpu-work", "step 0 launches no kernel");
+    checked.assert_error("a_token_tensor", "no-gpu-work", "step 0 of 3 launches no kernel");
     checked.assert_error(
         "forward_alone",
         "no-gpu-work",
@@ -169,13 +171,13 @@ fn a_model_that_differs_from_run_to_run_never_passes_by_chance() {
         let checked = check(&models, &[]);
         assert_eq!(checked.exit, 101, "{}", checked.text);
         for model in models {
-            checked.assert_error(model, "nondeterministic", "this model is not deterministic");
+            checked.assert_error(model, "nondeterministic", "the model is not deterministic");
         }
     }
-    // Elsewhere, too: another card has other kernels.
+    // The check also finds it on another GPU, which has other kernels.
     let checked = check(&["random_batches"], &["--gpu", "h200"]);
     assert_eq!(checked.exit, 101);
-    checked.assert_error("random_batches", "nondeterministic", "this model is not deterministic");
+    checked.assert_error("random_batches", "nondeterministic", "the model is not deterministic");
 }
 
 #[test]
@@ -193,7 +195,7 @@ fn the_largest_of_several_runs_is_judged_where_a_model_may_differ() {
     assert!(
         checked
             .text
-            .contains("differs from run to run; the largest of 4 is judged"),
+            .contains("differs from run to run; the largest of 4 runs counts"),
         "{}",
         checked.text
     );
@@ -214,12 +216,12 @@ fn values_read_from_the_gpu_do_not_decide_what_is_judged() {
     ];
     let checked = check(&models, &[]);
     assert_eq!(checked.exit, 101, "{}", checked.text);
-    // Nothing is learned at all while losses are zeros.
+    // With losses of zero, this model never runs a backward phase.
     checked.assert_error("only_normal_losses", "no-gpu-work", "backward phase");
     checked.assert_error("stops_early", "data-dependent", "in the backward phase of step 1");
     let differs = match common::is_burn_0_22() {
-        // Nothing tells the driver that a kernel of Burn 0.22 writes whole numbers: it answers with the bits of 1.0.
-        true => "runs to its end, and then not",
+        // The driver cannot know that a kernel of Burn 0.22 writes integers, so a read returns the bits of 1.0.
+        true => "finishes the first pass but not the second",
         false => "in the forward phase of step 0",
     };
     checked.assert_error("as_many_as_it_says", "data-dependent", differs);
@@ -231,7 +233,7 @@ fn values_read_from_the_gpu_do_not_decide_what_is_judged() {
 #[test]
 fn the_larger_of_both_passes_is_judged_where_the_work_may_depend_on_values() {
     if common::is_burn_0_22() {
-        // So many numbers as the bits of 1.0 say fit no GPU.
+        // The bits of 1.0 as an integer ask for more numbers than fit on a GPU.
         return;
     }
     let models = ["as_many_as_it_says", "panics_if_any"];
@@ -240,7 +242,7 @@ fn the_larger_of_both_passes_is_judged_where_the_work_may_depend_on_values() {
     let selected = models.iter().flat_map(|model| ["-m", *model]).collect::<Vec<_>>();
     let checked = Checked::of(&budgets, &selected);
     assert_eq!(checked.exit, 0, "{}", checked.text);
-    // With zeros it makes a quarter of a MiB; with ones twice that.
+    // If reads return zeros, the model allocates 256 KiB; with ones, twice as much.
     assert!(checked.run("as_many_as_it_says").peaks.warm.live.unwrap() >= Bytes(512 << 10));
     let refused = Checked::of(
         "  as_many_as_it_says: { live: 300 KiB, control_flow: data-dependent }\n",
@@ -258,15 +260,15 @@ fn what_other_processes_hold_counts() {
     let helper = reserved("a_helper") - reserved("honest");
     assert!(helper >= Bytes(64 << 20), "{helper}");
     if common::is_burn_0_22() {
-        // Each helper measures the GPU's throughput with buffers of a GiB, unless one before it did: they are not alike.
+        // A helper measures the GPU's throughput with buffers of a GiB unless another did so before, so helpers differ.
         let over = Checked::of("  a_helper: { reserved: 60 MiB }\n", &["-m", "a_helper"]);
         return assert_eq!(over.exit, 100, "{}", over.text);
     }
     assert_eq!(reserved("three_helpers") - reserved("honest"), Bytes(3 * helper.0));
     assert_eq!(live("a_helper") - live("honest"), helper);
-    // Those that were never there together are one.
+    // Helpers that run one after another count as one.
     assert_eq!(reserved("one_after_another"), reserved("a_helper"));
-    // Each has a context of its own.
+    // Each process has its own context.
     let process = |model: &str| checked.run(model).peaks.warm.process.unwrap() - reserved(model);
     assert_eq!(process("three_helpers"), Bytes(4 * process("honest").0));
     let over = Checked::of("  a_helper: { reserved: 60 MiB }\n", &["-m", "a_helper"]);
@@ -346,12 +348,12 @@ fn leaks_are_found_whatever_their_period() {
         checked.text
     );
     let told = |model: &str| &leaks.iter().find(|verdict| verdict.model == model).unwrap().message;
-    // 640 numbers in each step; 4096 in each fourth.
-    // Fusion of Burn 0.22 makes the last step's later.
+    // One model leaks 640 numbers per step, the other 4096 in every fourth step. With Burn 0.22, fusion allocates those
+    // of the last step later.
     let leaves = if common::is_burn_0_22() {
-        "each step leaves 2."
+        "live memory grows on average by 2."
     } else {
-        "each step leaves 2.50 KiB on average, 20 KiB after 8 steps"
+        "live memory grows on average by 2.50 KiB per step, 20 KiB over 8 steps"
     };
     assert!(
         told("keeps_predictions").starts_with(leaves),
@@ -359,23 +361,23 @@ fn leaks_are_found_whatever_their_period() {
         told("keeps_predictions")
     );
     assert!(
-        told("keeps_some").starts_with("each step leaves 4 KiB on average"),
+        told("keeps_some").starts_with("live memory grows on average by 4 KiB per step"),
         "{}",
         told("keeps_some")
     );
-    // The budget says how many steps, and the command line goes before it.
+    // The budget sets the number of steps, and the command line overrides it.
     assert_eq!(checked.run("honest").steps.len(), 12);
     let three = Checked::of(&budgets, &["-m", "keeps_losses", "--steps", "3"]);
     assert_eq!((three.exit, three.run("keeps_losses").steps.len()), (0, 3));
-    assert!(three.text.contains("leaks not judged"), "{}", three.text);
+    assert!(three.text.contains("skipped: leaks"), "{}", three.text);
 }
 
-/// A library that has the file name of a CUDA driver, and nothing of one.
+/// An empty library with the file name of a CUDA driver.
 static OTHER_DRIVER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("lib.rs");
     std::fs::write(&source, "").unwrap();
-    common::card::compile(&source, &folder.path().join("libcuda.so.1"), &[]);
+    common::gpu::compile(&source, &folder.path().join("libcuda.so.1"), &[]);
     std::os::unix::fs::symlink("libcuda.so.1", folder.path().join("harmless.so")).unwrap();
     folder
 });
@@ -390,12 +392,31 @@ fn another_driver_that_was_opened_by_its_path_is_seen() {
     let checked = check_with(&["by_path", "by_link"], &[], with);
     assert_eq!(checked.exit, 101, "{}", checked.text);
     for model in ["by_path", "by_link"] {
-        checked.assert_error(
-            model,
-            "no-driver",
-            "loaded another CUDA driver besides the one that counts",
-        );
+        checked.assert_error(model, "no-driver", "loaded a CUDA driver that does not count memory");
         let (_, message) = checked.error(model);
         assert!(message.contains(path("libcuda.so.1").to_str().unwrap()), "{message}");
     }
+}
+
+/// Two checkouts share a target folder. Cargo takes a package at the same place in both for one package, and would find
+/// the program of the other checkout up to date, if the program did not depend on the folder of its package.
+#[test]
+fn the_program_of_another_checkout_is_never_run_for_this_one() {
+    let here = crate::growth::before("twice", &["batch-constant".to_owned()]);
+    let there = crate::growth::before("twice", &["dtype".to_owned()]);
+    let list = |of: &crate::common::repository::Repository| {
+        let listed = common::vram(&["list"]).current_dir(of.folder.root()).output().unwrap();
+        common::said(&listed)
+    };
+    // Built last, so its program is newer than all files of the other one.
+    let listed = list(&there);
+    assert!(
+        listed.contains("dtype") && !listed.contains("batch_constant"),
+        "{listed}"
+    );
+    let listed = list(&here);
+    assert!(
+        listed.contains("batch_constant") && !listed.contains("dtype"),
+        "{listed}"
+    );
 }

@@ -1,8 +1,7 @@
-//! NVML and the poller, against a library that derives what it says from records which the tests
-//! write by hand (`fixtures/virtual-nvml`). It takes its configuration from the environment, so
-//! each test goes on in a process of its own.
-#![cfg(all(feature = "cli", target_os = "linux"))]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! NVML and the poller, with a virtual NVML that answers from records (`fixtures/virtual-nvml`). The tests write these
+//! records by hand.
+//!
+//! The library takes its configuration from the environment, so each test continues in its own process.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -13,7 +12,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use cargo_vram::bytes::Bytes;
-use cargo_vram::gpu::{DeviceLock, Looks, Nvml, NvmlError, Poller};
+use cargo_vram::gpu::{DeviceLock, MemoryLooks, Nvml, NvmlError, Poller};
 use cargo_vram::report::OtherProcess;
 use miette::Diagnostic;
 
@@ -24,14 +23,14 @@ const TOTAL: u64 = 24 << 30;
 const CONTEXT: u64 = 500;
 const MODULE: u64 = 30;
 const INTERVAL: Duration = Duration::from_millis(5);
-/// Long enough for a look, on a machine with much else to do.
+/// Long enough for a sample, even on a busy machine.
 const A_WHILE: Duration = Duration::from_millis(400);
-/// The end of time.
+/// The latest possible time.
 const END: u64 = u64::MAX;
-/// The folder of the card, in the process that a test goes on in.
+/// The environment variable with the GPU's folder, in the process in which a test continues.
 const FOLDER: &str = "CARGO_VRAM_TEST_CARD";
 
-/// The library, built once a process.
+/// The bytes of the library, which is built once per process.
 fn library() -> &'static [u8] {
     static LIBRARY: OnceLock<Vec<u8>> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -50,35 +49,34 @@ fn library() -> &'static [u8] {
 }
 
 /// A folder with the library, a configuration and records.
-struct VirtualCard {
+struct VirtualGpu {
     folder: PathBuf,
 }
 
-/// Goes on with a test in a process of its own, which finds the library where the dynamic loader
-/// looks for it.
-fn on_a_card(test: &str, keys: &str, body: impl FnOnce(&VirtualCard)) {
+/// Continues a test in its own process, in which the dynamic loader finds the library.
+fn on_a_gpu(test: &str, keys: &str, body: impl FnOnce(&VirtualGpu)) {
     if let Some(folder) = std::env::var_os(FOLDER) {
         let folder = PathBuf::from(folder);
-        return body(&VirtualCard { folder });
+        return body(&VirtualGpu { folder });
     }
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("libnvidia-ml.so.1"), library()).unwrap();
-    let card = VirtualCard {
+    let gpu = VirtualGpu {
         folder: folder.path().to_owned(),
     };
-    card.configure(keys);
-    let ended = card.process(test).output().unwrap();
+    gpu.configure(keys);
+    let ended = gpu.process(test).output().unwrap();
     let said = [ended.stdout, ended.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     assert!(ended.status.success(), "{said}");
-    assert!(said.contains("1 passed"), "no such test: {said}");
+    assert!(said.contains("1 passed"), "there is no such test: {said}");
 }
 
-impl VirtualCard {
+impl VirtualGpu {
     fn process(&self, test: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args(["--exact", test, "--nocapture"])
+            .args(["--exact", &format!("nvml::{test}"), "--nocapture"])
             .env(FOLDER, &self.folder)
             .env("TMPDIR", &self.folder)
             .env("LD_LIBRARY_PATH", &self.folder)
@@ -86,7 +84,7 @@ impl VirtualCard {
         command
     }
 
-    /// What is true of the card from now on.
+    /// Replaces the GPU's configuration, for all later calls.
     fn configure(&self, keys: &str) {
         let record = self.folder.join("{pid}.log");
         let always = format!("mode=virtual\nrecord={}\ntotal={TOTAL}\n", record.display());
@@ -95,7 +93,7 @@ impl VirtualCard {
         std::fs::rename(self.folder.join("new"), self.folder.join("config")).unwrap();
     }
 
-    /// Adds to a process's record.
+    /// Appends lines to a process's record.
     fn record(&self, pid: u32, lines: &str) {
         let path = self.folder.join(format!("{pid}.log"));
         let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
@@ -116,7 +114,7 @@ fn a_while() {
     std::thread::sleep(A_WHILE);
 }
 
-/// A process that would hold memory if it were a model's; ended with the test.
+/// A process that stands for a model's; it ends with the test.
 struct Sleeper(Child);
 
 impl Sleeper {
@@ -136,25 +134,25 @@ impl Drop for Sleeper {
     }
 }
 
-/// The most that the process was seen to hold.
-fn process_peak(looks: &Looks) -> Option<Bytes> {
+/// The process's largest memory in the samples.
+fn process_peak(looks: &MemoryLooks) -> Option<Bytes> {
     looks.looks.iter().filter_map(|look| look.process).max()
 }
 
-/// The most that the card was seen to hold.
-fn device_peak(looks: &Looks) -> Option<Bytes> {
+/// The GPU's largest used memory in the samples.
+fn device_peak(looks: &MemoryLooks) -> Option<Bytes> {
     looks.looks.iter().map(|look| look.device).max()
 }
 
-fn is_seen(looks: &Looks) -> bool {
+fn is_seen(looks: &MemoryLooks) -> bool {
     process_peak(looks).is_some()
 }
 
 #[test]
-fn a_card_tells_its_memory_and_its_processes() {
-    let test = "a_card_tells_its_memory_and_its_processes";
-    on_a_card(test, "nvml_idle=7\nnvml_reserved=1000\nnvml_driver=580.1\n", |card| {
-        card.record(
+fn a_gpu_tells_its_memory_and_its_processes() {
+    let test = "a_gpu_tells_its_memory_and_its_processes";
+    on_a_gpu(test, "nvml_idle=7\nnvml_reserved=1000\nnvml_driver=580.1\n", |gpu| {
+        gpu.record(
             me(),
             "start t=1 pid=1\ncontext t=2 device=0\nalloc t=3 bytes=100 reserved=100\n",
         );
@@ -163,7 +161,7 @@ fn a_card_tells_its_memory_and_its_processes() {
         let device = nvml.device(UUID).unwrap();
         assert_eq!(device.uuid(), UUID);
         let memory = device.memory().unwrap();
-        // What the driver reserved is not counted.
+        // Memory that the driver reserved is not counted.
         assert_eq!((memory.used, memory.total), (Bytes(CONTEXT + 100 + 7), Bytes(TOTAL)));
         let processes = device.processes().unwrap();
         let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
@@ -177,9 +175,9 @@ fn a_card_tells_its_memory_and_its_processes() {
 }
 
 #[test]
-fn two_cards_are_told_apart() {
-    on_a_card("two_cards_are_told_apart", "devices=2\nnvml_idle=7\n", |card| {
-        card.record(me(), "context t=2 device=1\nalloc t=3 bytes=100 reserved=100\n");
+fn two_gpus_are_told_apart() {
+    on_a_gpu("two_gpus_are_told_apart", "devices=2\nnvml_idle=7\n", |gpu| {
+        gpu.record(me(), "context t=2 device=1\nalloc t=3 bytes=100 reserved=100\n");
         let nvml = Nvml::open(None).unwrap();
         let used = |uuid| nvml.device(uuid).unwrap().memory().unwrap().used.0;
         assert_eq!((used(UUID), used(SECOND_UUID)), (7, CONTEXT + 100));
@@ -188,32 +186,32 @@ fn two_cards_are_told_apart() {
 }
 
 #[test]
-fn a_mig_instance_is_found_by_what_cuda_takes_for_the_id_of_a_card() {
-    let test = "a_mig_instance_is_found_by_what_cuda_takes_for_the_id_of_a_card";
-    on_a_card(test, "nvml_mig=1\n", |_| {
+fn a_mig_instance_is_found_by_what_cuda_takes_for_the_id_of_a_gpu() {
+    let test = "a_mig_instance_is_found_by_what_cuda_takes_for_the_id_of_a_gpu";
+    on_a_gpu(test, "nvml_mig=1\n", |_| {
         let nvml = Nvml::open(None).unwrap();
         assert_eq!(nvml.device(UUID).unwrap().uuid(), MIG_UUID);
         assert_eq!(nvml.device(MIG_UUID).unwrap().uuid(), MIG_UUID);
         let error = nvml.device(SECOND_UUID).unwrap_err();
-        assert_eq!(error.to_string(), format!("NVML knows no device `{SECOND_UUID}`"));
+        assert_eq!(error.to_string(), format!("NVML finds no GPU `{SECOND_UUID}`"));
     });
 }
 
 #[test]
 fn a_peak_includes_context_and_modules() {
-    on_a_card("a_peak_includes_context_and_modules", "nvml_idle=7\n", |card| {
-        let poller = card.poller(me());
+    on_a_gpu("a_peak_includes_context_and_modules", "nvml_idle=7\n", |gpu| {
+        let poller = gpu.poller(me());
         a_while();
-        card.record(me(), "start t=1 pid=1\ncontext t=2 device=0\nmodule t=3\nmodule t=3\n");
-        card.record(
+        gpu.record(me(), "start t=1 pid=1\ncontext t=2 device=0\nmodule t=3\nmodule t=3\n");
+        gpu.record(
             me(),
             "alloc t=4 bytes=1000 reserved=1000\nalloc t=5 bytes=1 reserved=10",
         );
         a_while();
-        // The rest of the line: it was ten thousand and one.
-        card.record(me(), "001\n");
+        // Write the rest of the line: the value is 10001.
+        gpu.record(me(), "001\n");
         a_while();
-        card.record(me(), "free t=6 bytes=9001 reserved=1000\n");
+        gpu.record(me(), "free t=6 bytes=9001 reserved=1000\n");
         a_while();
         let looks = poller.stop();
         assert_eq!(looks.error, None);
@@ -221,7 +219,7 @@ fn a_peak_includes_context_and_modules() {
         let outside = CONTEXT + 2 * MODULE;
         assert_eq!(process_peak(&looks), Some(Bytes(outside + 10_001)));
         assert_eq!(device_peak(&looks), Some(Bytes(outside + 10_001 + 7)));
-        // What it held, in order: nothing, since it was not there, and then each value of the record.
+        // The values in order: none before the process had a context, then each value of the record.
         let mut values: Vec<Option<u64>> = looks.looks.iter().map(|look| look.process.map(|b| b.0)).collect();
         values.dedup();
         let expected = [1000, 10_001, 1000].map(|tensors| Some(outside + tensors));
@@ -235,18 +233,18 @@ fn a_peak_includes_context_and_modules() {
 #[test]
 fn looks_are_stamped_by_the_clock_of_the_record_and_keep_to_their_schedule() {
     let test = "looks_are_stamped_by_the_clock_of_the_record_and_keep_to_their_schedule";
-    on_a_card(test, "", |card| {
+    on_a_gpu(test, "", |gpu| {
         let clock = || {
             let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
             u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap()
         };
         let from = clock();
-        let poller = card.poller(me());
+        let poller = gpu.poller(me());
         std::thread::sleep(Duration::from_secs(1));
         let looks = poller.stop();
         let to = clock();
         let count = looks.count(from, to);
-        assert_eq!(count, looks.looks.len(), "all of them lie between");
+        assert_eq!(count, looks.looks.len(), "all samples are between `from` and `to`");
         assert!(looks.looks.is_sorted_by(|a, b| a.time < b.time));
         let most = usize::try_from(u128::from(to - from) / INTERVAL.as_nanos()).unwrap() + 1;
         assert!((20..=most).contains(&count), "{count} of {most}");
@@ -258,11 +256,11 @@ fn looks_are_stamped_by_the_clock_of_the_record_and_keep_to_their_schedule() {
 #[test]
 fn a_process_that_ends_keeps_its_peak_and_holds_nothing() {
     let test = "a_process_that_ends_keeps_its_peak_and_holds_nothing";
-    on_a_card(test, "", |card| {
+    on_a_gpu(test, "", |gpu| {
         let mut process = Sleeper::start();
         let pid = process.0.id();
-        card.record(pid, "context t=2 device=0\nalloc t=3 bytes=9 reserved=9\n");
-        let poller = card.poller(pid);
+        gpu.record(pid, "context t=2 device=0\nalloc t=3 bytes=9 reserved=9\n");
+        let poller = gpu.poller(pid);
         a_while();
         process.end();
         a_while();
@@ -275,13 +273,13 @@ fn a_process_that_ends_keeps_its_peak_and_holds_nothing() {
 }
 
 #[test]
-fn a_process_that_nvml_does_not_show_has_no_figure_and_the_card_has_one() {
-    let test = "a_process_that_nvml_does_not_show_has_no_figure_and_the_card_has_one";
-    on_a_card(test, "", |card| {
-        card.record(me(), "context t=2 device=0\nalloc t=3 bytes=9 reserved=9\n");
+fn a_process_that_nvml_does_not_show_has_no_figure_and_the_gpu_has_one() {
+    let test = "a_process_that_nvml_does_not_show_has_no_figure_and_the_gpu_has_one";
+    on_a_gpu(test, "", |gpu| {
+        gpu.record(me(), "context t=2 device=0\nalloc t=3 bytes=9 reserved=9\n");
         let held = Some(Bytes(CONTEXT + 9));
         let listed = |pid, bytes| Some(vec![(pid, bytes)]);
-        // What is told instead of it, to whoever asks once and to whoever keeps looking.
+        // The answer instead of the process, for a single query and for the poller.
         for (shown, processes, other) in [
             ("none", Some(vec![]), None),
             ("unavailable", listed(me(), None), None),
@@ -292,13 +290,13 @@ fn a_process_that_nvml_does_not_show_has_no_figure_and_the_card_has_one() {
             ),
             ("refused", None, None),
         ] {
-            card.configure(&format!("nvml_processes={shown}\n"));
+            gpu.configure(&format!("nvml_processes={shown}\n"));
             let nvml = Nvml::open(None).unwrap();
             let told = nvml.device(UUID).unwrap().processes();
             let told = told.map(|list| list.iter().map(|p| (p.pid, p.bytes)).collect::<Vec<_>>());
             assert_eq!(told, processes, "{shown}");
 
-            let poller = card.poller(me());
+            let poller = gpu.poller(me());
             a_while();
             let looks = poller.stop();
             assert_eq!((&looks.error, is_seen(&looks)), (&None, false), "{shown}");
@@ -311,17 +309,17 @@ fn a_process_that_nvml_does_not_show_has_no_figure_and_the_card_has_one() {
 
 #[test]
 fn other_processes_are_seen_come_and_go() {
-    on_a_card("other_processes_are_seen_come_and_go", "", |card| {
+    on_a_gpu("other_processes_are_seen_come_and_go", "", |gpu| {
         let process = Sleeper::start();
         let pid = process.0.id();
-        card.record(me(), "context t=2 device=0\n");
-        let poller = card.poller(me());
+        gpu.record(me(), "context t=2 device=0\n");
+        let poller = gpu.poller(me());
         a_while();
-        card.configure(&format!("nvml_other={pid}:70\nnvml_other=4999999:5\n"));
+        gpu.configure(&format!("nvml_other={pid}:70\nnvml_other=4999999:5\n"));
         a_while();
-        card.configure(&format!("nvml_other={pid}:60\n"));
+        gpu.configure(&format!("nvml_other={pid}:60\n"));
         a_while();
-        card.configure("");
+        gpu.configure("");
         a_while();
         let looks = poller.stop();
         assert_eq!(process_peak(&looks), Some(Bytes(CONTEXT)));
@@ -345,11 +343,11 @@ fn other_processes_are_seen_come_and_go() {
 #[test]
 fn a_call_that_never_returns_keeps_nobody_waiting_and_nothing_is_lost() {
     let test = "a_call_that_never_returns_keeps_nobody_waiting_and_nothing_is_lost";
-    on_a_card(test, "", |card| {
-        card.record(me(), "context t=2 device=0\n");
-        let poller = card.poller(me());
+    on_a_gpu(test, "", |gpu| {
+        gpu.record(me(), "context t=2 device=0\n");
+        let poller = gpu.poller(me());
         a_while();
-        card.configure("nvml_hang=1\n");
+        gpu.configure("nvml_hang=1\n");
         a_while();
         let stopped = Instant::now();
         let looks = poller.stop();
@@ -361,20 +359,20 @@ fn a_call_that_never_returns_keeps_nobody_waiting_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_card_that_is_lost_ends_the_looks_and_not_those_before() {
-    let test = "a_card_that_is_lost_ends_the_looks_and_not_those_before";
-    on_a_card(test, "", |card| {
-        card.record(me(), "context t=2 device=0\n");
-        let poller = card.poller(me());
+fn a_gpu_that_is_lost_ends_the_looks_and_not_those_before() {
+    let test = "a_gpu_that_is_lost_ends_the_looks_and_not_those_before";
+    on_a_gpu(test, "", |gpu| {
+        gpu.record(me(), "context t=2 device=0\n");
+        let poller = gpu.poller(me());
         a_while();
-        card.configure("nvml_memory=15\n");
+        gpu.configure("nvml_memory=15\n");
         a_while();
-        card.configure("");
+        gpu.configure("");
         a_while();
         let looks = poller.stop();
         assert_eq!(
             looks.error.as_deref(),
-            Some("the card fell off the bus, or must be reset")
+            Some("the GPU fell off the bus or must be reset")
         );
         assert_eq!(process_peak(&looks), Some(Bytes(CONTEXT)));
     });
@@ -388,7 +386,7 @@ fn a_poller_without_a_library_sees_nothing_and_says_why() {
     assert!(looks.error.unwrap().starts_with("cannot load NVML: /nowhere/"));
 }
 
-/// The code of an error, which must say what to do, too.
+/// The code of an error; asserts that the error has a help text.
 fn code(error: &NvmlError) -> String {
     assert!(error.help().is_some_and(|help| !help.to_string().is_empty()));
     error.code().unwrap().to_string()
@@ -403,13 +401,13 @@ fn a_library_that_is_missing_or_none_is_refused() {
         open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")),
         "nvml::library"
     );
-    // A library, and not NVML.
+    // A library, but not NVML.
     assert_eq!(open(Path::new("libc.so.6")), "nvml::function");
 }
 
 #[test]
 fn each_way_to_fail_has_a_name_of_its_own() {
-    on_a_card("each_way_to_fail_has_a_name_of_its_own", "", |card| {
+    on_a_gpu("each_way_to_fail_has_a_name_of_its_own", "", |gpu| {
         for (answer, expected) in [
             (4, "nvml::permission"),
             (9, "nvml::driver"),
@@ -417,10 +415,10 @@ fn each_way_to_fail_has_a_name_of_its_own() {
             (999, "nvml::call"),
             (12345, "nvml::call"),
         ] {
-            card.configure(&format!("nvml_init={answer}\n"));
+            gpu.configure(&format!("nvml_init={answer}\n"));
             assert_eq!(code(&Nvml::open(None).unwrap_err()), expected);
         }
-        card.configure("");
+        gpu.configure("");
         let nvml = Nvml::open(None).unwrap();
         for uuid in [SECOND_UUID, "GPU-", "7672616d", "", "GPU-\0", "MIG-no"] {
             assert_eq!(code(&nvml.device(uuid).unwrap_err()), "nvml::device", "{uuid:?}");
@@ -432,13 +430,13 @@ fn each_way_to_fail_has_a_name_of_its_own() {
             (4, "nvml::permission"),
             (3, "nvml::call"),
         ] {
-            card.configure(&format!("nvml_device={answer}\nnvml_memory={answer}\n"));
+            gpu.configure(&format!("nvml_device={answer}\nnvml_memory={answer}\n"));
             assert_eq!(code(&nvml.device(UUID).unwrap_err()), expected);
             assert_eq!(code(&device.memory().unwrap_err()), expected);
         }
         assert_eq!(
             device.memory().unwrap_err().to_string(),
-            "NVML cannot read a card's memory: the requested operation is not available on the target device"
+            "NVML cannot read a GPU's memory: the requested operation is not available on the target device"
         );
     });
 }
@@ -446,21 +444,21 @@ fn each_way_to_fail_has_a_name_of_its_own() {
 #[test]
 fn a_killed_holder_frees_the_lock() {
     let test = "a_killed_holder_frees_the_lock";
-    on_a_card(test, "", |card| {
-        let held = card.folder.join("held");
+    on_a_gpu(test, "", |gpu| {
+        let held = gpu.folder.join("held");
         if std::env::var_os("HOLDER").is_some() {
-            let _lock = DeviceLock::take(UUID, || panic!("nobody has it")).unwrap();
+            let _lock = DeviceLock::take(UUID, || panic!("nobody has the lock")).unwrap();
             std::fs::write(&held, "").unwrap();
             std::thread::sleep(Duration::from_secs(60));
             return;
         }
-        let mut holder = Sleeper(card.process(test).env("HOLDER", "1").spawn().unwrap());
+        let mut holder = Sleeper(gpu.process(test).env("HOLDER", "1").spawn().unwrap());
         let started = Instant::now();
         while !held.exists() {
-            assert!(started.elapsed() < Duration::from_secs(30), "the holder never took it");
+            assert!(started.elapsed() < Duration::from_secs(30), "the holder has no lock");
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert!(DeviceLock::path(UUID).starts_with(&card.folder));
+        assert!(DeviceLock::path(UUID).starts_with(&gpu.folder));
         let (say, said) = mpsc::channel();
         let waiter = std::thread::spawn(move || {
             let _lock = DeviceLock::take(UUID, || say.send("waits").unwrap()).unwrap();
@@ -469,7 +467,7 @@ fn a_killed_holder_frees_the_lock() {
         assert_eq!(said.recv(), Ok("waits"));
         assert!(
             said.recv_timeout(Duration::from_millis(300)).is_err(),
-            "the holder lives"
+            "the holder still has the lock"
         );
         holder.end();
         assert_eq!(said.recv_timeout(Duration::from_secs(30)), Ok("has it"));

@@ -1,18 +1,17 @@
-//! Out of memory, in the ways that it happens.
-#![cfg(feature = "cli")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
+//! The ways to run out of memory.
 
 use cargo_vram::report::{Pass, Phase, Status};
-use common::{budgets, run};
 
-/// A page of Burn 0.22's for the weights of `fc1` at 1024 pixels.
+use crate::common;
+use crate::common::{budgets, run};
+
+/// Burn 0.22's page for the weights of `fc1` at 1024 pixels.
 const OWN_PAGE: u64 = (8 << 30) + (1 << 20);
 
 #[test]
 fn vgg16_at_1024_pixels_runs_out_in_an_optimizer_step() {
-    // Burn 0.22 has pages for these tensors, where Burn 0.21's next page is a quarter of the card: it gets through on 80 GB.
+    // Burn 0.22 makes pages of the tensors' size, but Burn 0.21's next page is a quarter of the GPU. So Burn 0.22 gets
+    // through with 80 GB.
     let (gpu, step) = if common::is_burn_0_22() {
         ("a100-40gb", 2)
     } else {
@@ -36,7 +35,7 @@ fn vgg16_at_1024_pixels_runs_out_in_an_optimizer_step() {
     assert!(oom.requested.unwrap().0.abs_diff(page) < 4096, "{oom:?}");
     assert!(oom.reserved + oom.requested.unwrap() > run.gpu.available_bytes);
     assert_eq!(oom.available, run.gpu.available_bytes - oom.reserved);
-    // What is live is a part of what is held, and parameters are a part of that.
+    // Live memory is a part of reserved memory, and parameters are a part of live memory.
     let (live, parameters) = (oom.live.unwrap(), run.parameters.unwrap().bytes);
     assert!(live >= parameters && live < oom.reserved, "{oom:?}");
     let unused = oom.reserved - live;
@@ -44,7 +43,7 @@ fn vgg16_at_1024_pixels_runs_out_in_an_optimizer_step() {
         text.contains(&format!("{live} live, {unused} reserved but unallocated")),
         "{text}"
     );
-    assert_eq!(oom.tensor, None, "a page was refused, and no tensor is too large");
+    assert_eq!(oom.tensor, None, "no tensor is too large: the driver refused a page");
     assert!(oom.kernel.is_some());
     assert!(
         text.contains(&format!("out of memory: zoo/vgg16 on {gpu} in step {step}, optimizer")),
@@ -56,7 +55,7 @@ fn vgg16_at_1024_pixels_runs_out_in_an_optimizer_step() {
 const REFUSED: u64 = 10_909_384_704;
 
 #[test]
-fn a_tensor_larger_than_a_quarter_of_the_card_never_reaches_the_driver() {
+fn a_tensor_larger_than_a_quarter_of_the_gpu_never_reaches_the_driver() {
     let (_folder, file) = budgets(
         "version: 1\ngpu: l4\nmodels:\n  resnet18_inference:\n    inputs: { batch_size: 867, image_size: 1024 }\n    reserved: 100 GiB\n",
     );
@@ -78,12 +77,13 @@ fn a_tensor_larger_than_a_quarter_of_the_card_never_reaches_the_driver() {
     assert_eq!(tensor.largest.0, 5_914_755_072, "a quarter of the L4");
     assert!(
         oom.reserved + oom.requested.unwrap() < run.gpu.available_bytes,
-        "the card itself would have had room: {oom:?}"
+        "the GPU has enough free memory: {oom:?}"
     );
     // The message names the rule, the tensor's bytes, and the command that shows its line.
     for words in [
-        "gives one tensor at most a quarter of the GPU, 5.51 GiB (5914755072 B); this tensor is 10.16 GiB (10909384704 B)",
-        "only a GPU of at least 40.64 GiB holds such a tensor",
+        "allocates at most 5.51 GiB (5914755072 B) for one tensor",
+        "this tensor needs 10.16 GiB (10909384704 B)",
+        "such a tensor needs a GPU with at least 40.64 GiB",
         "`cargo vram explain zoo/resnet18_inference --gpu l4 --set batch_size=867",
     ] {
         assert!(text.contains(words), "{words}\n{text}");
@@ -92,12 +92,12 @@ fn a_tensor_larger_than_a_quarter_of_the_card_never_reaches_the_driver() {
 
 #[test]
 fn a_refusal_inside_autotune_is_no_out_of_memory() {
-    // On a large card, timing its candidates takes more than these cards have.
+    // On a large GPU, autotune's candidates take more memory than these small GPUs have.
     let arguments = ["estimate", "-p", "zoo", "-m", "sequential"];
     let (large, exit, text) = common::report(&[&arguments[..], &["--gpu", "l4"]].concat());
     assert_eq!(exit, 0, "{text}");
     let tried = run(&large, "sequential").peaks.cold.reserved.unwrap();
-    // On the first, one tensor of a candidate is larger than any page; on the second, the driver refuses a page.
+    // On the first GPU, a candidate's tensor is larger than any page. On the second, the driver refuses a page.
     for total in ["2600 MiB", "6 GiB"] {
         let (_folder, file) = budgets(&format!(
             "version: 1\ngpu: small\ngpu_profiles:\n  small: {{ like: l4, total: {total} }}\nmodels:\n  sequential:\n    inputs: {{ batch_size: 1 }}\n    reserved: 3 GiB\n",
@@ -117,7 +117,7 @@ fn a_refusal_inside_autotune_is_no_out_of_memory() {
         assert_eq!(run.oom, None);
         assert!(
             run.gpu.available_bytes < tried,
-            "the large card's candidates do not fit: {run:?}"
+            "the candidates of the large GPU would fit: {run:?}"
         );
         assert!(run.peaks.cold.reserved.unwrap() <= run.gpu.available_bytes);
     }
@@ -125,7 +125,7 @@ fn a_refusal_inside_autotune_is_no_out_of_memory() {
 
 #[test]
 fn where_every_candidate_is_refused_it_is_out_of_memory() {
-    // Burn 0.22 frees memory and gets through with 120.
+    // With a batch of 120, Burn 0.22 frees memory and gets through.
     let (batch_size, step) = if common::is_burn_0_22() { (150, 1) } else { (120, 0) };
     let (_folder, file) = budgets(&format!(
         "version: 1\ngpu: l4\nmodels:\n  vgg16:\n    inputs: {{ batch_size: {batch_size} }}\n    reserved: 100 GiB\n"
@@ -140,11 +140,12 @@ fn where_every_candidate_is_refused_it_is_out_of_memory() {
 #[test]
 fn vgg16_at_1024_pixels_gets_through_where_a_page_holds_three_of_its_largest_tensor() {
     if common::is_burn_0_22() {
-        // Its pages are as large as what they hold, whatever the card's size: there is no such edge.
+        // Pages of Burn 0.22 have the size of their tensors on every GPU, so this edge does not exist.
         return;
     }
-    // fc1's weights are 8 GiB, and Burn's largest page is a quarter of the card: from 96 GiB on, one page holds the
-    // parameter and both of Adam's states instead of two tensors and a third that nothing else fits beside.
+    // The weights of `fc1` have 8 GiB, and Burn's largest page is a quarter of the GPU. From 96 GiB on, one page holds
+    // the parameter and both of Adam's states. Below that, a page holds only two of these tensors, and the third takes
+    // another page.
     for (total, exit_code) in [("98303 MiB", 100), ("96 GiB", 0)] {
         let (_folder, file) = budgets(&format!(
             "version: 1\ngpu: edge\ngpu_profiles:\n  edge: {{ like: h200, total: {total} }}\nmodels:\n  vgg16:\n    inputs: {{ batch_size: 1, image_size: 1024 }}\n    reserved: 1000 GiB\n",

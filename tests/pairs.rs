@@ -1,15 +1,13 @@
-//! Changes as pull requests make them: what becomes of each, and the comment that it gets.
-#![cfg(feature = "cli")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
+//! Changes like those of pull requests: the result of the check and the comment.
 
 use std::path::Path;
 
 use cargo_vram::report::{Report, Rule, Status};
-use common::repository::Repository;
 
-/// The pairs of fixtures/pairs that are of one workspace.
+use crate::common;
+use crate::common::repository::Repository;
+
+/// The pairs in `fixtures/pairs` that share one workspace.
 const PAIRS: [&str; 13] = [
     "below-ignored",
     "depthwise",
@@ -26,13 +24,13 @@ const PAIRS: [&str; 13] = [
     "wider-layer",
 ];
 
-/// A change that is not in its workspace: another version of what it depends on.
+/// A change with its own workspace: another version of a dependency.
 const BUMP: &str = "dependency-bump";
 
-/// Changes that people make to need less.
+/// Changes that people make to save memory.
 const SAVING: [&str; 3] = ["depthwise", "pooling", "strides"];
 
-/// Writes a report of a pair as it is.
+/// Writes a report of one side of a pair.
 fn estimate(repository: &Repository, pair: &str, side: &str) {
     let (_, selected) = place(pair);
     let estimate = common::vram(&["estimate", "--message-format", "json", "-o"])
@@ -44,12 +42,12 @@ fn estimate(repository: &Repository, pair: &str, side: &str) {
     assert!(estimate.status.success(), "{}", common::said(&estimate));
 }
 
-/// The folder of the fixtures.
+/// The folder of the pairs.
 fn pairs() -> std::path::PathBuf {
     common::fixture("fixtures/pairs")
 }
 
-/// Copies one side of a pair, as the package that it is before the change and after.
+/// Copies one side of a pair to the package, whose name is the same before and after the change.
 fn put(repository: &Repository, pair: &str, side: &str) {
     let from = pairs().join(pair).join(side);
     put_folder(repository, &from, &from, pair, side);
@@ -72,7 +70,8 @@ fn put_folder(repository: &Repository, root: &Path, folder: &Path, pair: &str, s
     }
 }
 
-/// A workspace of all pairs as they are before, accepted, on `main`; and a branch of it.
+/// Makes a repository with all pairs before their change: `main` has their accepted baselines, and a branch is checked
+/// out.
 fn before() -> Repository {
     let repository = Repository::new();
     let manifest = std::fs::read_to_string(pairs().join("Cargo.toml")).unwrap();
@@ -89,7 +88,7 @@ fn before() -> Repository {
     for pair in PAIRS.iter().chain([&BUMP]) {
         put(&repository, pair, "before");
     }
-    // Everything is built at once.
+    // Build all packages at once.
     let list = common::vram(&["list"])
         .current_dir(repository.folder.root())
         .output()
@@ -112,7 +111,7 @@ fn before() -> Repository {
     repository
 }
 
-/// Where a pair's commands are run, and what selects it there.
+/// The folder in which a pair's commands run, and the options that select it.
 fn place(pair: &str) -> (&str, Vec<String>) {
     if pair == BUMP {
         return (pair, Vec::new());
@@ -126,7 +125,7 @@ fn place(pair: &str) -> (&str, Vec<String>) {
     (".", of_pair.into())
 }
 
-/// Checks a change against its base: its report, its exit code, and the comment.
+/// Checks a change against its base; returns the report, the exit code and the comment.
 fn check(repository: &Repository, pair: &str) -> (Report, i32, String) {
     let (folder, mut more) = place(pair);
     if pair == "retained-loss" {
@@ -141,7 +140,7 @@ fn check(repository: &Repository, pair: &str) -> (Report, i32, String) {
         .unwrap();
     assert!(comment.status.success(), "{}", String::from_utf8_lossy(&comment.stderr));
     let report = report.unwrap_or_else(|| panic!("{said}"));
-    // What differs from one test to the next.
+    // Replace the text that differs from run to run.
     let commit = report.commit.as_ref().unwrap();
     let comment = String::from_utf8(comment.stdout).unwrap();
     let comment = (7..=commit.len())

@@ -1,23 +1,21 @@
-//! Estimates agree with what was recorded on real cards; and the means to record and to compare do what they say.
-#![cfg(all(feature = "cli", unix))]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
+//! Estimates agree with recordings of real GPUs, and recording and comparing work.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use cargo_vram::bytes::Bytes;
-use cargo_vram::recording::agreement::{Disagreement, Figure, compare};
+use cargo_vram::recording::agreement::{AgreementError, ComparedValue, compare};
 use cargo_vram::recording::{Recordings, RunIdentity};
 use cargo_vram::report::{Mode, RecordingId, Run};
 use serde_json::{Value, json};
+
+use crate::common;
 
 fn recordings_folder() -> PathBuf {
     common::root().join("fixtures/recordings")
 }
 
-/// Today's estimate of what a run measured.
+/// A new estimate of a measured run.
 fn estimate(measured: &Run) -> Run {
     let mut arguments = vec![
         "estimate",
@@ -37,7 +35,7 @@ fn estimate(measured: &Run) -> Run {
         arguments.extend(["--set", input]);
     }
     let (report, _, text) = common::report(&arguments);
-    let of_this_run = |run: &&Run| RunIdentity::of(run) == RunIdentity::of(measured);
+    let of_this_run = |run: &&Run| RunIdentity::from_run(run) == RunIdentity::from_run(measured);
     report
         .runs
         .iter()
@@ -52,7 +50,7 @@ fn every_recording_agrees_with_todays_estimate() {
     let mut compared = 0;
     let mut disagreements = Vec::new();
     for recording in recordings.iter() {
-        // An estimate replays the newest driver's choices.
+        // An estimate replays the autotune choices of the newest driver.
         let newest = recordings.for_gpu(recording.gpu()).unwrap().driver() == recording.driver();
         for measured in recording.report().runs.iter().filter(|_| newest) {
             compared += 1;
@@ -61,7 +59,7 @@ fn every_recording_agrees_with_todays_estimate() {
                     "{} {}: {}",
                     recording.gpu(),
                     recording.driver(),
-                    RunIdentity::of(measured)
+                    RunIdentity::from_run(measured)
                 );
                 disagreements.push(format!("{of}: {disagreement}"));
             }
@@ -69,13 +67,13 @@ fn every_recording_agrees_with_todays_estimate() {
     }
     assert!(disagreements.is_empty(), "{}", disagreements.join("\n"));
     if compared == 0 {
-        eprintln!("there are no recordings: agreement with real cards is unmeasured");
+        eprintln!("there are no recordings: no estimate was compared with a real GPU");
     } else {
         eprintln!("{compared} recorded runs agree");
     }
 }
 
-/// A run made by hand: nobody measured it.
+/// An invented run, which nobody measured.
 fn by_hand(mode: Mode, live: u64, warm: u64, cold: u64) -> Run {
     serde_json::from_value(json!({
         "model": "resnet18", "package": "zoo", "mode": mode, "task": "train", "burn": "0.21.0",
@@ -89,12 +87,12 @@ fn by_hand(mode: Mode, live: u64, warm: u64, cold: u64) -> Run {
     .unwrap()
 }
 
-fn off(estimated: &Run) -> Vec<(Figure, u64)> {
+fn off(estimated: &Run) -> Vec<(ComparedValue, u64)> {
     let measured = by_hand(Mode::Measure, 1_000, 1_000_000, 2_000_000);
     compare(&measured, estimated)
         .into_iter()
         .map(|disagreement| match disagreement {
-            Disagreement::Off { figure, allowed, .. } => (figure, allowed.0),
+            AgreementError::Off { figure, allowed, .. } => (figure, allowed.0),
             other => panic!("{other}"),
         })
         .collect()
@@ -104,8 +102,8 @@ fn off(estimated: &Run) -> Vec<(Figure, u64)> {
 fn one_byte_of_live_is_a_disagreement() {
     let estimate = |live| by_hand(Mode::Estimate, live, 1_000_000, 2_000_000);
     assert_eq!(off(&estimate(1_000)), []);
-    assert_eq!(off(&estimate(1_001)), [(Figure::WarmLive, 0)]);
-    assert_eq!(off(&estimate(999)), [(Figure::WarmLive, 0)]);
+    assert_eq!(off(&estimate(1_001)), [(ComparedValue::WarmLive, 0)]);
+    assert_eq!(off(&estimate(999)), [(ComparedValue::WarmLive, 0)]);
 }
 
 #[test]
@@ -115,7 +113,7 @@ fn one_percent_and_one_byte_of_warm_reserved_is_a_disagreement() {
         assert_eq!(off(&estimate(agreeing)), []);
     }
     for disagreeing in [989_999, 1_010_001] {
-        assert_eq!(off(&estimate(disagreeing)), [(Figure::WarmReserved, 10_000)]);
+        assert_eq!(off(&estimate(disagreeing)), [(ComparedValue::WarmReserved, 10_000)]);
     }
 }
 
@@ -127,15 +125,15 @@ fn one_byte_of_warm_reserved_is_a_disagreement_where_every_choice_was_recorded()
         run
     };
     assert_eq!(off(&estimate(1_000_000, 0, 0)), []);
-    assert_eq!(off(&estimate(1_000_001, 0, 0)), [(Figure::WarmReserved, 0)]);
+    assert_eq!(off(&estimate(1_000_001, 0, 0)), [(ComparedValue::WarmReserved, 0)]);
     assert_eq!(off(&estimate(1_000_001, 1, 0)), []);
     assert_eq!(off(&estimate(1_000_001, 0, 1)), []);
-    let mut of_another_card = estimate(1_000_001, 0, 0);
-    of_another_card.recording = Some(RecordingId {
+    let mut of_another_gpu = estimate(1_000_001, 0, 0);
+    of_another_gpu.recording = Some(RecordingId {
         gpu: "h200".to_owned(),
         driver: "580.82.07".to_owned(),
     });
-    assert_eq!(off(&of_another_card), []);
+    assert_eq!(off(&of_another_gpu), []);
 }
 
 #[test]
@@ -145,7 +143,7 @@ fn five_percent_and_one_byte_of_cold_reserved_is_a_disagreement() {
         assert_eq!(off(&estimate(agreeing)), []);
     }
     for disagreeing in [1_899_999, 2_100_001] {
-        assert_eq!(off(&estimate(disagreeing)), [(Figure::ColdReserved, 100_000)]);
+        assert_eq!(off(&estimate(disagreeing)), [(ComparedValue::ColdReserved, 100_000)]);
     }
 }
 
@@ -156,8 +154,8 @@ fn the_largest_figures_there_are_can_be_compared() {
     let disagreements = compare(&measured, &estimated);
     assert!(matches!(
         disagreements[..],
-        [Disagreement::Off {
-            figure: Figure::WarmReserved,
+        [AgreementError::Off {
+            figure: ComparedValue::WarmReserved,
             ..
         }]
     ));
@@ -169,8 +167,8 @@ fn a_figure_that_is_missing_and_an_end_that_differs_are_disagreements() {
     assert_eq!(compare(&measured, &estimated), []);
     let mut without_live = measured.clone();
     without_live.peaks.warm.live = None;
-    let missing = Disagreement::Missing {
-        figure: Figure::WarmLive,
+    let missing = AgreementError::Missing {
+        figure: ComparedValue::WarmLive,
         mode: Mode::Measure,
     };
     assert_eq!(compare(&without_live, &estimated), [missing]);
@@ -178,7 +176,7 @@ fn a_figure_that_is_missing_and_an_end_that_differs_are_disagreements() {
     let oom = json!({"pass": "warm", "step": 1, "phase": "backward", "kernel": null, "requested": 1, "reserved": 1, "available": 0});
     let mut full = estimated.clone();
     full.oom = Some(serde_json::from_value(oom).unwrap());
-    let differs = Disagreement::OutOfMemory {
+    let differs = AgreementError::OutOfMemory {
         measured: false,
         estimated: true,
     };
@@ -189,7 +187,7 @@ fn a_figure_that_is_missing_and_an_end_that_differs_are_disagreements() {
     assert_eq!(
         compare(&both, &full),
         [],
-        "what was held when the card was full is no figure of the model's"
+        "the memory at an out of memory is not a value of the model"
     );
 
     let mut failed = estimated.clone();
@@ -197,7 +195,7 @@ fn a_figure_that_is_missing_and_an_end_that_differs_are_disagreements() {
     failed.error = Some(serde_json::from_value(error).unwrap());
     assert!(matches!(
         compare(&measured, &failed)[..],
-        [Disagreement::Incomplete {
+        [AgreementError::Incomplete {
             mode: Mode::Estimate,
             ..
         }]
@@ -210,7 +208,7 @@ fn what_is_not_of_the_same_run_cannot_be_compared() {
     let incomparable = |measured: &Run, estimated: &Run| {
         assert!(matches!(
             compare(measured, estimated)[..],
-            [Disagreement::Incomparable { .. }]
+            [AgreementError::Incomparable { .. }]
         ));
     };
     incomparable(&estimated, &estimated);
@@ -223,8 +221,8 @@ fn what_is_not_of_the_same_run_cannot_be_compared() {
     incomparable(&measured, &other);
 }
 
-/// Stands in for the tool: every run holds 100 MiB an image, and fits a card with a limit while there is room for that.
-/// An estimate says one image more. It counts its calls.
+/// A replacement of the tool: a run holds 100 MiB per image and fits if that is within the limit of the GPU. An
+/// estimate allows one image more. The script logs its calls.
 const STAND_IN: &str = r#"#!/usr/bin/env bash
 set -euo pipefail
 echo "$*" >>"$CALLS"
@@ -288,13 +286,13 @@ fn the_recording_script_measures_all_finds_the_edge_and_does_nothing_twice() {
     assert_eq!(recorded.len(), 15 * 3);
     assert!(
         recorded.iter().all(|call| !call.contains("--limit")),
-        "a smaller card is never recorded"
+        "a smaller GPU is never recorded"
     );
     let unique: std::collections::BTreeSet<_> = first.iter().collect();
     assert_eq!(unique.len(), first.len(), "nothing is run twice");
     let again = record_script(folder.path(), "");
     assert_eq!(String::from_utf8(again.stdout).unwrap(), text);
-    assert_eq!(calls(folder.path()), first, "started again, it has nothing to do");
+    assert_eq!(calls(folder.path()), first, "a second start has nothing to do");
 }
 
 #[test]
@@ -313,7 +311,7 @@ fn the_recording_script_goes_on_after_a_failure_and_tries_it_again() {
     let of_vgg16 = |call: &String| call.contains("-m vgg16 ");
     assert!(
         after.len() > before && after[before..].iter().all(of_vgg16),
-        "only what failed"
+        "only the failed runs run again"
     );
 }
 

@@ -1,22 +1,20 @@
-//! `cargo vram report`: explanations from files, which nobody vouches for, as pictures.
-#![cfg(all(feature = "cli", unix))]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
+//! `cargo vram report`: pages from explanation files, which can be edited or damaged.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::{Value, json};
 
-/// A folder with an explanation of a model that launched twice.
+use crate::common;
+
+/// A folder with the explanation of a model that launched two kernels.
 struct Folder(tempfile::TempDir);
 
 fn explanation() -> Value {
     let peak = json!({ "live": 768, "reserved": 2_097_152, "process": 3_145_728 });
     let category = |name: &str, bytes: u64| json!({ "category": name, "bytes": bytes });
     json!({
-        "version": 2,
+        "version": 3,
         "tool": { "name": "cargo-vram", "version": "0.1.0", "fingerprint": "f" },
         "commit": null,
         "run": {
@@ -84,14 +82,14 @@ impl Folder {
         common::vram(&all).current_dir(self.0.path()).output().unwrap()
     }
 
-    /// What a file is refused with.
+    /// The error for a file that the command refuses.
     fn refused(&self, file: &str) -> String {
         let output = self.report(&[file]);
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(!said.contains("panicked"), "{said}");
         assert!(!self.path("vram-report.html").exists());
-        // As one line, for a diagnostic is wrapped.
+        // On one line, because the terminal output is wrapped.
         said.replace(['│', '╰', '─', '▶'], " ")
             .split_whitespace()
             .collect::<Vec<_>>()
@@ -148,7 +146,7 @@ fn a_page_has_the_commit_its_date_and_source_text_and_is_the_same_each_time() {
     assert_eq!(folder.report(&["a.json"]).status.code(), Some(0));
     let page = folder.read("vram-report.html");
     assert!(page.contains("2026-11-23T18:04:05+01:00") && page.contains("0f1e2d3c4b5a69788796"));
-    // The text is there, and cannot be taken for a tag of the page.
+    // The text is in the page, but not as an HTML tag.
     assert!(page.contains("script\\u003e\\u003cimg\\u003e\\\"); // twice") && !page.contains("<img"));
     assert_eq!(page.matches("</script>").count(), 2);
     assert_eq!(folder.report(&["a.json"]).status.code(), Some(0));
@@ -168,7 +166,7 @@ fn a_trace_names_tensors_by_shape_and_layer_and_says_its_unit() {
     let has = |name: &str, key: &str| events.iter().any(|event| event["ph"] == key && event["name"] == name);
     assert!(has("64 · fc", "X") && has("1 × 128 · fc", "X"), "{events:?}");
     let processes: Vec<_> = events.iter().filter(|event| event["name"] == "process_name").collect();
-    assert_eq!(processes.len(), 3, "its own, parameters and activations");
+    assert_eq!(processes.len(), 3, "the run, its parameters and its activations");
     for process in processes {
         assert!(
             process["args"]["name"].as_str().unwrap().ends_with("(1 µs = 1 sample)"),
@@ -181,7 +179,7 @@ fn a_trace_names_tensors_by_shape_and_layer_and_says_its_unit() {
 fn two_are_compared_and_neither_one_nor_three() {
     let folder = Folder::new();
     folder.write("a.json", &explanation());
-    // A file may hold several.
+    // A file may have several explanations.
     folder.write("two.json", &json!([explanation(), explanation()]));
     let output = folder.report(&["--compare", "a.json", "a.json", "-o", "compared.html"]);
     assert_eq!(output.status.code(), Some(0));
@@ -194,7 +192,7 @@ fn two_are_compared_and_neither_one_nor_three() {
         assert!(
             String::from_utf8(output.stderr)
                 .unwrap()
-                .contains("--compare takes two")
+                .contains("--compare needs two")
         );
     }
 }
@@ -212,7 +210,7 @@ fn nothing_is_written_over_what_is_read_or_was_just_written() {
             let output = over(option, path);
             assert_eq!(output.status.code(), Some(2), "{option} {path}");
             let said = String::from_utf8(output.stderr).unwrap();
-            assert!(said.contains("written over what is read"), "{said}");
+            assert!(said.contains("would overwrite it"), "{said}");
         }
     }
     let output = folder.report(&["a.json", "--svg", "x", "--trace", "in/../x"]);
@@ -220,11 +218,11 @@ fn nothing_is_written_over_what_is_read_or_was_just_written() {
     assert!(
         String::from_utf8(output.stderr)
             .unwrap()
-            .contains("would be written to one file")
+            .contains("would be written to the same file")
     );
     assert_eq!(folder.read("a.json"), before);
     assert!(!folder.path("x").exists());
-    // What is there of an earlier time is drawn anew.
+    // An existing page is overwritten.
     assert_eq!(folder.report(&["a.json"]).status.code(), Some(0));
     assert_eq!(folder.report(&["a.json"]).status.code(), Some(0));
 }
@@ -244,13 +242,13 @@ fn options_that_only_models_heed_are_refused_with_files() {
 fn a_report_of_check_is_told_from_an_explanation() {
     let folder = Folder::new();
     for report in [
-        json!({ "version": 1, "runs": [] }),
-        json!([explanation(), { "version": 1, "runs": [{}] }]),
+        json!({ "version": 2, "runs": [] }),
+        json!([explanation(), { "version": 2, "runs": [{}] }]),
     ] {
         folder.write("report.json", &report);
         let said = folder.refused("report.json");
         assert!(
-            said.contains("this is a report of `cargo vram check`")
+            said.contains("is a report of `cargo vram check`")
                 && said.contains("cargo vram explain MODEL --message-format json -o FILE"),
             "{said}"
         );
@@ -260,29 +258,29 @@ fn a_report_of_check_is_told_from_an_explanation() {
 #[test]
 fn what_is_no_explanation_is_told_with_its_place() {
     let folder = Folder::new();
-    folder.write("other.json", &json!({ "version": 2 }));
+    folder.write("other.json", &json!({ "version": 3 }));
     assert!(
         folder
             .refused("other.json")
-            .contains("this is no explanation missing field")
+            .contains("is not an explanation missing field")
     );
     std::fs::write(folder.path("text.json"), "not JSON").unwrap();
     assert_eq!(folder.refused("text.json").matches("at line 1 column").count(), 1);
     std::fs::write(folder.path("bytes.json"), [0xff, 0xfe]).unwrap();
     assert!(folder.refused("bytes.json").contains("not UTF-8"));
     std::fs::write(folder.path("deep.json"), "[".repeat(100_000)).unwrap();
-    assert!(folder.refused("deep.json").contains("no explanation"));
+    assert!(folder.refused("deep.json").contains("is not an explanation"));
     std::fs::write(folder.path("empty.json"), "").unwrap();
-    assert!(folder.refused("empty.json").contains("no explanation"));
+    assert!(folder.refused("empty.json").contains("is not an explanation"));
 }
 
 #[test]
 fn another_version_is_told_before_anything_else() {
     let folder = Folder::new();
-    folder.write("new.json", &json!({ "version": 3, "everything": "else" }));
+    folder.write("new.json", &json!({ "version": 4, "everything": "else" }));
     let said = folder.refused("new.json");
     assert!(
-        said.contains("this is version 3 of the format") && said.contains("explain it anew"),
+        said.contains("format version 4") && said.contains("explain the model again"),
         "{said}"
     );
 }
@@ -293,12 +291,12 @@ fn indices_that_lead_nowhere_are_refused_and_never_followed() {
         (
             "/timeline/kernel/1",
             json!(9),
-            "timeline.kernel[1]: it leads to 9, and there are 2 kernels",
+            "timeline.kernel[1]: index 9 is out of range (there are 2 kernels)",
         ),
         ("/peak/tensors/0", json!(4_000_000_000_u32), "peak.tensors"),
         ("/tensors/1/shares", json!(2), "tensors[1].shares"),
         ("/tensors/1/born", json!(77), "tensors[1].born"),
-        ("/timeline/live/0", json!(257), "add up to 256, and live is 257"),
+        ("/timeline/live/0", json!(257), "add up to 256, but live is 257"),
         ("/timeline/reserved", json!([]), "timeline.reserved: it has 0 entries"),
     ];
     let folder = Folder::new();
@@ -322,7 +320,7 @@ fn a_file_that_is_too_large_or_not_there_or_no_file_is_told() {
         assert_eq!(output.status.code(), Some(101));
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!said.contains("panicked"), "{said}");
-        // What and why, each once.
+        // The message has the file's name and the reason, each once.
         assert_eq!(said.matches(missing).count(), 1, "{said}");
         assert!(said.matches("No such file").count() <= 1, "{said}");
     }

@@ -1,8 +1,4 @@
-//! Two hundred models in eight parts, on one machine.
-#![cfg(feature = "cli")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod common;
+//! Two hundred models in eight partitions, on one machine.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,21 +7,23 @@ use std::time::{Duration, Instant};
 
 use cargo_vram::report::Report;
 
+use crate::common;
+
 const PARTS: u32 = 8;
 
-/// `cargo vram` among the many models.
+/// `cargo vram` in the workspace with many models.
 fn vram(arguments: &[&str]) -> Command {
     let mut command = common::vram(arguments);
     command.current_dir(common::fixture("fixtures/many"));
     command
 }
 
-/// A part's report in a folder.
+/// The path of a partition's report.
 fn part(folder: &Path, part: u32) -> PathBuf {
     folder.join(format!("part-{part}.json"))
 }
 
-/// Estimates a part.
+/// The command that estimates a partition.
 fn estimate(folder: &Path, number: u32) -> Command {
     let partition = format!("hash:{number}/{PARTS}");
     let file = part(folder, number);
@@ -36,7 +34,7 @@ fn estimate(folder: &Path, number: u32) -> Command {
     command
 }
 
-/// Merges what there is: the report, and what was said.
+/// Merges the existing reports; returns the merged report, the exit code and the output.
 fn merge(folder: &Path) -> (Option<Report>, Option<i32>, String) {
     let whole = folder.join("whole.json");
     let there: Vec<_> = (1..=PARTS).map(|number| part(folder, number)).collect();
@@ -65,7 +63,7 @@ fn each_of_many_models_is_reported_once_and_a_part_that_died_is_named() {
     assert_eq!((exit, runs.len(), names.len()), (Some(0), 200, 200), "{said}");
     assert!(runs.iter().all(|run| run.peaks.warm.live.is_some()), "{said}");
 
-    // One is killed while its models run.
+    // Kill one estimate while its models run.
     std::fs::remove_file(part(folder, 5)).unwrap();
     std::fs::remove_file(folder.join("whole.json")).unwrap();
     let kept = folder.join("kept");
@@ -78,7 +76,7 @@ fn each_of_many_models_is_reported_once_and_a_part_that_died_is_named() {
         .unwrap();
     let begun = Instant::now();
     while !kept.join("estimate/case-2").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(300), "no model was run");
+        assert!(begun.elapsed() < Duration::from_secs(300), "no model ran");
         std::thread::sleep(Duration::from_millis(20));
     }
     killed.kill().unwrap();

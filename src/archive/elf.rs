@@ -1,4 +1,4 @@
-//! What is asked of an executable: what machine it is for, which glibc it needs, and to be smaller.
+//! Reads the target and the required glibc of an executable, and strips its debug information.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,12 +26,12 @@ impl fmt::Display for Glibc {
 impl FromStr for Glibc {
     type Err = String;
 
-    /// `2.34`, or `2.2.5`, whose last part is of no interest.
+    /// Parses `2.34`, or `2.2.5`, whose last part is ignored.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.split('.').map(str::parse);
         match (parts.next(), parts.next(), parts.all(|part| part.is_ok())) {
             (Some(Ok(major)), Some(Ok(minor)), true) => Ok(Self { major, minor }),
-            _ => Err(format!("`{}` is no version of glibc", text.escape_debug())),
+            _ => Err(format!("`{}` is not a glibc version", text.escape_debug())),
         }
     }
 }
@@ -50,20 +50,20 @@ impl From<Glibc> for String {
     }
 }
 
-/// What an executable or a shared library says of itself.
+/// The target and the glibc versions of an executable or a shared library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
-    /// The target triple: one of those that models run on.
+pub struct ElfFacts {
+    /// The target triple, one of those that models run on.
     pub target: &'static str,
-    /// The newest glibc of which it needs something.
+    /// The newest glibc version that it needs.
     pub needed: Option<Glibc>,
-    /// The newest glibc of which it has everything: only glibc itself does.
+    /// The newest glibc version that it provides. Only glibc itself has one.
     pub offered: Option<Glibc>,
 }
 
-/// Reads an executable or a shared library; none where it is neither, or for a machine that models do not run on.
+/// Reads the facts of an executable or a shared library. Returns `None` for other files and for unsupported machines.
 #[must_use]
-pub fn facts(data: &[u8]) -> Option<Facts> {
+pub fn facts(data: &[u8]) -> Option<ElfFacts> {
     let header = FileHeader64::<Endianness>::parse(data).ok()?;
     let endian = header.endian().ok()?;
     let target = match (header.e_machine(endian), endian) {
@@ -71,13 +71,15 @@ pub fn facts(data: &[u8]) -> Option<Facts> {
         (elf::EM_AARCH64, Endianness::Little) => "aarch64-unknown-linux-gnu",
         _ => return None,
     };
+    // Object files and core dumps are ELF files, too.
     if !matches!(header.e_type(endian), elf::ET_EXEC | elf::ET_DYN) {
         return None;
     }
     let sections = header.sections(endian, data).ok()?;
     let highest = |names: Vec<&[u8]>| names.into_iter().filter_map(glibc).max();
-    Some(Facts {
+    Some(ElfFacts {
         target,
+        // A file without this section needs no particular version.
         needed: highest(needed(&sections, endian, data).unwrap_or_default()),
         offered: highest(offered(&sections, endian, data).unwrap_or_default()),
     })
@@ -85,7 +87,7 @@ pub fn facts(data: &[u8]) -> Option<Facts> {
 
 type Sections<'data> = SectionTable<'data, FileHeader64<Endianness>>;
 
-/// The names of the versions that are needed of other libraries.
+/// Returns the names of the symbol versions that the file needs from other libraries.
 fn needed<'data>(sections: &Sections<'data>, endian: Endianness, data: &'data [u8]) -> Option<Vec<&'data [u8]>> {
     let (needs, link) = sections.gnu_verneed(endian, data).ok()??;
     let strings = sections.strings(endian, data, link).ok()?;
@@ -97,7 +99,7 @@ fn needed<'data>(sections: &Sections<'data>, endian: Endianness, data: &'data [u
     Some(names)
 }
 
-/// The names of the versions that are there for others.
+/// Returns the names of the symbol versions that the file provides.
 fn offered<'data>(sections: &Sections<'data>, endian: Endianness, data: &'data [u8]) -> Option<Vec<&'data [u8]>> {
     let (definitions, link) = sections.gnu_verdef(endian, data).ok()??;
     let strings = sections.strings(endian, data, link).ok()?;
@@ -110,13 +112,15 @@ fn offered<'data>(sections: &Sections<'data>, endian: Endianness, data: &'data [
 }
 
 fn glibc(name: &[u8]) -> Option<Glibc> {
+    // `GLIBC_PRIVATE` has no number, and is left out here.
     std::str::from_utf8(name).ok()?.strip_prefix("GLIBC_")?.parse().ok()
 }
 
-/// The file without what only debuggers read. Functions keep their names: what a panic's stack is recognised by.
+/// Returns the file without its debug sections. Functions keep their names, which identify the stack of a panic.
 ///
-/// What is loaded stays where it is, to the byte. Behind it, the sections that stay move up, and those that go leave
-/// an empty entry, so that no number of a section changes. A file that is laid out in another way is given back whole.
+/// All loaded bytes keep their positions. Behind them, the remaining sections move up. A removed section leaves an
+/// empty entry, so that section numbers stay the same. A file with another layout, or without debug sections, is
+/// returned unchanged.
 #[must_use]
 pub fn strip(data: &[u8]) -> Cow<'_, [u8]> {
     stripped(data).map_or(Cow::Borrowed(data), Cow::Owned)
@@ -133,6 +137,8 @@ fn stripped(data: &[u8]) -> Option<Vec<u8>> {
             .iter()
             .any(|prefix| name.starts_with(prefix))
     };
+    // Whatever a program header points at is loaded by its position, so everything up to there stays.
+    // See docs/design/archives.md.
     let segments = header.program_headers(endian, data).ok()?.iter();
     let of_segments = segments.map(|segment| segment.p_offset(endian).checked_add(segment.p_filesz(endian)));
     let headers_end = header
@@ -142,6 +148,7 @@ fn stripped(data: &[u8]) -> Option<Vec<u8>> {
         .chain([headers_end])
         .try_fold(0, |end, next| next.map(|next| next.max(end)))?;
     let loaded_end = usize::try_from(loaded_end).ok()?;
+    // Behind the loaded bytes there is only what tools read: symbols, names and debug sections.
     let mut out = data.get(..loaded_end)?.to_vec();
     let mut removed = false;
     for entry in entries.iter_mut().skip(1) {
@@ -152,10 +159,12 @@ fn stripped(data: &[u8]) -> Option<Vec<u8>> {
         if is_loaded || !occupies {
             continue;
         }
+        // An unusual layout. An archive with debug sections is better than a program that does not run.
         if start < loaded_end {
             return None;
         }
         if is_debug(entry) {
+            // Symbols name sections by number. Without an empty entry, every later number would be wrong.
             *entry = empty(endian);
             removed = true;
             continue;
@@ -175,7 +184,7 @@ fn stripped(data: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// An entry that is none.
+/// Makes an empty section entry.
 fn empty(endian: Endianness) -> SectionHeader64<Endianness> {
     let (word, long) = (U32::new(endian, 0), U64::new(endian, 0));
     SectionHeader64 {
@@ -193,6 +202,7 @@ fn empty(endian: Endianness) -> SectionHeader64<Endianness> {
 }
 
 fn pad(out: &mut Vec<u8>, align: usize) -> Option<()> {
+    // A damaged program may name any alignment. Unlimited, it would fill the memory with zeros.
     let length = out.len().checked_next_multiple_of(align.clamp(1, 4096))?;
     out.resize(length, 0);
     Some(())

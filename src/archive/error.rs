@@ -1,4 +1,4 @@
-//! Why an archive is not made, or not used.
+//! Errors of making and using archives.
 
 use std::path::{Path, PathBuf};
 
@@ -8,84 +8,87 @@ use thiserror::Error;
 use super::elf::Glibc;
 use crate::bytes::Bytes;
 
-/// Why an archive could not be made, or is not used.
+/// The reason why an archive could not be made or cannot be used.
 #[derive(Debug, Error, Diagnostic)]
 pub enum ArchiveError {
-    /// Something is wrong with the archive, or it is none for this machine. Nothing of it was kept.
+    /// The archive is invalid, or is not for this machine. No unpacked file was kept.
     #[error("{} cannot be used: {why}", file.display())]
     #[diagnostic(forward(why))]
     Refused {
         /// The archive.
         file: PathBuf,
-        /// What is wrong with it.
-        why: Box<Refusal>,
+        /// The reason.
+        why: Box<ArchiveRefusal>,
     },
     /// A file or folder could not be read or written.
     #[error("cannot {action} {}", path.display())]
     #[diagnostic(
         code(archive::io),
-        help("may it be read and written, and does the disk have room? archives are unpacked where TMPDIR says")
+        help("check the permissions and the free disk space; to unpack archives on another disk, set TMPDIR")
     )]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
-        /// Why it failed.
+        /// The reason.
         source: std::io::Error,
     },
-    /// A folder to unpack into that is in use.
-    #[error("{} is not empty", .0.display())]
-    #[diagnostic(code(archive::not_empty), help("unpack into a folder of its own"))]
+    /// The folder to unpack into is not empty.
+    #[error("the folder {} is not empty", .0.display())]
+    #[diagnostic(code(archive::not_empty), help("unpack the archive into an empty folder"))]
     NotEmpty(PathBuf),
-    /// There is no model to pack.
-    #[error("there is no model to put into an archive")]
-    #[diagnostic(code(archive::no_models), help("`cargo vram list` shows the declared models"))]
+    /// No model was selected or built.
+    #[error("there is no model to put into the archive")]
+    #[diagnostic(code(archive::no_models), help("run `cargo vram list` to print the declared models"))]
     NoModels,
-    /// An executable that does not run where models do.
-    #[error("{} is no program for Linux with glibc on x86-64 or aarch64", .0.display())]
-    #[diagnostic(code(archive::not_a_program), help("models run there alone: build them there"))]
+    /// A file is not a program for a supported kind of machine.
+    #[error("{} is not a program for Linux with glibc on x86-64 or aarch64", .0.display())]
+    #[diagnostic(
+        code(archive::not_a_program),
+        help("build the models for such a machine: they run nowhere else")
+    )]
     NotAProgram(PathBuf),
-    /// Programs for two kinds of machine.
-    #[error("{} is built for {other}, and the rest for {target}", path.display())]
+    /// The programs are for two kinds of machine.
+    #[error("{} is built for {other}, but the other programs are built for {target}", path.display())]
     #[diagnostic(
         code(archive::two_targets),
-        help("an archive is for one kind of machine: build all of it for one target")
+        help("build all programs for one target: an archive is for one kind of machine")
     )]
     TwoTargets {
         /// The program.
         path: PathBuf,
-        /// What it is built for.
+        /// The target of this program.
         other: String,
-        /// What the others are.
+        /// The target of the other programs.
         target: String,
     },
-    /// A name that an archive cannot hold.
-    #[error("an archive cannot hold the path `{}`: {why}", path.escape_debug())]
+    /// An archive cannot contain a path.
+    #[error("an archive cannot contain the path `{}`: {why}", path.escape_debug())]
     #[diagnostic(code(archive::name), help("rename the target"))]
     Name {
         /// The path in the archive.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// More than an archive may hold.
-    #[error("the files are {0} together")]
-    #[diagnostic(code(archive::too_large), help("at most 8 GiB: make an archive a package (-p)"))]
+    /// The files are too large for an archive.
+    #[error("the files have a total size of {0}, but an archive can have at most 8 GiB")]
+    #[diagnostic(code(archive::too_large), help("make one archive per package (-p)"))]
     TooLarge(Bytes),
-    /// A package was named that is not in the archive.
-    #[error("no package `{package}` in {}", file.display())]
-    #[diagnostic(code(archive::unknown_package), help("the packages are: {known}"))]
+    /// The archive does not have the selected package.
+    #[error("no package `{package}` in the archive {}", file.display())]
+    #[diagnostic(code(archive::unknown_package), help("select one of its packages: {known}"))]
     UnknownPackage {
         /// The archive.
         file: PathBuf,
-        /// What was named.
+        /// The selected package.
         package: String,
-        /// What could have been.
+        /// The packages of the archive.
         known: String,
     },
-    /// A program that does not declare the models that the archive says it does.
-    #[error("`{target}` of {package} in {} declares other models than the archive says", file.display())]
+    /// A program declares other models than the manifest lists.
+    #[error("`{target}` of package {package} in {} declares other models than the manifest lists", file.display())]
     #[diagnostic(code(archive::models), help("make the archive again with `cargo vram archive`"))]
     OtherModels {
         /// The archive.
@@ -95,205 +98,213 @@ pub enum ArchiveError {
         /// The target.
         target: String,
     },
-    /// A file that was written to while it was packed.
-    #[error("{} was changed while it was packed", .0.display())]
+    /// A file changed while it was packed.
+    #[error("{} changed while it was packed", .0.display())]
     #[diagnostic(
         code(archive::in_use),
-        help("pack again, when nothing else builds in this target folder")
+        help("make the archive again when no other build uses this target folder")
     )]
     InUse(PathBuf),
 }
 
-/// What is wrong with an archive.
+/// The reason why an archive cannot be used.
 #[derive(Debug, Error, Diagnostic)]
-pub enum Refusal {
-    /// It cannot be opened.
+pub enum ArchiveRefusal {
+    /// The file cannot be opened.
     #[error("{0}")]
-    #[diagnostic(code(archive::open), help("`cargo vram archive` makes one"))]
+    #[diagnostic(code(archive::open), help("run `cargo vram archive` to make an archive"))]
     Open(std::io::Error),
-    /// It has no bytes.
+    /// The file has no bytes.
     #[error("it is empty")]
-    #[diagnostic(code(archive::empty), help("copy it again: it was not uploaded or downloaded whole"))]
+    #[diagnostic(code(archive::empty), help("copy it again: the upload or download was incomplete"))]
     Empty,
-    /// It is something else.
-    #[error("it is no zstd file")]
+    /// The file is not a zstd file.
+    #[error("it is not a zstd file")]
     #[diagnostic(
         code(archive::not_zstd),
-        help("name the .tar.zst that `cargo vram archive` wrote, and not what it was packed into since")
+        help("use the .tar.zst file that `cargo vram archive` wrote, without repacking it")
     )]
     NotZstd,
-    /// Its end is missing.
-    #[error("it is cut short")]
+    /// The end of the archive is missing.
+    #[error("it is incomplete: its end is missing")]
     #[diagnostic(
         code(archive::cut_short),
-        help("copy it again: it was not uploaded or downloaded whole")
+        help("copy it again: the upload or download was incomplete")
     )]
     CutShort,
-    /// Its bytes are not those that were written.
+    /// The bytes of the archive are not those that were written.
     #[error("it is damaged: {0}")]
     #[diagnostic(
         code(archive::damaged),
         help("copy it again, or make it again with `cargo vram archive`")
     )]
     Damaged(String),
-    /// Something follows it.
-    #[error("something follows its end")]
+    /// There are bytes after the end of the archive.
+    #[error("it has extra bytes after its end")]
     #[diagnostic(
         code(archive::trailing),
         help("copy it again, or make it again with `cargo vram archive`")
     )]
     Trailing,
-    /// It is not known what is in it.
-    #[error("it does not begin with manifest.json")]
-    #[diagnostic(code(archive::no_manifest), help("only what `cargo vram archive` wrote can be used"))]
+    /// The first entry is not the manifest.
+    #[error("its first entry is not manifest.json")]
+    #[diagnostic(code(archive::no_manifest), help("use a file that `cargo vram archive` wrote"))]
     NoManifest,
-    /// What it says of itself cannot be.
-    #[error("its manifest.json is unusable: {0}")]
-    #[diagnostic(code(archive::manifest), help("only what `cargo vram archive` wrote can be used"))]
+    /// The manifest is not valid.
+    #[error("its manifest.json is not valid: {0}")]
+    #[diagnostic(code(archive::manifest), help("use a file that `cargo vram archive` wrote"))]
     Manifest(String),
-    /// What it says of itself is too long.
-    #[error("its manifest.json has {0}")]
-    #[diagnostic(code(archive::manifest_size), help("at most 4 MiB: make an archive a package (-p)"))]
+    /// The manifest is too large.
+    #[error("its manifest.json has a size of {0}, but at most 4 MiB are allowed")]
+    #[diagnostic(code(archive::manifest_size), help("make one archive per package (-p)"))]
     ManifestSize(Bytes),
-    /// Its layout is another.
-    #[error("its format is {theirs}, and this tool reads {ours}")]
+    /// The archive has another format version.
+    #[error("its format version is {theirs}, but this cargo-vram reads version {ours}")]
     #[diagnostic(
         code(archive::format),
-        help("make it with this version of cargo-vram ({}), or use the version that made it", env!("CARGO_PKG_VERSION"))
+        help("make it again with cargo-vram {}, or use the version that made it", env!("CARGO_PKG_VERSION"))
     )]
     Format {
-        /// Its format.
+        /// The format version of the archive.
         theirs: u64,
-        /// The one that can be read.
+        /// The format version that this tool reads.
         ours: u32,
     },
-    /// Another version of this tool made it.
-    #[error("cargo-vram {} made it, and this is {}", .0.escape_debug(), env!("CARGO_PKG_VERSION"))]
+    /// Another version of this tool made the archive.
+    #[error("cargo-vram {} made it, but this is {}", .0.escape_debug(), env!("CARGO_PKG_VERSION"))]
     #[diagnostic(
         code(archive::tool),
         help(
-            "figures of two versions are not compared: install the same version on both machines (`cargo install cargo-vram@VERSION`)"
+            "install the same version on both machines (`cargo install cargo-vram@VERSION`): values from two versions \
+             are not comparable"
         )
     )]
     Tool(String),
-    /// The same version with another driver made it.
-    #[error("its driver is that of another build of cargo-vram {}", env!("CARGO_PKG_VERSION"))]
+    /// Another build of the same version, with another virtual CUDA driver, made the archive.
+    #[error("its virtual CUDA driver is from another build of cargo-vram {}", env!("CARGO_PKG_VERSION"))]
     #[diagnostic(
         code(archive::driver),
-        help("figures of two drivers are not compared: use the same build of the tool on both machines")
+        help("use the same build of cargo-vram on both machines: values from two drivers are not comparable")
     )]
     Driver,
-    /// Its models speak another language.
-    #[error("its models speak protocol {theirs}, and this tool {ours}")]
+    /// The models use another protocol version.
+    #[error("its models use protocol {theirs}, but this cargo-vram uses protocol {ours}")]
     #[diagnostic(
         code(archive::protocol),
         help(
-            "make the cargo-vram that the models link and the tool agree (`cargo update -p cargo-vram`), and pack again"
+            "let the models depend on this version of cargo-vram (`cargo update -p cargo-vram`), and make the archive \
+             again"
         )
     )]
     Protocol {
-        /// Theirs.
+        /// The protocol of the models.
         theirs: u32,
-        /// This tool's.
+        /// The protocol of this tool.
         ours: u32,
     },
-    /// It is for another kind of machine.
-    #[error("it was made for {}, and this machine is {here}", target.escape_debug())]
+    /// The archive is for another kind of machine.
+    #[error("it was made for {}, but this machine is {here}", target.escape_debug())]
     #[diagnostic(
         code(archive::target),
-        help("make one on a machine of this kind: `cargo vram archive` runs what it packs, to ask for its models")
+        help(
+            "make the archive on a machine of this kind: `cargo vram archive` runs the programs to list their models, \
+             so it cannot pack those of another kind"
+        )
     )]
     Target {
-        /// What it is for.
+        /// The target of the archive.
         target: String,
-        /// What this is.
+        /// The target of this machine.
         here: String,
     },
-    /// Its programs need a newer C library.
-    #[error("its programs need glibc {needed}, and this machine has {here}")]
+    /// The programs need a newer glibc.
+    #[error("its programs need glibc {needed}, but this machine has {here}")]
     #[diagnostic(
         code(archive::glibc),
-        help("make it on a system that is no newer than this one, such as in its container image")
+        help("make the archive on a system that is not newer than this one, for example in its container image")
     )]
     Glibc {
-        /// What they need.
+        /// The oldest glibc that the programs can use.
         needed: Glibc,
-        /// What is here.
+        /// The glibc of this machine.
         here: Glibc,
     },
-    /// Models cannot run here.
+    /// This machine cannot run models, because it has no glibc.
     #[error("this machine has no glibc")]
-    #[diagnostic(code(archive::no_glibc), help("models run on Linux with glibc, x86-64 or aarch64"))]
+    #[diagnostic(code(archive::no_glibc), help("use a Linux machine with glibc (x86-64 or aarch64)"))]
     NoGlibc,
-    /// A path that would leave the folder, or that nobody would write.
-    #[error("it holds the path `{}`: {why}", path.escape_debug())]
-    #[diagnostic(code(archive::path), help("do not use it: nobody writes such a path by mistake"))]
+    /// A path would leave the folder, or is not portable.
+    #[error("it contains the unsafe path `{}`: {why}", path.escape_debug())]
+    #[diagnostic(
+        code(archive::path),
+        help("do not use this archive: `cargo vram archive` never writes such a path")
+    )]
     Path {
         /// The path.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// An entry that is no file.
-    #[error("its entry `{}` is {kind}", path.escape_debug())]
+    /// An entry is not a plain file.
+    #[error("its entry `{}` is {kind}, not a plain file", path.escape_debug())]
     #[diagnostic(
         code(archive::kind),
-        help("do not use it: `cargo vram archive` writes plain files alone")
+        help("do not use this archive: `cargo vram archive` writes only plain files")
     )]
     Kind {
         /// The path.
         path: String,
-        /// What it is.
+        /// The kind of entry, with its article.
         kind: &'static str,
     },
-    /// An entry with words that are not in its manifest.
-    #[error("its entry `{}` is not as `cargo vram archive` writes it", .0.escape_debug())]
+    /// The header of an entry has fields that this tool does not write.
+    #[error("its entry `{}` has a header that `cargo vram archive` does not write", .0.escape_debug())]
     #[diagnostic(
         code(archive::header),
-        help("make it again with `cargo vram archive`, and do not pack it anew")
+        help("make it again with `cargo vram archive`, and do not repack it")
     )]
     Header(String),
-    /// A file that is there twice.
-    #[error("it holds `{}` twice", .0.escape_debug())]
+    /// The archive contains a file twice.
+    #[error("it contains `{}` twice", .0.escape_debug())]
     #[diagnostic(code(archive::duplicate), help("make it again with `cargo vram archive`"))]
     Duplicate(String),
-    /// A file that lies in another file.
-    #[error("it holds `{}` as a file and as a folder", .0.escape_debug())]
+    /// A path is a file and also the folder of another file.
+    #[error("it contains `{}` both as a file and as a folder", .0.escape_debug())]
     #[diagnostic(code(archive::overlap), help("make it again with `cargo vram archive`"))]
     Overlap(String),
-    /// A file that nobody told of.
-    #[error("it holds `{}`, of which its manifest says nothing", .0.escape_debug())]
+    /// The manifest does not list a file.
+    #[error("it contains `{}`, which its manifest does not list", .0.escape_debug())]
     #[diagnostic(code(archive::unlisted), help("make it again with `cargo vram archive`"))]
     Unlisted(String),
-    /// A file that was told of.
-    #[error("it lacks `{}`, which its manifest names", .0.escape_debug())]
+    /// A required file is missing.
+    #[error("it does not contain `{}`, which its manifest requires", .0.escape_debug())]
     #[diagnostic(code(archive::missing), help("make it again with `cargo vram archive`"))]
     Missing(String),
-    /// A file of another length.
-    #[error("`{}` in it has {actual}, and its manifest says {expected}", path.escape_debug())]
+    /// A file does not have the length in the manifest.
+    #[error("its file `{}` has {actual}, but its manifest says {expected}", path.escape_debug())]
     #[diagnostic(code(archive::size), help("make it again with `cargo vram archive`"))]
     Size {
         /// The path.
         path: String,
-        /// What it has.
+        /// The length of the file.
         actual: Bytes,
-        /// What it should have.
+        /// The length in the manifest.
         expected: Bytes,
     },
-    /// A file with other bytes.
-    #[error("`{}` in it is not the file that was packed", .0.escape_debug())]
+    /// A file does not have the hash in the manifest.
+    #[error("its file `{}` does not match the hash in its manifest", .0.escape_debug())]
     #[diagnostic(
         code(archive::changed),
         help("copy it again, or make it again with `cargo vram archive`")
     )]
     Changed(String),
-    /// More files than anybody has.
-    #[error("it holds {0} files")]
-    #[diagnostic(code(archive::too_many), help("at most 10000: make an archive a package (-p)"))]
+    /// The archive has too many files.
+    #[error("it contains {0} files, but at most 10000 are allowed")]
+    #[diagnostic(code(archive::too_many), help("make one archive per package (-p)"))]
     TooMany(usize),
-    /// More bytes than anybody has.
-    #[error("it holds {0}")]
-    #[diagnostic(code(archive::too_large), help("at most 8 GiB: make an archive a package (-p)"))]
+    /// The files of the archive are too large.
+    #[error("its files have a total size of {0}, but at most 8 GiB are allowed")]
+    #[diagnostic(code(archive::too_large), help("make one archive per package (-p)"))]
     TooLarge(Bytes),
 }
 

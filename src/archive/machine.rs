@@ -1,28 +1,28 @@
-//! What this machine and this tool take.
+//! Checks whether an archive is for this machine and this tool.
 
 use std::process::Command;
 
 use super::elf::{self, Glibc};
-use super::error::Refusal;
-use super::manifest::Manifest;
+use super::error::ArchiveRefusal;
+use super::manifest::ArchiveManifest;
 use crate::driver;
 use crate::protocol::PROTOCOL;
 
-/// What an archive must agree with.
+/// The machine and the tool that an archive must match.
 #[derive(Debug, Clone)]
 pub(super) struct Machine {
     /// The version of this tool.
     pub(super) tool: &'static str,
-    /// The fingerprint of its driver.
+    /// The fingerprint of its virtual CUDA driver.
     pub(super) driver: String,
-    /// The target triple of what runs here.
+    /// The target triple of programs that run here.
     pub(super) target: String,
-    /// The C library that is here.
+    /// The version of glibc, if the machine has one.
     pub(super) glibc: Option<Glibc>,
 }
 
 impl Machine {
-    /// This one.
+    /// Returns this machine.
     pub(super) fn here() -> Self {
         let glibc = glibc();
         let libc = if glibc.is_some() { "-gnu" } else { "" };
@@ -34,34 +34,37 @@ impl Machine {
         }
     }
 
-    /// Whether the archive is for this machine and this tool.
-    pub(super) fn takes(&self, manifest: &Manifest) -> Result<(), Refusal> {
+    /// Checks that the archive is for this machine and this tool.
+    pub(super) fn takes(&self, manifest: &ArchiveManifest) -> Result<(), ArchiveRefusal> {
         if manifest.protocol != PROTOCOL {
-            return Err(Refusal::Protocol {
+            return Err(ArchiveRefusal::Protocol {
                 theirs: manifest.protocol,
                 ours: PROTOCOL,
             });
         }
         if manifest.driver != self.driver {
-            return Err(Refusal::Driver);
+            return Err(ArchiveRefusal::Driver);
         }
-        let here = self.glibc.ok_or(Refusal::NoGlibc)?;
+        // Before the target: without glibc, that would differ as well, and would not say why.
+        let here = self.glibc.ok_or(ArchiveRefusal::NoGlibc)?;
         if manifest.target != self.target {
-            return Err(Refusal::Target {
+            return Err(ArchiveRefusal::Target {
                 target: manifest.target.clone(),
                 here: self.target.clone(),
             });
         }
         match manifest.glibc {
-            Some(needed) if needed > here => Err(Refusal::Glibc { needed, here }),
+            // A program runs with a newer glibc than it was linked with, but not with an older one.
+            Some(needed) if needed > here => Err(ArchiveRefusal::Glibc { needed, here }),
             _ => Ok(()),
         }
     }
 }
 
-/// The C library of this machine, as its own program says; where that is not installed, as the one says that this
-/// process uses.
+/// Returns the version of glibc on this machine, as `getconf` prints it. Without `getconf`, reads it from the library
+/// that this process uses.
 fn glibc() -> Option<Glibc> {
+    // `getconf` also answers if this program itself does not use the system's glibc.
     let said = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok();
     let said = said.and_then(|output| String::from_utf8(output.stdout).ok());
     said.and_then(|text| text.trim().strip_prefix("glibc ")?.parse().ok())

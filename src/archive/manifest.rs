@@ -1,119 +1,119 @@
-//! What an archive says of itself: for which machine it is, which models are in it, and every file.
+//! The manifest of an archive: the kind of machine, the models, and every file.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use super::elf::Glibc;
-use super::error::Refusal;
+use super::error::ArchiveRefusal;
 use super::machine::Machine;
 use crate::bytes::Bytes;
 use crate::driver;
 use crate::protocol::Task;
 use crate::workspace::KernelCompiler;
 
-/// The layout of an archive. Another one is not read.
+/// The format version of archives. Other versions are refused.
 pub const FORMAT: u32 = 2;
-/// The path of the manifest, which is the first entry.
+/// The path of the manifest, the first entry.
 pub const MANIFEST: &str = "manifest.json";
-/// What the paths of models' executables begin with.
+/// The folder of the models' executables.
 pub(super) const MODELS: &str = "models/";
-/// The folder of the driver.
+/// The folder of the virtual CUDA driver.
 pub const DRIVER: &str = "driver";
-/// The folder that stands for the workspace's.
+/// The folder that replaces the workspace's folder.
 pub const WORKSPACE: &str = "workspace";
-/// The budgets, in [`WORKSPACE`].
+/// The path of the budgets, in [`WORKSPACE`].
 pub const BUDGETS: &str = "workspace/budgets.yaml";
-/// The baseline, in [`WORKSPACE`].
+/// The path of the baseline, in [`WORKSPACE`].
 pub const BASELINE: &str = "workspace/budgets.lock";
 
-/// The budgets of the base.
+/// The path of the base revision's budgets.
 pub const BASE_BUDGETS: &str = "base/budgets.yaml";
-/// The baseline of the base.
+/// The path of the base revision's baseline.
 pub const BASE_BASELINE: &str = "base/budgets.lock";
 
-/// The longest manifest that is read.
+/// The largest allowed manifest.
 pub(super) const MOST_MANIFEST: Bytes = Bytes(4 << 20);
-/// The most files.
+/// The largest allowed number of files.
 pub(super) const MOST_FILES: usize = 10_000;
-/// The most bytes of all files.
+/// The largest allowed total size of all files.
 pub(super) const MOST_BYTES: Bytes = Bytes(8 << 30);
 
-/// What an archive says of itself.
+/// The manifest of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
-    /// [`FORMAT`].
+pub struct ArchiveManifest {
+    /// The format version, [`FORMAT`].
     pub format: u32,
-    /// The version of the tool that made it.
+    /// The version of the tool that made the archive.
     pub tool: String,
-    /// The fingerprint of the driver's source.
+    /// The fingerprint of the virtual CUDA driver's source.
     pub driver: String,
-    /// The protocol that the models speak.
+    /// The protocol version of the models.
     pub protocol: u32,
-    /// The target triple of its programs.
+    /// The target triple of the programs.
     pub target: String,
-    /// The oldest glibc that has all that its programs need.
+    /// The oldest glibc version that the programs can use.
     pub glibc: Option<Glibc>,
     /// The commit that the models were built from.
     pub commit: Option<String>,
-    /// Whether there were changes on top of that commit; absent where nobody could tell.
+    /// Whether the work tree had changes since that commit; absent if unknown.
     pub dirty: Option<bool>,
-    /// Whether nothing of the workspace was left out.
+    /// Whether the archive has all models of the workspace.
     pub whole: bool,
-    /// What the file of budgets is called in reports, where there is one.
+    /// The name of the budget file in reports, if there is a budget file.
     pub budgets: Option<String>,
-    /// The revision whose limits this one's are compared with, where there is one.
+    /// The base revision whose limits are compared with the current limits, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub base: Option<Base>,
-    /// The targets that declare models.
-    pub targets: Vec<Target>,
-    /// Every file but the manifest, sorted by path.
-    pub files: Vec<File>,
+    pub base: Option<ArchivedBase>,
+    /// The Cargo targets that declare models.
+    pub targets: Vec<ArchivedTarget>,
+    /// All files except the manifest, sorted by path.
+    pub files: Vec<ArchivedFile>,
 }
 
-/// A revision whose budgets and baseline are in an archive, as far as it had any.
+/// A base revision whose budgets and baseline, if any, are in the archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Base {
-    /// As it was named: `origin/main`.
+pub struct ArchivedBase {
+    /// The name of the revision: `origin/main`.
     pub revision: String,
-    /// The commit of it that the archive's own parted from.
+    /// The commit at which the archive's history branched off from the revision.
     pub commit: String,
 }
 
-/// A target that declares models.
+/// A Cargo target that declares models.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
-    /// The package's name.
+pub struct ArchivedTarget {
+    /// The name of the package.
     pub package: String,
-    /// The package's folder, below the workspace's; empty where it is that.
+    /// The package's folder, relative to the workspace's folder. Empty for the workspace's folder itself.
     pub folder: String,
-    /// The target's name.
+    /// The name of the target.
     pub name: String,
-    /// Its kind.
-    pub kind: Kind,
-    /// Burn's version.
+    /// The kind of the target.
+    pub kind: FileKind,
+    /// The version of Burn.
     pub burn: String,
-    /// What compiles its kernels.
+    /// The compiler of its kernels.
     pub kernel_compiler: KernelCompiler,
-    /// Where its executable lies in the archive.
+    /// The path of the executable in the archive.
     pub executable: String,
-    /// The models, in the target's own order.
-    pub models: Vec<Model>,
+    /// The models, in the order of the target.
+    pub models: Vec<ArchivedModel>,
 }
 
 /// A declared model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Model {
-    /// Its name.
+pub struct ArchivedModel {
+    /// The name of the model.
     pub name: String,
-    /// What it does.
+    /// The task of the model.
     pub task: Task,
 }
 
-/// The kinds of targets that declare models.
+/// The kind of a Cargo target that declares models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum FileKind {
     /// A benchmark.
     Bench,
     /// An example.
@@ -124,10 +124,10 @@ pub enum Kind {
     Bin,
 }
 
-impl Kind {
+impl FileKind {
     const ALL: [Self; 4] = [Self::Bench, Self::Example, Self::Test, Self::Bin];
 
-    /// What Cargo's option for such a target is called.
+    /// Returns Cargo's option for this kind of target.
     #[must_use]
     pub fn option(self) -> &'static str {
         match self {
@@ -138,46 +138,49 @@ impl Kind {
         }
     }
 
-    pub(super) fn of_option(option: &str) -> Option<Self> {
+    pub(super) fn from_option(option: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.option() == option)
     }
 }
 
-/// One file.
+/// One file of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct File {
-    /// Its path.
+pub struct ArchivedFile {
+    /// The path in the archive.
     pub path: String,
-    /// Its length.
+    /// The length in bytes.
     pub bytes: Bytes,
-    /// The hash of its bytes.
+    /// The SHA-256 hash of the content, in hexadecimal.
     pub sha256: String,
-    /// Whether it is a program.
+    /// Whether the file is a program or a shared library of the driver.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub executable: bool,
 }
 
-/// What every format has in common.
+/// The fields that all format versions have.
 #[derive(Deserialize)]
-struct Head {
+struct ManifestHead {
+    // Wider than ours, so that any later number is reported as a version and not as damage.
     format: u64,
     #[serde(default)]
     tool: String,
 }
 
-impl Manifest {
-    /// Reads it, and sees whether what it says can be and is for this machine. Nothing else is looked at before.
-    pub(super) fn read(bytes: &[u8], machine: &Machine) -> Result<Self, Refusal> {
-        let unusable = |error: serde_json::Error| Refusal::Manifest(error.to_string());
-        let head: Head = serde_json::from_slice(bytes).map_err(unusable)?;
+impl ArchiveManifest {
+    /// Parses a manifest, and checks that it is valid and for this machine. It checks the format and tool version
+    /// first.
+    pub(super) fn read(bytes: &[u8], machine: &Machine) -> Result<Self, ArchiveRefusal> {
+        let unusable = |error: serde_json::Error| ArchiveRefusal::Manifest(error.to_string());
+        // Another format may lack fields. Parsed as a whole, it would only be called invalid.
+        let head: ManifestHead = serde_json::from_slice(bytes).map_err(unusable)?;
         if head.format != u64::from(FORMAT) {
-            return Err(Refusal::Format {
+            return Err(ArchiveRefusal::Format {
                 theirs: head.format,
                 ours: FORMAT,
             });
         }
         if head.tool != machine.tool {
-            return Err(Refusal::Tool(head.tool));
+            return Err(ArchiveRefusal::Tool(head.tool));
         }
         let manifest: Self = serde_json::from_slice(bytes).map_err(unusable)?;
         machine.takes(&manifest)?;
@@ -185,51 +188,54 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The bytes of all files.
+    /// Returns the total size of all files.
     #[must_use]
     pub fn total(&self) -> Bytes {
         let sizes = self.files.iter().map(|file| file.bytes.0);
+        // A forged manifest may name sizes whose sum overflows.
         Bytes(sizes.fold(0, u64::saturating_add))
     }
 
-    fn validate(&self) -> Result<(), Refusal> {
+    fn validate(&self) -> Result<(), ArchiveRefusal> {
         if self.files.len() > MOST_FILES {
-            return Err(Refusal::TooMany(self.files.len()));
+            return Err(ArchiveRefusal::TooMany(self.files.len()));
         }
         if self.total() > MOST_BYTES {
-            return Err(Refusal::TooLarge(self.total()));
+            return Err(ArchiveRefusal::TooLarge(self.total()));
         }
+        // A file must not take the path of the manifest either.
         let mut paths = BTreeSet::from([MANIFEST]);
-        for File { path, .. } in &self.files {
+        for ArchivedFile { path, .. } in &self.files {
             check(path)?;
             if !paths.insert(path) {
-                return Err(Refusal::Duplicate(path.clone()));
+                return Err(ArchiveRefusal::Duplicate(path.clone()));
             }
         }
-        let folders = self.targets.iter().map(Target::work_folder).collect::<Vec<_>>();
+        let folders = self.targets.iter().map(ArchivedTarget::work_folder).collect::<Vec<_>>();
         for folder in &folders {
             check(folder)?;
-            // The folder's own name stands for a file in it.
+            // A work folder must not have the path of a file.
             if paths.contains(folder.as_str()) {
-                return Err(Refusal::Overlap(folder.clone()));
+                return Err(ArchiveRefusal::Overlap(folder.clone()));
             }
         }
         for path in paths.iter().copied().chain(folders.iter().map(String::as_str)) {
+            // On disk, only one of the two could exist.
             let above = path.match_indices('/').map(|(at, _)| &path[..at]);
             if let Some(file) = above.into_iter().find(|folder| paths.contains(folder)) {
-                return Err(Refusal::Overlap(file.to_owned()));
+                return Err(ArchiveRefusal::Overlap(file.to_owned()));
             }
         }
         let base = self.base.iter().flat_map(|base| [&base.revision, &base.commit]);
         for text in self.commit.iter().chain(&self.budgets).chain(base) {
             plain(text)?;
         }
-        self.targets.iter().try_for_each(Target::validate)?;
+        self.targets.iter().try_for_each(ArchivedTarget::validate)?;
         self.match_files(&paths)
     }
 
-    /// Sees that every part has its file, and every file is a part of something.
-    fn match_files(&self, paths: &BTreeSet<&str>) -> Result<(), Refusal> {
+    /// Checks that every part of the archive has its file, and that every file belongs to a part.
+    fn match_files(&self, paths: &BTreeSet<&str>) -> Result<(), ArchiveRefusal> {
         let driver: Vec<_> = driver::FILES.iter().map(|file| format!("{DRIVER}/{file}")).collect();
         let executables = self.targets.iter().map(|target| target.executable.as_str());
         let programs: BTreeSet<_> = driver.iter().map(String::as_str).chain(executables).collect();
@@ -240,7 +246,7 @@ impl Manifest {
             .chain(budgets)
             .find(|path| !paths.contains(path))
         {
-            return Err(Refusal::Missing(path.to_owned()));
+            return Err(ArchiveRefusal::Missing(path.to_owned()));
         }
         let is_data = |path: &str| match path {
             BASELINE => true,
@@ -248,18 +254,21 @@ impl Manifest {
             BASE_BUDGETS | BASE_BASELINE => self.base.is_some(),
             _ => false,
         };
-        let known = |file: &File| {
+        // A file that nothing uses is refused, not ignored. See docs/design/archives.md.
+        let known = |file: &ArchivedFile| {
             file.executable == programs.contains(file.path.as_str()) && (file.executable || is_data(&file.path))
         };
         self.files.iter().find(|file| !known(file)).map_or(Ok(()), |file| {
             let path = file.path.escape_debug();
-            Err(Refusal::Manifest(format!("it does not say what `{path}` is for")))
+            Err(ArchiveRefusal::Manifest(format!(
+                "it does not say what `{path}` is for"
+            )))
         })
     }
 }
 
-impl Target {
-    /// The folder that its models run in.
+impl ArchivedTarget {
+    /// Returns the folder in which its models run.
     pub(super) fn work_folder(&self) -> String {
         if self.folder.is_empty() {
             WORKSPACE.to_owned()
@@ -268,15 +277,15 @@ impl Target {
         }
     }
 
-    fn validate(&self) -> Result<(), Refusal> {
+    fn validate(&self) -> Result<(), ArchiveRefusal> {
         let names = [&self.package, &self.name, &self.burn];
         for text in names.into_iter().chain(self.models.iter().map(|model| &model.name)) {
             plain(text)?;
         }
-        // Nothing of the driver's may stand in for a model, nor a model for a name that leads to the driver.
+        // A file of the driver must not run as a model, and a model must not replace a file of the driver.
         if !self.executable.starts_with(MODELS) {
-            return Err(Refusal::Manifest(format!(
-                "`{}` is no place for a model",
+            return Err(ArchiveRefusal::Manifest(format!(
+                "the executable `{}` is not in the folder `models`",
                 self.executable.escape_debug()
             )));
         }
@@ -284,37 +293,41 @@ impl Target {
     }
 }
 
-/// What is shown on a terminal must not be able to steer it.
-fn plain(text: &str) -> Result<(), Refusal> {
+/// Checks that a text is not empty and has no control characters, which could control a terminal.
+fn plain(text: &str) -> Result<(), ArchiveRefusal> {
     if text.is_empty() || text.chars().any(char::is_control) {
-        return Err(Refusal::Manifest(format!("`{}` is no name", text.escape_debug())));
+        return Err(ArchiveRefusal::Manifest(format!(
+            "`{}` is not a valid name",
+            text.escape_debug()
+        )));
     }
     Ok(())
 }
 
-fn check(path: &str) -> Result<(), Refusal> {
+fn check(path: &str) -> Result<(), ArchiveRefusal> {
     path_problem(path).map_or(Ok(()), |why| {
-        Err(Refusal::Path {
+        Err(ArchiveRefusal::Path {
             path: path.to_owned(),
             why,
         })
     })
 }
 
-/// What is wrong with a path, if it is not one of plain names below the folder, the same on every system.
+/// Returns why a path is unsafe. A safe path has only plain names below the folder and means the same on every system.
 pub(super) fn path_problem(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return Some("it is empty");
     }
     if path.starts_with('/') {
-        return Some("it does not start in the archive's folder");
+        return Some("it is absolute");
     }
+    // On other systems, these separate folders and name drives.
     if path.contains(['\\', ':']) || path.chars().any(char::is_control) {
-        return Some("it has characters that mean something else elsewhere");
+        return Some("it has a backslash, a colon or a control character");
     }
     path.split('/').find_map(|part| match part {
-        "" | "." => Some("a part of it has no name"),
-        ".." => Some("it leaves the archive's folder"),
+        "" | "." => Some("it has an empty part or `.`"),
+        ".." => Some("it has `..`, which can leave the folder"),
         _ => None,
     })
 }

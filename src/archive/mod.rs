@@ -1,10 +1,10 @@
-//! Built models in one file, for machines that have neither Rust nor the source.
+//! Packs built models into one file, for machines that have neither Rust nor the source.
 //!
-//! An archive is a tar file in one zstd frame. Its first entry says what is in it and for which machine; every other
-//! one must be named there, with length and hash. It has plain files alone, and the same files give the same bytes.
+//! An archive is a tar file in one zstd frame. Its first entry is the manifest: the kind of machine, the models, and
+//! the length and hash of every other entry. All entries are plain files. The same files give the same bytes.
 //!
-//! An archive holds programs that are run: it is trusted as the one who made it is. What is refused here is what
-//! would not run, or would give other figures, and what would write elsewhere than it should.
+//! The tool runs the programs of an archive, so trust an archive only as much as whoever made it. This module refuses
+//! archives that would not run here, would give other values, or would write outside their folder.
 
 mod elf;
 mod error;
@@ -14,11 +14,11 @@ mod pack;
 mod tar;
 mod unpack;
 
-pub use elf::{Facts, Glibc, facts, strip};
-pub use error::{ArchiveError, Refusal};
+pub use elf::{ElfFacts, Glibc, facts, strip};
+pub use error::{ArchiveError, ArchiveRefusal};
 pub use manifest::{
-    BASE_BASELINE, BASE_BUDGETS, BASELINE, BUDGETS, Base, DRIVER, FORMAT, File, Kind, MANIFEST, Manifest, Model,
-    Target, WORKSPACE,
+    ArchiveManifest, ArchivedBase, ArchivedFile, ArchivedModel, ArchivedTarget, BASE_BASELINE, BASE_BUDGETS, BASELINE,
+    BUDGETS, DRIVER, FORMAT, FileKind, MANIFEST, WORKSPACE,
 };
-pub use pack::{Contents, Packed, pack};
+pub use pack::{Contents, PackedArchive, pack};
 pub use unpack::{Unpacked, unpack};

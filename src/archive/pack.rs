@@ -1,4 +1,4 @@
-//! Writes an archive.
+//! Makes an archive.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use camino::Utf8Path;
 use sha2::{Digest, Sha256};
 
-use super::elf::{self, Facts};
+use super::elf::{self, ElfFacts};
 use super::error::{ArchiveError, io};
 use super::manifest::{
-    BASE_BASELINE, BASE_BUDGETS, BASELINE, BUDGETS, Base, DRIVER, FORMAT, File, Kind, MANIFEST, MODELS, MOST_BYTES,
-    Manifest, Model, Target, path_problem,
+    ArchiveManifest, ArchivedBase, ArchivedFile, ArchivedModel, ArchivedTarget, BASE_BASELINE, BASE_BUDGETS, BASELINE,
+    BUDGETS, DRIVER, FORMAT, FileKind, MANIFEST, MODELS, MOST_BYTES, path_problem,
 };
 use super::tar::{BLOCK, header, padded};
 use crate::bytes::Bytes;
@@ -20,63 +20,66 @@ use crate::driver::{self, DriverLibrary};
 use crate::protocol::PROTOCOL;
 use crate::run::Listed;
 
-/// How hard zstd tries. The zoo's archive has 12.9 MB in 3 s at this level; at 19 it would have 11.1 MB in 55 s.
+/// The compression level of zstd. The zoo's archive has 12.9 MB after 3 s at this level; level 19 takes 55 s for 11.1
+/// MB.
 const LEVEL: i32 = 12;
 
-/// What goes into an archive.
+/// The content of an archive to make.
 #[derive(Debug, Clone, Copy)]
 pub struct Contents<'a> {
-    /// The workspace's folder.
+    /// The folder of the workspace.
     pub root: &'a Utf8Path,
-    /// The models, built.
+    /// The built models.
     pub models: &'a [Listed],
-    /// The driver that they run on.
+    /// The virtual CUDA driver of the models.
     pub driver: &'a DriverLibrary,
-    /// The file of budgets.
+    /// The budget file, if there is one.
     pub budgets: Option<&'a Utf8Path>,
-    /// The baseline.
+    /// The baseline file, if there is one.
     pub baseline: Option<&'a Utf8Path>,
-    /// The base, with the files of its budgets and its baseline.
-    pub base: Option<(&'a Base, Option<&'a Path>, Option<&'a Path>)>,
+    /// The base revision, with its budget file and its baseline file.
+    pub base: Option<(&'a ArchivedBase, Option<&'a Path>, Option<&'a Path>)>,
     /// The commit that the models were built from.
     pub commit: Option<&'a str>,
-    /// Whether there were changes on top of that commit.
+    /// Whether the work tree had changes since that commit; absent if unknown.
     pub dirty: Option<bool>,
-    /// Whether nothing of the workspace was left out.
+    /// Whether the models are all models of the workspace.
     pub whole: bool,
 }
 
-/// An archive that was made.
+/// A finished archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Packed {
-    /// What it says of itself.
-    pub manifest: Manifest,
-    /// Its length.
+pub struct PackedArchive {
+    /// The manifest of the archive.
+    pub manifest: ArchiveManifest,
+    /// The length of the archive file.
     pub bytes: Bytes,
 }
 
-/// Writes an archive. A file that is there is replaced, once all is well.
+/// Makes an archive and writes it to `to`. Replaces an existing file only if everything succeeded.
 ///
 /// # Errors
-/// Where there is no model, a program is for another machine than the rest, or a file cannot be read or written.
-pub fn pack(contents: &Contents<'_>, to: &Path) -> Result<Packed, ArchiveError> {
+/// There is no model, a program is for another kind of machine than the others, a path or size is not allowed in an
+/// archive, or a file cannot be read or written.
+pub fn pack(contents: &Contents<'_>, to: &Path) -> Result<PackedArchive, ArchiveError> {
     let (targets, mut sources) = targets(contents)?;
     for file in driver::FILES {
         sources.insert(
             format!("{DRIVER}/{file}"),
-            Source::program(contents.driver.folder.join(file)),
+            PackedSource::program(contents.driver.folder.join(file)),
         );
     }
     for (path, file) in [(BUDGETS, contents.budgets), (BASELINE, contents.baseline)] {
-        sources.extend(file.map(|file| (path.to_owned(), Source::data(file.as_std_path().to_owned()))));
+        sources.extend(file.map(|file| (path.to_owned(), PackedSource::data(file.as_std_path().to_owned()))));
     }
     if let Some((_, budgets, baseline)) = contents.base {
         for (path, file) in [(BASE_BUDGETS, budgets), (BASE_BASELINE, baseline)] {
-            sources.extend(file.map(|file| (path.to_owned(), Source::data(file.to_owned()))));
+            sources.extend(file.map(|file| (path.to_owned(), PackedSource::data(file.to_owned()))));
         }
     }
+    // The manifest comes first in the file, so every file is read once for it, and once more to be packed.
     let (files, facts) = describe(&sources)?;
-    let manifest = Manifest {
+    let manifest = ArchiveManifest {
         format: FORMAT,
         tool: env!("CARGO_PKG_VERSION").to_owned(),
         driver: driver::fingerprint(),
@@ -91,19 +94,20 @@ pub fn pack(contents: &Contents<'_>, to: &Path) -> Result<Packed, ArchiveError> 
         targets,
         files,
     };
+    // The reader's own limit.
     if manifest.total() > MOST_BYTES {
         return Err(ArchiveError::TooLarge(manifest.total()));
     }
     write(&manifest, &sources, to)
 }
 
-/// What a file of the archive is made from.
-struct Source {
+/// The source of a file in the archive.
+struct PackedSource {
     path: PathBuf,
     program: bool,
 }
 
-impl Source {
+impl PackedSource {
     fn program(path: PathBuf) -> Self {
         Self { path, program: true }
     }
@@ -122,25 +126,29 @@ impl Source {
     }
 }
 
-/// By their paths in the archive, and so in its order.
-type Sources = BTreeMap<String, Source>;
+/// The sources by their paths in the archive, which is also the order of its entries.
+type Sources = BTreeMap<String, PackedSource>;
 
-/// The targets that the models are of, in the models' order, and their executables.
-fn targets(contents: &Contents<'_>) -> Result<(Vec<Target>, Sources), ArchiveError> {
-    let mut targets: Vec<Target> = Vec::new();
+/// Returns the targets of the models, in the order of the models, and their executables.
+fn targets(contents: &Contents<'_>) -> Result<(Vec<ArchivedTarget>, Sources), ArchiveError> {
+    let mut targets: Vec<ArchivedTarget> = Vec::new();
     let mut sources = Sources::new();
     let mut last = None;
     for listed in contents.models {
         let (built, target) = (&listed.built, &listed.built.target);
+        // The models of one executable follow each other. It is packed once.
         if last.replace(&built.executable) != Some(&built.executable) {
-            // The number keeps targets of one name apart.
+            // The number separates targets with the same name.
             let executable = format!("{MODELS}{}/{}", targets.len(), target.name);
-            sources.insert(executable.clone(), Source::program(built.executable.clone().into()));
-            targets.push(Target {
+            sources.insert(
+                executable.clone(),
+                PackedSource::program(built.executable.clone().into()),
+            );
+            targets.push(ArchivedTarget {
                 package: target.package.clone(),
                 folder: folder(contents.root, &target.folder, &target.package),
                 name: target.name.clone(),
-                kind: Kind::of_option(target.option).unwrap_or(Kind::Bench),
+                kind: FileKind::from_option(target.option).unwrap_or(FileKind::Bench),
                 burn: target.burn.clone(),
                 kernel_compiler: built.kernel_compiler,
                 executable,
@@ -148,7 +156,7 @@ fn targets(contents: &Contents<'_>) -> Result<(Vec<Target>, Sources), ArchiveErr
             });
         }
         if let Some(target) = targets.last_mut() {
-            target.models.push(Model {
+            target.models.push(ArchivedModel {
                 name: listed.name.clone(),
                 task: listed.task,
             });
@@ -160,7 +168,9 @@ fn targets(contents: &Contents<'_>) -> Result<(Vec<Target>, Sources), ArchiveErr
     Ok((targets, sources))
 }
 
-/// A package's folder below the workspace's. One that is elsewhere, or is called oddly, gets a place of its own.
+/// Returns a package's folder relative to the workspace's folder.
+///
+/// A folder outside the workspace, or with a path that is not portable, becomes `elsewhere/PACKAGE`.
 fn folder(root: &Utf8Path, folder: &Utf8Path, package: &str) -> String {
     match folder.strip_prefix(root).map(Utf8Path::as_str) {
         Ok("") => String::new(),
@@ -169,7 +179,7 @@ fn folder(root: &Utf8Path, folder: &Utf8Path, package: &str) -> String {
     }
 }
 
-/// What people are shown of a file's path.
+/// Returns a path as messages show it: relative to the workspace, or only the file name.
 fn shown(root: &Utf8Path, path: &Utf8Path) -> String {
     let below = path.strip_prefix(root).ok();
     below
@@ -178,10 +188,10 @@ fn shown(root: &Utf8Path, path: &Utf8Path) -> String {
         .to_string()
 }
 
-/// Every file with its hash, and what the programs need between them.
-fn describe(sources: &Sources) -> Result<(Vec<File>, Facts), ArchiveError> {
+/// Returns every file with its hash, and the target and glibc that all programs together need.
+fn describe(sources: &Sources) -> Result<(Vec<ArchivedFile>, ElfFacts), ArchiveError> {
     let mut files = Vec::new();
-    let mut together: Option<Facts> = None;
+    let mut together: Option<ElfFacts> = None;
     for (path, source) in sources {
         let data = source.read()?;
         if source.program {
@@ -196,7 +206,7 @@ fn describe(sources: &Sources) -> Result<(Vec<File>, Facts), ArchiveError> {
             }
             before.needed = before.needed.max(facts.needed);
         }
-        files.push(File {
+        files.push(ArchivedFile {
             path: path.clone(),
             bytes: Bytes(data.len() as u64),
             sha256: hex(&Sha256::digest(&data)),
@@ -206,13 +216,13 @@ fn describe(sources: &Sources) -> Result<(Vec<File>, Facts), ArchiveError> {
     Ok((files, together.ok_or(ArchiveError::NoModels)?))
 }
 
-fn write(manifest: &Manifest, sources: &Sources, to: &Path) -> Result<Packed, ArchiveError> {
+fn write(manifest: &ArchiveManifest, sources: &Sources, to: &Path) -> Result<PackedArchive, ArchiveError> {
     let failed = || io("write", to);
     let parent = match to.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    // Beside it, so that it can be moved there; with the rights that any new file has.
+    // A temporary file in the same folder can be renamed to `to`. It gets the permissions of any new file.
     let scratch = tempfile::Builder::new()
         .prefix(".vram-archive-")
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
@@ -224,6 +234,7 @@ fn write(manifest: &Manifest, sources: &Sources, to: &Path) -> Result<Packed, Ar
     let sizes = manifest.files.iter().map(|file| file.bytes).chain([first_size]);
     let tar_size: u64 = sizes.map(|bytes| BLOCK as u64 + padded(bytes)).sum::<u64>() + 2 * BLOCK as u64;
     let encoder = zstd::Encoder::new(BufWriter::new(scratch.as_file()), LEVEL).and_then(|mut encoder| {
+        // `TarEntries::end` relies on this: the manifest has the hashes of the files, but none of itself.
         encoder.include_checksum(true)?;
         encoder.set_pledged_src_size(Some(tar_size))?;
         Ok(encoder)
@@ -233,12 +244,14 @@ fn write(manifest: &Manifest, sources: &Sources, to: &Path) -> Result<Packed, Ar
         let header = header(path, Bytes(data.len() as u64), program).ok_or_else(|| name(path, "it is too long"))?;
         builder.append(&header, data).map_err(failed())
     };
+    // First, so that the reader knows every length and hash before the bytes come.
     append(MANIFEST, &first, false)?;
     for (file, (path, source)) in manifest.files.iter().zip(sources) {
+        // The reader's own rule: what it would refuse on the other machine is refused here.
         if let Some(why) = path_problem(path) {
             return Err(name(path, why));
         }
-        // Read again rather than kept: the files of many models do not fit into memory.
+        // Read the file again, because the files of many models do not fit into memory.
         let data = source.read()?;
         if hex(&Sha256::digest(&data)) != file.sha256 {
             return Err(ArchiveError::InUse(source.path.clone()));
@@ -251,7 +264,7 @@ fn write(manifest: &Manifest, sources: &Sources, to: &Path) -> Result<Packed, Ar
     drop(writer);
     let bytes = scratch.as_file().metadata().map_err(failed())?.len();
     scratch.persist(to).map_err(|error| failed()(error.error))?;
-    Ok(Packed {
+    Ok(PackedArchive {
         manifest: manifest.clone(),
         bytes: Bytes(bytes),
     })

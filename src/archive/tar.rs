@@ -1,29 +1,31 @@
-//! The tar file: how an entry is written, and how nothing else is read.
+//! Writes the headers of tar entries, and reads only entries with such headers.
 //!
-//! The tar crate's reader takes an end of file for the end of the archive, and follows extensions (long names, links,
-//! sparse files) that an archive of ours never has. So entries are read here, by comparing.
+//! The tar crate's reader accepts an end of file as the end of the archive, and follows extensions (long names, links,
+//! sparse files) that our archives never have. So this module reads entries itself, and compares each header with the
+//! expected one.
 
 use std::io::{ErrorKind, Read};
 
 use tar::{EntryType, Header};
 
-use super::error::Refusal;
+use super::error::ArchiveRefusal;
 use super::manifest::path_problem;
 use crate::bytes::Bytes;
 
-/// The unit of a tar file.
+/// The block size of a tar file in bytes.
 pub(super) const BLOCK: usize = 512;
 const PROGRAM: u32 = 0o755;
 const DATA: u32 = 0o644;
 
-/// The header of an entry: all that a file is known by is its path, its length, and whether it is a program.
+/// Returns the header of an entry, which depends only on its path, its length, and whether it is a program.
 ///
-/// None where the path is too long for it.
+/// Returns `None` if the path is too long for a header.
 pub(super) fn header(path: &str, bytes: Bytes, executable: bool) -> Option<Header> {
     let mut header = Header::new_ustar();
     header.set_path(path).ok()?;
     header.set_size(bytes.0);
     header.set_mode(if executable { PROGRAM } else { DATA });
+    // No owner and no time: the same files must give the same bytes.
     header.set_uid(0);
     header.set_gid(0);
     header.set_mtime(0);
@@ -32,49 +34,49 @@ pub(super) fn header(path: &str, bytes: Bytes, executable: bool) -> Option<Heade
     Some(header)
 }
 
-/// The bytes of an entry and of what fills its last block.
+/// Returns the length of an entry with the padding of its last block.
 pub(super) fn padded(bytes: Bytes) -> u64 {
     bytes.0.next_multiple_of(BLOCK as u64)
 }
 
-/// The entries, one after the other.
-pub(super) struct Entries<R> {
+/// Reads the entries of a tar file in their order.
+pub(super) struct TarEntries<R> {
     stream: R,
 }
 
-/// One entry, as far as it is read: its header.
-pub(super) struct Entry {
+/// An entry whose header was read, but not its content.
+pub(super) struct TarEntry {
     header: Header,
-    /// Its path, looked at.
+    /// The checked path.
     pub(super) path: String,
-    /// Its length.
+    /// The length of the content.
     pub(super) bytes: Bytes,
 }
 
-impl Entry {
-    /// Sees that nothing but path, length and kind of the file is told.
-    pub(super) fn expect(&self, executable: bool) -> Result<(), Refusal> {
+impl TarEntry {
+    /// Checks that the header is exactly the one that [`header`] returns for this path and length.
+    pub(super) fn expect(&self, executable: bool) -> Result<(), ArchiveRefusal> {
         let expected = header(&self.path, self.bytes, executable);
         if expected.is_some_and(|expected| expected.as_bytes() == self.header.as_bytes()) {
             Ok(())
         } else {
-            Err(Refusal::Header(self.path.clone()))
+            Err(ArchiveRefusal::Header(self.path.clone()))
         }
     }
 }
 
-impl<R: Read> Entries<R> {
+impl<R: Read> TarEntries<R> {
     pub(super) fn new(stream: R) -> Self {
         Self { stream }
     }
 
-    /// What was read from.
+    /// Returns the stream.
     pub(super) fn into_inner(self) -> R {
         self.stream
     }
 
-    /// The next entry; none at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Entry>, Refusal> {
+    /// Reads the next header. Returns `None` at the end of the archive.
+    pub(super) fn next(&mut self) -> Result<Option<TarEntry>, ArchiveRefusal> {
         let mut block = [0; BLOCK];
         self.fill(&mut block)?;
         if block == [0; BLOCK] {
@@ -82,24 +84,26 @@ impl<R: Read> Entries<R> {
         }
         let header = Header::from_byte_slice(&block).clone();
         let name = String::from_utf8_lossy(&header.path_bytes()).into_owned();
+        // Before the path: the entry of a long name has a path
+        // of its own, and the refusal would name only that.
         if let Some(kind) = unusual(header.entry_type()) {
-            return Err(Refusal::Kind { path: name, kind });
+            return Err(ArchiveRefusal::Kind { path: name, kind });
         }
         let path = match String::from_utf8(header.path_bytes().into_owned()) {
             Ok(path) => path,
-            Err(_) => return Err(Refusal::Header(name)),
+            Err(_) => return Err(ArchiveRefusal::Header(name)),
         };
         if let Some(why) = path_problem(&path) {
-            return Err(Refusal::Path { path, why });
+            return Err(ArchiveRefusal::Path { path, why });
         }
         let Ok(bytes) = header.entry_size().map(Bytes) else {
-            return Err(Refusal::Header(path));
+            return Err(ArchiveRefusal::Header(path));
         };
-        Ok(Some(Entry { header, path, bytes }))
+        Ok(Some(TarEntry { header, path, bytes }))
     }
 
-    /// The bytes of an entry, in pieces.
-    pub(super) fn contents<E: From<Refusal>>(
+    /// Reads the content of an entry, and passes it to `take` in pieces.
+    pub(super) fn contents<E: From<ArchiveRefusal>>(
         &mut self,
         bytes: Bytes,
         mut take: impl FnMut(&[u8]) -> Result<(), E>,
@@ -113,38 +117,40 @@ impl<R: Read> Entries<R> {
             take(piece)?;
             left -= length as u64;
         }
+        // No hash covers the padding. So anything but zeros could be changed unnoticed.
         let mut rest = [0; BLOCK];
         let rest = &mut rest[..(bytes.0.wrapping_neg() % BLOCK as u64) as usize];
         self.fill(rest)?;
         if rest.iter().any(|byte| *byte != 0) {
-            return Err(Refusal::Damaged("an entry is longer than it says".into()).into());
+            return Err(ArchiveRefusal::Damaged("the padding of an entry is not zero".into()).into());
         }
         Ok(())
     }
 
-    /// Sees that the end, of which [`Self::next`] read a half, is the end.
-    pub(super) fn end(&mut self) -> Result<(), Refusal> {
+    /// Checks the second half of the end marker, of which [`Self::next`] read the first half, and that nothing follows.
+    pub(super) fn end(&mut self) -> Result<(), ArchiveRefusal> {
         let mut block = [0; BLOCK];
         self.fill(&mut block)?;
         if block != [0; BLOCK] {
-            return Err(Refusal::Damaged("an entry follows its end".into()));
+            return Err(ArchiveRefusal::Damaged("an entry follows the end marker".into()));
         }
-        // Reading on makes the decoder see the frame's checksum.
+        // One more read makes the decoder check the frame's checksum.
         match self.stream.read(&mut [0]).map_err(refusal)? {
             0 => Ok(()),
-            _ => Err(Refusal::Trailing),
+            _ => Err(ArchiveRefusal::Trailing),
         }
     }
 
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), Refusal> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<(), ArchiveRefusal> {
         self.stream.read_exact(buffer).map_err(refusal)
     }
 }
 
-fn refusal(error: std::io::Error) -> Refusal {
+fn refusal(error: std::io::Error) -> ArchiveRefusal {
     match error.kind() {
-        ErrorKind::UnexpectedEof => Refusal::CutShort,
-        _ => Refusal::Damaged(error.to_string()),
+        // Most damaged archives are incomplete downloads, and the help is to copy them again.
+        ErrorKind::UnexpectedEof => ArchiveRefusal::CutShort,
+        _ => ArchiveRefusal::Damaged(error.to_string()),
     }
 }
 
@@ -152,13 +158,13 @@ fn unusual(kind: EntryType) -> Option<&'static str> {
     Some(match kind {
         EntryType::Regular => return None,
         EntryType::Link => "a hard link",
-        EntryType::Symlink => "a link",
+        EntryType::Symlink => "a symbolic link",
         EntryType::Char | EntryType::Block => "a device",
         EntryType::Fifo => "a pipe",
         EntryType::Directory => "a folder",
-        EntryType::GNUSparse => "a file with holes",
-        EntryType::GNULongName | EntryType::GNULongLink => "a long name",
-        EntryType::XHeader | EntryType::XGlobalHeader => "a header of more words",
-        _ => "of no known kind",
+        EntryType::GNUSparse => "a sparse file",
+        EntryType::GNULongName | EntryType::GNULongLink => "a long-name extension",
+        EntryType::XHeader | EntryType::XGlobalHeader => "an extended header",
+        _ => "of an unknown kind",
     })
 }

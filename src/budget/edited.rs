@@ -1,23 +1,23 @@
-//! Which limits differ between two files of budgets.
+//! Finds the limits that differ between two budget files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::loosened::{self, Place};
+use super::loosened::{self, LimitPath};
 use super::source::Span;
-use super::types::{Budgets, CardLimits, Defaults, Limit, Limits, ModelBudget};
+use super::types::{Budgets, Defaults, GpuLimitsEntry, Limit, ModelBudget, ModelLimits};
 use crate::report::{EditedLimit, Metric};
 
-/// What is written there.
-enum Written {
-    /// The text itself.
+/// The text of a limit and its position.
+enum WrittenLimit {
+    /// The text at this position.
     At(Span),
-    /// A number that belongs to what stands there.
+    /// A number whose name is at this position.
     Number(u64, Span),
-    /// A name that belongs to what stands there.
+    /// A model whose budget's name is at this position.
     Name(String, Span),
 }
 
-impl Written {
+impl WrittenLimit {
     const fn span(&self) -> Span {
         match self {
             Self::At(span) | Self::Number(_, span) | Self::Name(_, span) => *span,
@@ -26,8 +26,9 @@ impl Written {
 }
 
 impl Budgets {
-    /// Every limit, input and card that differs from those of another revision of this file, in the order of their names. A
-    /// model that is new has none: nothing of it was edited.
+    /// Returns every limit, input and GPU that differs from the earlier revision `before` of this file, sorted by name.
+    ///
+    /// A new model has no edits, except those that loosen what applied to it without a budget.
     #[must_use]
     pub fn edited(&self, before: &Self, file: &str) -> Vec<EditedLimit> {
         let (old, new) = (before.limits(), self.limits());
@@ -41,19 +42,20 @@ impl Budgets {
         let mut edited: Vec<EditedLimit> = places
             .filter(|(model, _)| !is_new(model))
             .filter_map(|place| {
-                // An input's place is that of its name.
-                let written = |of: &Self, limit: &Written| match limit {
-                    Written::At(span) => of.source.slice(*span).trim().to_owned(),
-                    Written::Number(number, _) => number.to_string(),
-                    Written::Name(name, _) => name.clone(),
+                // The position of an input is that of its name, so its value is not the text at that position.
+                let written = |of: &Self, limit: &WrittenLimit| match limit {
+                    WrittenLimit::At(span) => of.source.slice(*span).trim().to_owned(),
+                    WrittenLimit::Number(number, _) => number.to_string(),
+                    WrittenLimit::Name(name, _) => name.clone(),
                 };
                 let was = old.get(place).map(|limit| written(before, limit));
                 let is = new.get(place).map(|limit| written(self, limit));
                 let line = new.get(place).map(|limit| self.position(limit.span()).line);
                 let (model, limit) = place.clone();
                 let weight = old_weights.get(place);
+                // 2048 MiB instead of 2 GiB is not an edit. See docs/design/edits.md.
                 let is_same = was.is_some() && is.is_some() && weight.is_some() && weight == new_weights.get(place);
-                // Whatever limited a budget that is gone limits nothing any more.
+                // All limits of a removed budget are gone, so each of these edits loosens.
                 let is_gone = loosened.contains(&(place.0.clone(), loosened::BUDGET.to_owned()));
                 let loosens = loosened.contains(place) || is_gone;
                 (was != is && !is_same).then(|| EditedLimit {
@@ -67,22 +69,24 @@ impl Budgets {
                 })
             })
             .collect();
-        // What nothing is written of: a budget that is gone, and values that are left out.
-        let reported: BTreeSet<Place> = edited
+        // Add edits that have no text in either file: removed budgets, and values that now have their default.
+        let reported: BTreeSet<LimitPath> = edited
             .iter()
             .map(|edit| (edit.model.clone(), edit.limit.clone()))
             .collect();
-        let loosening: BTreeSet<Place> = edited
+        let loosening: BTreeSet<LimitPath> = edited
             .iter()
             .filter(|edit| edit.loosens)
             .map(|edit| (edit.model.clone(), edit.limit.clone()))
             .collect();
-        let is_reported = |place: &Place| {
+        let is_reported = |place: &LimitPath| {
             let (model, path) = place;
+            // A missing `warn` counts as `fail`, so one edit of `fail` can loosen both. Only a `fail` that
+            // loosens hides its `warn`: a stricter one does not.
             let with_fail = path.strip_suffix(".warn").map(|path| format!("{path}.fail"));
             reported.contains(place)
                 || with_fail.is_some_and(|fail| loosening.contains(&(model.clone(), fail)))
-                // What a model has from the defaults is reported there.
+                // A value that a model inherits is reported once, for the defaults.
                 || (model.is_some() && loosened.contains(&(None, path.clone())))
                 || (path == loosened::BUDGET && reported.iter().any(|(other, _)| other == model))
         };
@@ -93,7 +97,7 @@ impl Budgets {
                 limit: path.clone(),
                 before: Some(
                     if path == loosened::BUDGET {
-                        "there"
+                        "present"
                     } else {
                         "the default"
                     }
@@ -109,11 +113,11 @@ impl Budgets {
         edited
     }
 
-    /// Everything that a verdict can rest on, and where it is written.
-    fn limits(&self) -> BTreeMap<Place, Written> {
+    /// Returns everything that can affect a verdict, with its position.
+    fn limits(&self) -> BTreeMap<LimitPath, WrittenLimit> {
         let mut all = BTreeMap::new();
         if let Some(gpu) = &self.gpu {
-            all.insert((None, "gpu".to_owned()), Written::At(gpu.span));
+            all.insert((None, "gpu".to_owned()), WrittenLimit::At(gpu.span));
         }
         settings(&mut all, None, &self.defaults, &Defaults::default());
         for (id, entry) in &self.gpu_profiles {
@@ -133,32 +137,32 @@ impl Budgets {
             ];
             for (key, span) in spans {
                 let place = (None, format!("gpu_profiles.{id}.{key}"));
-                all.extend(span.map(|span| (place, Written::At(span))));
+                all.extend(span.map(|span| (place, WrittenLimit::At(span))));
             }
         }
         for budget in &self.models {
             let name = &budget.key;
-            // Another model under the name of a budget that is kept.
+            // A budget can keep its name and get another model.
             if budget.target() != *name {
                 let place = (Some(name.clone()), "model".to_owned());
-                all.insert(place, Written::Name(budget.target(), budget.name.span));
+                all.insert(place, WrittenLimit::Name(budget.target(), budget.name.span));
             }
             for (input, value) in &budget.inputs {
                 let place = (Some(name.clone()), format!("inputs.{input}"));
-                all.insert(place, Written::Number(value.value, value.span));
+                all.insert(place, WrittenLimit::Number(value.value, value.span));
             }
-            card(&mut all, name, "", &budget.limits);
+            of_gpu(&mut all, name, "", &budget.limits);
             for (gpu, limits) in &budget.gpus {
-                card(&mut all, name, &format!("gpus.{gpu}."), limits);
+                of_gpu(&mut all, name, &format!("gpus.{gpu}."), limits);
             }
-            for (number, limits) in &budget.cards {
-                card(&mut all, name, &format!("cards.{number}."), &limits.value);
+            for (number, limits) in &budget.numbered_gpus {
+                of_gpu(&mut all, name, &format!("gpus.{number}."), &limits.value);
             }
             for (key, span) in [
                 ("nondeterministic", budget.nondeterministic),
                 ("control_flow", budget.data_dependent),
             ] {
-                all.extend(span.map(|span| ((Some(name.clone()), key.to_owned()), Written::At(span))));
+                all.extend(span.map(|span| ((Some(name.clone()), key.to_owned()), WrittenLimit::At(span))));
             }
             settings(&mut all, Some(name), &budget.settings, &self.defaults);
         }
@@ -166,8 +170,8 @@ impl Budgets {
     }
 }
 
-fn card(all: &mut BTreeMap<Place, Written>, model: &str, prefix: &str, limits: &CardLimits) {
-    let mut pass = |prefix: &str, limits: &Limits| {
+fn of_gpu(all: &mut BTreeMap<LimitPath, WrittenLimit>, model: &str, prefix: &str, limits: &GpuLimitsEntry) {
+    let mut pass = |prefix: &str, limits: &ModelLimits| {
         for metric in Metric::ALL {
             let name = metric.name();
             if let Some(limit) = limits.get(metric) {
@@ -179,8 +183,8 @@ fn card(all: &mut BTreeMap<Place, Written>, model: &str, prefix: &str, limits: &
     pass(&format!("{prefix}cold."), &limits.cold);
 }
 
-/// Growth and drift; what a model has from the defaults is reported there.
-fn settings(all: &mut BTreeMap<Place, Written>, model: Option<&str>, of: &Defaults, defaults: &Defaults) {
+/// Adds growth, steps and drift. Skips values that a model inherits: they are added for the defaults.
+fn settings(all: &mut BTreeMap<LimitPath, WrittenLimit>, model: Option<&str>, of: &Defaults, defaults: &Defaults) {
     if of.growth != defaults.growth {
         for metric in Metric::ALL {
             let name = metric.name();
@@ -191,7 +195,7 @@ fn settings(all: &mut BTreeMap<Place, Written>, model: Option<&str>, of: &Defaul
             if let Some(ignore) = &growth.ignore {
                 all.insert(
                     (model.map(str::to_owned), format!("growth.{name}.ignore")),
-                    Written::At(ignore.span),
+                    WrittenLimit::At(ignore.span),
                 );
             }
         }
@@ -199,7 +203,10 @@ fn settings(all: &mut BTreeMap<Place, Written>, model: Option<&str>, of: &Defaul
     if of.steps != defaults.steps
         && let Some(steps) = &of.steps
     {
-        all.insert((model.map(str::to_owned), "steps".to_owned()), Written::At(steps.span));
+        all.insert(
+            (model.map(str::to_owned), "steps".to_owned()),
+            WrittenLimit::At(steps.span),
+        );
     }
     if of.drift != defaults.drift
         && let Some(drift) = &of.drift
@@ -208,12 +215,12 @@ fn settings(all: &mut BTreeMap<Place, Written>, model: Option<&str>, of: &Defaul
     }
 }
 
-fn both<T>(all: &mut BTreeMap<Place, Written>, model: Option<&str>, path: &str, limit: &Limit<T>) {
+fn both<T>(all: &mut BTreeMap<LimitPath, WrittenLimit>, model: Option<&str>, path: &str, limit: &Limit<T>) {
     for (name, value) in [("fail", &limit.fail), ("warn", &limit.warn)] {
         if let Some(value) = value {
             all.insert(
                 (model.map(str::to_owned), format!("{path}.{name}")),
-                Written::At(value.span),
+                WrittenLimit::At(value.span),
             );
         }
     }
@@ -233,7 +240,7 @@ models:
   gone: { reserved: 1 GiB }
 ";
 
-    /// The places of `BEFORE` that another file loosens.
+    /// Returns the limits of `BEFORE` that another file loosens.
     fn loosened(after: &str) -> Vec<String> {
         let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200", "t4"]).unwrap();
         let edited = parse(after).edited(&parse(BEFORE), "budgets.yaml").into_iter();
@@ -248,7 +255,7 @@ models:
         for (from, to, loosens) in [
             ("900 MiB", "901 MiB", &["a live.fail"][..]),
             ("900 MiB", "800 MiB", &[]),
-            // The same, in other words.
+            // The same size in another unit.
             ("reserved: 2 GiB, growth", "reserved: 2048 MiB, growth", &[]),
             ("fail: 2 GiB, warn: 1.5 GiB", "fail: 2 GiB", &["a reserved.warn"]),
             ("fail: 2 GiB, warn: 1.5 GiB", "warn: 1.5 GiB", &["a reserved.fail"]),

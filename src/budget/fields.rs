@@ -1,22 +1,22 @@
-//! Reading mappings and scalars of the tree, with one report for each mistake.
+//! Reads mappings and scalars of the tree, and reports each mistake once.
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::problem::{Problem, Problems};
+use super::problem::{BudgetProblem, Problems};
 use super::scalar::{Bad, size};
-use super::source::{Source, Span, Spanned};
-use super::tree::{Key, Kind, Node};
+use super::source::{BudgetText, Span, Spanned};
+use super::tree::{Key, Node, NodeKind};
 use super::types::Limit;
 use crate::bytes::Bytes;
 use crate::names::{quoted, suggest};
 
-/// The entries of a mapping whose keys are names that the user chose: none twice.
+/// The entries of a mapping whose keys are names that the user chose. Each name occurs once.
 pub(super) type Entries<'t> = Vec<(&'t Key, &'t Node)>;
 
-/// The entries of a mapping whose keys are known: none twice, none unknown.
-pub(super) struct Fields<'t>(HashMap<&'t str, (&'t Key, &'t Node)>);
+/// The entries of a mapping with a fixed set of keys. Each key occurs once; unknown keys were reported.
+pub(super) struct KnownFields<'t>(HashMap<&'t str, (&'t Key, &'t Node)>);
 
-impl<'t> Fields<'t> {
+impl<'t> KnownFields<'t> {
     pub(super) fn get(&self, key: &str) -> Option<&'t Node> {
         self.0.get(key).map(|&(_, node)| node)
     }
@@ -26,16 +26,16 @@ impl<'t> Fields<'t> {
     }
 }
 
-/// Reads the tree and keeps what is wrong with it.
-pub(super) struct Reader<'s> {
-    pub(super) source: &'s Source,
+/// Reads the tree and collects its mistakes.
+pub(super) struct FieldReader<'s> {
+    pub(super) source: &'s BudgetText,
     pub(super) problems: Problems,
 }
 
-impl Reader<'_> {
-    /// A mapping with names of the user's own. `what` is the key it belongs to, `example` a line that would be right.
+impl FieldReader<'_> {
+    /// Reads a mapping whose keys the user chose. Messages call it `what` and show `example` as a correct line.
     pub(super) fn entries<'t>(&mut self, node: &'t Node, what: &str, example: &str) -> Option<Entries<'t>> {
-        let Kind::Mapping(entries) = &node.kind else {
+        let NodeKind::Mapping(entries) = &node.kind else {
             self.wrong_type(node, what, "a mapping", example);
             return None;
         };
@@ -48,30 +48,27 @@ impl Reader<'_> {
                     unique.push((key, node));
                 }
                 Some(&first) => self.problems.push(
-                    Problem::new(
-                        "budgets::duplicate-key",
-                        format!("the key {} stands here twice", quoted(&key.text)),
-                    )
-                    .at(key.span, "again here")
-                    .at(first, "first here")
-                    .help("keep one of the two"),
+                    BudgetProblem::new("budgets::duplicate-key", format!("duplicate key {}", quoted(&key.text)))
+                        .at(key.span, "second here")
+                        .at(first, "first here")
+                        .help("remove one of the two"),
                 ),
             }
         }
         Some(unique)
     }
 
-    /// A mapping with known keys.
+    /// Reads a mapping with a fixed set of keys, and reports unknown keys.
     pub(super) fn fields<'t>(
         &mut self,
         node: &'t Node,
         what: &str,
         known: &[&str],
         example: &str,
-    ) -> Option<Fields<'t>> {
+    ) -> Option<KnownFields<'t>> {
         let entries = self.entries(node, what, example)?;
         for (key, _) in entries.iter().filter(|(key, _)| !known.contains(&key.text.as_str())) {
-            let mut problem = Problem::new(
+            let mut problem = BudgetProblem::new(
                 "budgets::unknown-key",
                 format!("{} is not a key of {what}", quoted(&key.text)),
             )
@@ -81,7 +78,7 @@ impl Reader<'_> {
             }
             self.problems.push(problem);
         }
-        Some(Fields(
+        Some(KnownFields(
             entries
                 .into_iter()
                 .map(|(key, node)| (key.text.as_str(), (key, node)))
@@ -89,7 +86,7 @@ impl Reader<'_> {
         ))
     }
 
-    /// A scalar, and what `parse` makes of it.
+    /// Reads a scalar and converts it with `parse`.
     pub(super) fn scalar<T>(
         &mut self,
         node: &Node,
@@ -98,7 +95,7 @@ impl Reader<'_> {
         expected: &str,
         example: &str,
     ) -> Option<Spanned<T>> {
-        let Kind::Scalar(text) = &node.kind else {
+        let NodeKind::Scalar(text) = &node.kind else {
             self.wrong_type(node, what, expected, example);
             return None;
         };
@@ -106,16 +103,16 @@ impl Reader<'_> {
             Ok(value) => Some(Spanned { value, span: node.span }),
             Err(Bad { code, message, help }) => {
                 self.problems
-                    .push(Problem::new(code, message).at(node.span, "here").help(help));
+                    .push(BudgetProblem::new(code, message).at(node.span, "here").help(help));
                 None
             }
         }
     }
 
-    /// A size, or a mapping of sizes to warn and fail above.
+    /// Reads a limit: a size, or a mapping with `fail`, `warn` or both.
     pub(super) fn size_limit(&mut self, node: &Node, metric: &str) -> Option<Limit<Bytes>> {
         let what = format!("`{metric}`");
-        if matches!(node.kind, Kind::Scalar(_)) {
+        if matches!(node.kind, NodeKind::Scalar(_)) {
             let fail = self.size(node, &what)?;
             return Some(Limit {
                 warn: None,
@@ -123,7 +120,7 @@ impl Reader<'_> {
             });
         }
         let example = format!("`{metric}: 2 GiB` or `{metric}: {{ fail: 2 GiB, warn: 1.8 GiB }}`");
-        if !matches!(node.kind, Kind::Mapping(_)) {
+        if !matches!(node.kind, NodeKind::Mapping(_)) {
             self.wrong_type(node, &what, "a size or a mapping", &example);
             return None;
         }
@@ -133,19 +130,21 @@ impl Reader<'_> {
         })
     }
 
-    /// `warn` and `fail` of a mapping, the first not above the second.
+    /// Reads `warn` and `fail` of a mapping, and reports a `warn` above `fail`.
     pub(super) fn warn_and_fail<T: Ord + Copy>(
         &mut self,
-        fields: &Fields<'_>,
+        fields: &KnownFields<'_>,
         span: Span,
         what: &str,
         example: &str,
         mut parse: impl FnMut(&mut Self, &Node, &str) -> Option<Spanned<T>>,
     ) -> Option<Limit<T>> {
+        // The keys, not their values: a wrong value is reported by `parse`, and must not count as no limit,
+        // too.
         if fields.key("warn").or(fields.key("fail")).is_none() {
             self.problems.push(
-                Problem::new("budgets::no-limit", format!("{what} has neither `fail` nor `warn`"))
-                    .at(span, "limits nothing")
+                BudgetProblem::new("budgets::no-limit", format!("{what} has neither `fail` nor `warn`"))
+                    .at(span, "no limit here")
                     .help(format!("write {example}")),
             );
             return None;
@@ -157,17 +156,17 @@ impl Reader<'_> {
         {
             let text = |span| quoted(self.source.slice(span));
             self.problems.push(
-                Problem::new(
+                BudgetProblem::new(
                     "budgets::warn-above-fail",
                     format!(
-                        "{what} warns above {} and fails above {}, so it never warns",
+                        "{what} warns above {} but fails above {}, so it never warns",
                         text(warn.span),
                         text(fail.span)
                     ),
                 )
                 .at(warn.span, "warns above this")
                 .at(fail.span, "fails above this")
-                .help("let `warn` be below `fail`, or leave it out"),
+                .help("set `warn` below `fail`, or remove `warn`"),
             );
         }
         (warn.is_some() || fail.is_some()).then_some(Limit { warn, fail })
@@ -177,38 +176,41 @@ impl Reader<'_> {
         self.scalar(node, what, size, "a size", "a number and a unit, such as `900 MiB`")
     }
 
-    /// A card that exists; otherwise the mistake is reported, and the rest goes on.
+    /// Reports a GPU ID that is neither built in nor described in `gpu_profiles`. Reading continues.
     pub(super) fn known_gpu(&mut self, id: &str, span: Span, known: &BTreeSet<&str>) {
         if !known.contains(id) {
-            const ALL: &str = "`cargo vram gpus` lists the built-in ones, and `gpu_profiles` describes others";
+            const ALL: &str = "run `cargo vram gpus` to list the built-in GPUs, or add your GPU to `gpu_profiles`";
             let help = suggest(id, known.iter().copied()).map_or(ALL.to_owned(), |near| format!("{near}\n{ALL}"));
             self.problems.push(
-                Problem::new("budgets::unknown-gpu", format!("there is no GPU {}", quoted(id)))
-                    .at(span, "unknown GPU")
+                BudgetProblem::new("budgets::unknown-gpu", format!("unknown GPU {}", quoted(id)))
+                    .at(span, "not a known GPU")
                     .help(help),
             );
         }
     }
 
-    /// A name.
+    /// Reads a scalar as text.
     pub(super) fn text(&mut self, node: &Node, what: &str, example: &str) -> Option<Spanned<String>> {
         self.scalar(node, what, |text| Ok(text.to_owned()), "a name", example)
     }
 
     pub(super) fn bad_name(&mut self, name: &str, span: Span, help: &str) {
-        let message = format!("{} is not a name", quoted(name));
-        self.problems
-            .push(Problem::new("budgets::bad-name", message).at(span, "here").help(help));
+        let message = format!("{} is not a valid name", quoted(name));
+        self.problems.push(
+            BudgetProblem::new("budgets::bad-name", message)
+                .at(span, "here")
+                .help(help),
+        );
     }
 
     fn wrong_type(&mut self, node: &Node, what: &str, expected: &str, example: &str) {
         let (found, label) = match &node.kind {
-            Kind::Refused => return,
-            Kind::Null => ("nothing is given".to_owned(), "without a value"),
+            NodeKind::Refused => return,
+            NodeKind::Null => ("it has no value".to_owned(), "no value"),
             kind => (format!("this is {}", kind.name()), "here"),
         };
-        let message = format!("{what} takes {expected}, and {found}");
-        let problem = Problem::new("budgets::wrong-type", message).at(node.span, label);
+        let message = format!("{what} must be {expected}, but {found}");
+        let problem = BudgetProblem::new("budgets::wrong-type", message).at(node.span, label);
         self.problems.push(problem.help(format!("write {example}")));
     }
 }

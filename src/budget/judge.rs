@@ -1,4 +1,4 @@
-//! Holds budgets against runs.
+//! Compares runs with budgets.
 
 #[cfg(unix)]
 mod build;
@@ -9,29 +9,34 @@ mod words;
 #[cfg(unix)]
 pub use build::judge_build;
 
-use super::source::{Position, Span, Spanned};
-use super::types::{Budgets, CardLimits, Limit, Limits, ModelBudget};
+use super::source::{SourcePosition, Span, Spanned};
+use super::types::{Budgets, GpuLimitsEntry, Limit, ModelBudget, ModelLimits};
 use crate::bytes::Bytes;
-use crate::report::words::{of_card, pass_name};
-use crate::report::{ENOUGH_STEPS, Metric, Oom, Pass, Peak, Peaks, Rule, Run, Skipped, Status, Trend, Verdict};
+use crate::report::words::{of_gpu, pass_name};
+use crate::report::{
+    ENOUGH_STEPS, Metric, Oom, Pass, Peak, Peaks, Rule, Run, Skipped, SkippedCheck, Status, Trend, Verdict,
+};
 use words::{advice, ended_early, place, qualifier};
 
-/// What the budgets say about each run: one verdict a limit, one an out of memory, one a run without limits; and of a
-/// measurement, how far its estimate is from it; and of a run with a baseline, how far it is from that.
+/// Compares each run with its budget, its baseline and its estimate, and returns the verdicts.
 ///
-/// `file` is the budget file, relative to the workspace root. Over means more than the limit.
+/// There is one verdict per limit, per leak, per "out of memory" and per run without limits. A run with a baseline also
+/// has verdicts on its growth, and a measurement has verdicts on its distance from the estimate.
 ///
-/// A run that died proves by its figures that a limit was exceeded, and never that one was kept: such a verdict is
-/// [`Status::Error`]. Of the pass that ran out of memory there is that verdict alone, next to limits it had exceeded.
+/// `file` is the budget file, relative to the workspace root. A value is over its limit only if it is larger than the
+/// limit.
 ///
-/// A measurement is judged by the limits of its card, as an estimate is. An estimated process figure that rests on what
-/// nobody has measured or stated never fails: it warns.
+/// A run that died can show that a limit was exceeded, but not that it was kept: in the second case the verdict is
+/// [`Status::Error`]. A pass that ran out of memory has only that verdict, and verdicts on limits that it had exceeded.
+///
+/// Measurements and estimates have the same limits, those of their GPU. An estimated process value with an assumed
+/// context size never fails: it only warns.
 #[must_use]
 pub fn judge(runs: &[Run], budgets: &Budgets, file: &str) -> Vec<Verdict> {
     judge_since(runs, budgets, file, None)
 }
 
-/// [`judge`] of runs whose baselines may be of a revision that was built and run: messages then name that revision.
+/// Same as [`judge`], for runs whose baselines may come from the base `revision`. Messages then name it.
 #[must_use]
 pub fn judge_since(runs: &[Run], budgets: &Budgets, file: &str, revision: Option<&str>) -> Vec<Verdict> {
     runs.iter()
@@ -50,14 +55,15 @@ pub fn judge_since(runs: &[Run], budgets: &Budgets, file: &str, revision: Option
         .collect()
 }
 
-/// What the runs were too short for, where any was: leaks show after [`ENOUGH_STEPS`] alone.
+/// Returns the skipped leak detection if any finished run had fewer than [`ENOUGH_STEPS`] steps.
 #[must_use]
 pub fn unjudged(runs: &[Run]) -> Option<Skipped> {
     let ended = |run: &&Run| run.error.is_none() && run.oom.is_none();
     let short = |run: &Run| matches!(run.trend(), Trend::Unknown { .. });
     runs.iter().filter(ended).any(short).then(|| Skipped {
-        what: "leaks".to_owned(),
-        why: format!("needs {ENOUGH_STEPS} steps"),
+        check: SkippedCheck::Leaks,
+        model: None,
+        why: format!("needs `--steps {ENOUGH_STEPS}`"),
     })
 }
 
@@ -65,7 +71,7 @@ struct Judge<'a> {
     run: &'a Run,
     budgets: &'a Budgets,
     file: &'a str,
-    /// The revision whose models were built and run to be compared with.
+    /// The base revision, if there is one. Messages name it as the origin of its baselines.
     revision: Option<&'a str>,
 }
 
@@ -77,26 +83,31 @@ impl Judge<'_> {
             Some(budget) => self.limits(budget, &mut verdicts),
             None => verdicts.push(Verdict {
                 file: Some(self.file.to_owned()),
-                ..self.verdict(Rule::Budget, Status::Warn, format!("`{}` has no budget", self.name()))
+                ..self.verdict(
+                    Rule::Budget,
+                    Status::Warn,
+                    format!("`{}` has no budget in {}", self.name(), self.file),
+                )
             }),
         }
         verdicts
     }
 
-    /// Live memory that grows with each step fails whatever the budget says.
+    /// Returns a failure if live memory grows from step to step. No budget can allow a leak.
     fn leak(&self) -> Option<Verdict> {
         let Trend::Growing(growing) = self.run.trend() else {
             return None;
         };
         let last = growing.steps.last().copied()?;
-        let mut message = growing.summary(&of_card(growing.card), |bytes| bytes.to_string());
-        // An explanation is of one card.
-        if growing.card.is_none() {
+        let mut message = growing.summary(&of_gpu(growing.gpu_number), |bytes| bytes.to_string());
+        // `cargo vram explain` supports models on one GPU only.
+        if growing.gpu_number.is_none() {
             let (name, package, all) = (self.name(), &self.run.package, growing.steps.len());
-            message += &format!(": `cargo vram explain {name} -p {package} --leak --steps {all}` names the tensors");
+            message +=
+                &format!("; to see the tensors, run `cargo vram explain {name} -p {package} --leak --steps {all}`");
         }
         Some(Verdict {
-            card: growing.card,
+            gpu_number: growing.gpu_number,
             pass: Some(Pass::Traced),
             metric: Some(Metric::Live),
             actual: Some(last),
@@ -106,13 +117,15 @@ impl Judge<'_> {
 
     fn budget(&self) -> Option<&ModelBudget> {
         let run = self.run;
+        // A model may have several budgets with different inputs. The run has the name of the one that it ran
+        // for.
         self.budgets
             .for_model(&run.package, &run.model)
             .into_iter()
             .find(|budget| budget.name.value == self.name())
     }
 
-    /// The name of the run's budget.
+    /// Returns the name of the run's budget.
     fn name(&self) -> &str {
         self.run.name()
     }
@@ -120,89 +133,107 @@ impl Judge<'_> {
     fn limits(&self, budget: &ModelBudget, verdicts: &mut Vec<Verdict>) {
         let gpu = &self.run.gpu.id;
         let declared = self.budgets.gpu.as_ref().map(|gpu| gpu.value.as_str());
-        verdicts.extend(budget.cards.iter().flat_map(|(card, limits)| self.card(*card, limits)));
+        verdicts.extend(
+            budget
+                .numbered_gpus
+                .iter()
+                .flat_map(|(gpu, limits)| self.gpu(*gpu, limits)),
+        );
+        // Limits of another GPU do not apply, so without its own limits a run is reported as unchecked.
         let Some(limits) = budget.limits_on(gpu, declared) else {
-            if !budget.cards.is_empty() {
-                verdicts.extend(self.unjudged_cards(budget));
+            if !budget.numbered_gpus.is_empty() {
+                verdicts.extend(self.unjudged_gpus(budget));
                 return;
             }
-            let message = format!("`{}` has no limits for `{gpu}`: unjudged", self.name());
+            let message = format!(
+                "`{}` has no limits for the GPU `{gpu}`, so it was not checked",
+                self.name()
+            );
             verdicts.push(self.written_at(budget.name.span, self.verdict(Rule::Budget, Status::Warn, message)));
             return;
         };
         verdicts.extend(self.figures(None, limits, &self.run.peaks));
     }
 
-    /// One of several cards.
-    fn card(&self, card: u32, limits: &Spanned<CardLimits>) -> Vec<Verdict> {
-        if let Some(on) = self.run.cards.iter().find(|on| on.card == card) {
-            return self.figures(Some(card), &limits.value, &on.peaks);
+    /// Compares one of several GPUs with its limits.
+    fn gpu(&self, gpu: u32, limits: &Spanned<GpuLimitsEntry>) -> Vec<Verdict> {
+        if let Some(on) = self.run.gpus.iter().find(|on| on.gpu_number == gpu) {
+            return self.figures(Some(gpu), &limits.value, &on.peaks);
         }
-        // Where there is one card, it is the first.
-        if card == 0 && self.run.cards.is_empty() {
+        // A model on one GPU has no list of GPUs: its values are those of GPU 0.
+        if gpu == 0 && self.run.gpus.is_empty() {
             return self.figures(None, &limits.value, &self.run.peaks);
         }
         let message = match self.unfinished() {
-            Some(why) => format!("card {card} cannot be judged: {why}"),
+            Some(why) => format!("GPU {gpu} cannot be checked: {why}"),
             None => format!(
-                "there is no card {card}: the model is over {}",
-                match self.run.cards.len() {
-                    0 | 1 => "one, which is card 0".to_owned(),
-                    several => format!("{several}, numbered from 0"),
+                "the budget has limits for GPU {gpu}, but the model runs on {}",
+                match self.run.gpus.len() {
+                    0 | 1 => "one GPU, which is GPU 0".to_owned(),
+                    several => format!("{several} GPUs, numbered from 0"),
                 }
             ),
         };
+        // A limit that applies to no GPU must not pass silently.
         let verdict = Verdict {
-            card: Some(card),
+            gpu_number: Some(gpu),
             ..self.verdict(Rule::Budget, Status::Error, message)
         };
         vec![self.written_at(limits.span, verdict)]
     }
 
-    /// A warning for each of several cards that nothing is said of.
-    fn unjudged_cards(&self, budget: &ModelBudget) -> Vec<Verdict> {
-        let is_judged = |card: &u32| budget.cards.get(card).is_some_and(|limits| !limits.value.is_empty());
-        let numbers: Vec<u32> = match self.run.cards.as_slice() {
-            [] => vec![0],
-            cards => cards.iter().map(|on| on.card).collect(),
+    /// Returns a warning per GPU that has no limits in the budget.
+    fn unjudged_gpus(&self, budget: &ModelBudget) -> Vec<Verdict> {
+        let is_judged = |gpu: &u32| {
+            budget
+                .numbered_gpus
+                .get(gpu)
+                .is_some_and(|limits| !limits.value.is_empty())
         };
-        let warn = |card: u32| {
-            let message = format!("card {card} of `{}` has no limits: unjudged", self.name());
+        let numbers: Vec<u32> = match self.run.gpus.as_slice() {
+            [] => vec![0],
+            gpus => gpus.iter().map(|on| on.gpu_number).collect(),
+        };
+        let warn = |gpu: u32| {
+            let message = format!(
+                "`{}` has no limits for GPU {gpu}, so GPU {gpu} was not checked",
+                self.name()
+            );
             let verdict = Verdict {
-                card: Some(card),
+                gpu_number: Some(gpu),
                 ..self.verdict(Rule::Budget, Status::Warn, message)
             };
             self.written_at(budget.name.span, verdict)
         };
-        numbers.into_iter().filter(|card| !is_judged(card)).map(warn).collect()
+        numbers.into_iter().filter(|gpu| !is_judged(gpu)).map(warn).collect()
     }
 
-    /// What limits say of a card; of the one that holds the most, where none is named.
-    fn figures(&self, card: Option<u32>, limits: &CardLimits, peaks: &Peaks) -> Vec<Verdict> {
+    /// Compares the peaks of a GPU with its limits. Without `gpu`, the peaks are those of the GPU that holds the most.
+    fn figures(&self, gpu: Option<u32>, limits: &GpuLimitsEntry, peaks: &Peaks) -> Vec<Verdict> {
         let passes = [
             (Pass::Warm, &limits.warm, &peaks.warm),
             (Pass::Cold, &limits.cold, &peaks.cold),
         ];
         let verdicts = passes.into_iter().flat_map(|(pass, limits, peak)| {
             let metrics = Metric::ALL.into_iter();
-            metrics.filter_map(move |metric| self.limit(card, (pass, metric), limits, peak))
+            metrics.filter_map(move |metric| self.limit(gpu, (pass, metric), limits, peak))
         });
         verdicts.collect()
     }
 
     fn limit(
         &self,
-        card: Option<u32>,
+        gpu: Option<u32>,
         (pass, metric): (Pass, Metric),
-        limits: &Limits,
+        limits: &ModelLimits,
         peak: &Peak,
     ) -> Option<Verdict> {
         let limit = limits.get(metric)?;
-        // The one that is reported while neither is exceeded.
+        // The limit to report if no limit is exceeded.
         let last = limit.fail.or(limit.warn)?;
-        let of = of_card(card);
+        let of = of_gpu(gpu);
         let figure = format!(
-            "{} {}{of}{}",
+            "{} {} memory{of}{}",
             pass_name(pass),
             metric.name(),
             qualifier(self.run, metric)
@@ -214,33 +245,37 @@ impl Judge<'_> {
                     let (status, message) = self.exceeded(metric, &figure, actual, status, decided);
                     (status, decided, message)
                 }
+                // The out-of-memory verdict stands for this pass.
                 None if self.ended_in(pass) => return None,
+                // The peak of a run that died is only a lower bound: it can exceed a limit, but not prove
+                // that it was kept.
                 None => match self.unfinished() {
                     Some(why) => (
                         Status::Error,
                         last,
-                        format!("{figure} cannot be judged: {why} at {actual}"),
+                        format!("{figure} cannot be checked: {why} after a peak of {actual}"),
                     ),
                     None => (
                         Status::Pass,
                         last,
                         format!(
-                            "{figure} {actual} is within its limit of {}",
+                            "{figure} is {actual}, within its limit of {}",
                             self.budgets.as_written(last)
                         ),
                     ),
                 },
             },
+            // A pass without values after an out of memory needs no second verdict.
             None if self.run.oom.is_some() => return None,
             None => {
                 let why = self
                     .unfinished()
-                    .unwrap_or_else(|| "the run gave no such figure".to_owned());
-                (Status::Error, last, format!("{figure} cannot be judged: {why}"))
+                    .unwrap_or_else(|| "the run has no value for it".to_owned());
+                (Status::Error, last, format!("{figure} cannot be checked: {why}"))
             }
         };
         let verdict = Verdict {
-            card,
+            gpu_number: gpu,
             pass: Some(pass),
             metric: Some(metric),
             limit: Some(decided.value),
@@ -251,7 +286,7 @@ impl Judge<'_> {
         Some(self.written_at(decided.span, verdict))
     }
 
-    /// A limit that is exceeded fails, unless it is only known to be on an assumption.
+    /// Returns the status and message of an exceeded limit. It only warns if the process value has an assumed context.
     fn exceeded(
         &self,
         metric: Metric,
@@ -267,12 +302,12 @@ impl Judge<'_> {
         };
         let by = actual.saturating_sub(limit.value);
         let written = self.budgets.written_size(limit);
-        // In the units of the limit, so that the two can be compared, and in those of the table.
+        // For a decimal limit, show both units: binary as in the table, and decimal to compare with the limit.
         let (actual, by) = match written.is_decimal {
             true => (format!("{actual} ({})", actual.decimal()), by.decimal()),
             false => (actual.to_string(), by.to_string()),
         };
-        let message = format!("{figure} {actual} is over its {kind} of {} by {by}", written.text);
+        let message = format!("{figure} is {actual}, {by} over its {kind} of {}", written.text);
         match advice(self.run).filter(|_| metric == Metric::Process && status == Status::Fail) {
             Some(advice) => (Status::Warn, format!("{message}; {advice}")),
             None => (status, message),
@@ -297,24 +332,26 @@ impl Judge<'_> {
             ..
         } = oom;
         let wanted = match (requested, function) {
-            (Some(requested), _) => format!("{requested} were asked for"),
-            (None, Some(function)) => format!("{function} had no room"),
-            (None, None) => "there was no room".to_owned(),
+            (Some(requested), _) => format!("the model requested {requested}"),
+            (None, Some(function)) => format!("{function} failed"),
+            (None, None) => "an allocation failed".to_owned(),
         };
+        // Burn never asks the driver for such a tensor, so the GPU may have room. Without this rule, the
+        // message would contradict itself.
         let rule = tensor.as_ref().map_or_else(String::new, |tensor| {
             format!(
-                "; Burn gives one tensor at most a quarter of the GPU, {}",
+                "; Burn allocates at most {} for one tensor, a quarter of the GPU's memory",
                 tensor.largest
             )
         });
-        let which = oom.card.map_or_else(String::new, |card| format!("card {card}, "));
+        let which = oom.gpu_number.map_or_else(String::new, |gpu| format!("GPU {gpu}, "));
         let message = format!(
-            "out of memory on {which}`{}` {}: {wanted}, {reserved} were reserved and {available} left{rule}",
+            "out of memory on {which}`{}` {}: {wanted}, with {reserved} reserved and {available} free{rule}",
             self.run.gpu.id,
             place(oom),
         );
         Verdict {
-            card: oom.card,
+            gpu_number: oom.gpu_number,
             pass: Some(oom.pass),
             limit: Some(self.run.gpu.available_bytes),
             actual: requested
@@ -325,7 +362,7 @@ impl Judge<'_> {
     }
 
     fn written_at(&self, span: Span, verdict: Verdict) -> Verdict {
-        let Position { line, column } = self.budgets.position(span);
+        let SourcePosition { line, column } = self.budgets.position(span);
         Verdict {
             file: Some(self.file.to_owned()),
             line: Some(line),
@@ -335,11 +372,11 @@ impl Judge<'_> {
     }
 
     fn verdict(&self, rule: Rule, status: Status, message: String) -> Verdict {
-        Verdict::of(self.run, rule, status, message)
+        Verdict::from_run(self.run, rule, status, message)
     }
 }
 
-/// The worst that a figure exceeds.
+/// Returns the most severe limit that a value exceeds.
 fn over(limit: &Limit<Bytes>, actual: Bytes) -> Option<(Status, Spanned<Bytes>)> {
     let exceeded = |limit: Option<Spanned<Bytes>>| limit.filter(|limit| actual > limit.value);
     exceeded(limit.fail)

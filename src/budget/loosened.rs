@@ -1,61 +1,66 @@
-//! Which edits of a file of budgets let through what the file before did not.
+//! Finds edits of a budget file that loosen its limits.
 //!
-//! Values are compared, as they hold in the end: a warning limit that is left out is the failing one, a growth that is left out
-//! is the default, and `2048 MiB` is `2 GiB`.
+//! It compares effective values, not texts: a missing `warn` counts as `fail`, a missing `growth` as the built-in
+//! default, and `2048 MiB` equals `2 GiB`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::types::{Budgets, CardLimits, Defaults, GrowthLimit, Limit, Limits};
+use super::types::{Budgets, Defaults, GpuLimitsEntry, GrowthLimit, Limit, ModelLimits};
 use crate::bytes::Bytes;
 use crate::report::{LET_BE, Metric};
 
-/// The key of a budget, or none for what stands at the file's top; and the path of keys to a value.
-pub(super) type Place = (Option<String>, String);
+/// The key of a budget, or `None` for a key outside `models`, and the path of keys to a value.
+pub(super) type LimitPath = (Option<String>, String);
 
-/// The key under which a budget itself is found.
+/// The path that stands for a budget itself.
 pub(super) const BUDGET: &str = "budget";
-/// Steps where nobody wrote any.
+/// The number of steps per pass if the file has no `steps`.
 const STEPS: u128 = 3;
 
-/// What a value allows.
+/// How strict a value is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Weight {
-    /// More of it is looser.
+    /// A maximum: a larger value is looser.
     Most(u128),
-    /// Less of it is looser.
+    /// A minimum: a smaller value is looser.
     Least(u128),
-    /// Any other is looser: it decides what is run, or on what.
+    /// A value that decides what runs, or on which GPU: any other value is looser.
     Exactly(String),
 }
 
 impl Weight {
-    /// Whether another value in its place lets more through.
+    /// Whether replacing `before` with `after` loosens the limit.
     fn is_loosened_by(before: Option<&Self>, after: Option<&Self>) -> bool {
         match (before, after) {
             (Some(Self::Most(before)), Some(Self::Most(after))) => after > before,
             (Some(Self::Least(before)), Some(Self::Least(after))) => after < before,
+            // A limit where there was none can only be stricter.
             (None, Some(Self::Most(_) | Self::Least(_))) | (None, None) => false,
+            // A limit that is gone, or any change of what runs. See docs/design/edits.md.
             (before, after) => before != after,
         }
     }
 }
 
-/// Every place that lets more through than before. What is new loosens nothing but what already held for a model without a
-/// budget: how much it may grow, by how many steps leaks are judged, and that it does the same in every run.
-pub(super) fn loosened(before: &Budgets, after: &Budgets) -> BTreeSet<Place> {
+/// Returns every path whose value is looser than before.
+///
+/// A new budget can loosen only what already applied to a model without a budget: allowed growth, drift, the number of
+/// steps, and that the model does the same in every run.
+pub(super) fn loosened(before: &Budgets, after: &Budgets) -> BTreeSet<LimitPath> {
     let names =
         |budgets: &Budgets| -> BTreeSet<String> { budgets.models.iter().map(|budget| budget.key.clone()).collect() };
     let (old_names, new_names) = (names(before), names(after));
     let (old, new) = (weights(before), weights(after));
-    let is_kept = |(model, path): &&Place| match model {
+    let is_kept = |(model, path): &&LimitPath| match model {
         Some(model) => old_names.contains(model) && new_names.contains(model),
+        // A profile that is new or gone has no counterpart. The key `gpu` shows whether another GPU is used.
         None => match path.strip_prefix("gpu_profiles.").and_then(|path| path.split_once('.')) {
             Some((id, _)) => before.gpu_profiles.contains_key(id) && after.gpu_profiles.contains_key(id),
             None => true,
         },
     };
-    let places: BTreeSet<&Place> = old.keys().chain(new.keys()).collect();
-    let mut loosened: BTreeSet<Place> = places
+    let places: BTreeSet<&LimitPath> = old.keys().chain(new.keys()).collect();
+    let mut loosened: BTreeSet<LimitPath> = places
         .into_iter()
         .filter(is_kept)
         .filter(|place| Weight::is_loosened_by(old.get(*place), new.get(*place)))
@@ -69,7 +74,7 @@ pub(super) fn loosened(before: &Budgets, after: &Budgets) -> BTreeSet<Place> {
         _ => None,
     };
     for name in new_names.difference(&old_names) {
-        let is_of_it = |(model, _): &&Place| model.is_none() || model.as_ref() == Some(name);
+        let is_of_it = |(model, _): &&LimitPath| model.is_none() || model.as_ref() == Some(name);
         let paths: BTreeSet<&String> = old
             .keys()
             .chain(new.keys())
@@ -87,8 +92,8 @@ pub(super) fn loosened(before: &Budgets, after: &Budgets) -> BTreeSet<Place> {
     loosened
 }
 
-/// What each place of a file allows.
-pub(super) fn weights(of: &Budgets) -> BTreeMap<Place, Weight> {
+/// Returns the strictness of each value in a file.
+pub(super) fn weights(of: &Budgets) -> BTreeMap<LimitPath, Weight> {
     let mut all = BTreeMap::new();
     let gpu = of.gpu.as_ref().map_or_else(String::new, |gpu| gpu.value.clone());
     all.insert((None, "gpu".to_owned()), Weight::Exactly(gpu));
@@ -99,14 +104,16 @@ pub(super) fn weights(of: &Budgets) -> BTreeMap<Place, Weight> {
         };
         let exactly = |text: Option<String>| text.map(Weight::Exactly);
         put("like", Some(Weight::Exactly(profile.like.value.clone())));
-        // Without its own it is that of the GPU it is like, and which of the two is larger is not in the file.
-        let like = || Weight::Exactly("that of the GPU it is like".to_owned());
+        // A missing value is that of the `like` GPU. The file does not show which of the two is larger, so any change
+        // loosens.
+        let like = || Weight::Exactly("the value of the `like` GPU".to_owned());
         let total = profile.total.as_ref();
         let total = total.map_or_else(like, |total| Weight::Most(total.value.0.into()));
         put("total", Some(total));
         let context = profile.context.as_ref();
         let context = context.map_or_else(like, |context| Weight::Least(context.value.0.into()));
         put("context", Some(context));
+        // Nothing in the file shows whether more or less of these needs more memory, so any change counts.
         put(
             "sm_count",
             exactly(profile.sm_count.as_ref().map(|count| count.value.to_string())),
@@ -129,26 +136,27 @@ pub(super) fn weights(of: &Budgets) -> BTreeMap<Place, Weight> {
         for (input, value) in &budget.inputs {
             put(format!("inputs.{input}"), Weight::Exactly(value.value.to_string()));
         }
+        // A number instead of an exact value, so that taking a permission back is not loosening.
         let allowed = |is_allowed: bool| Weight::Most(u128::from(is_allowed));
         put(
             "nondeterministic".to_owned(),
             allowed(budget.nondeterministic.is_some()),
         );
         put("control_flow".to_owned(), allowed(budget.data_dependent.is_some()));
-        card(&mut all, &name, "", &budget.limits);
+        of_gpu(&mut all, &name, "", &budget.limits);
         for (gpu, limits) in &budget.gpus {
-            card(&mut all, &name, &format!("gpus.{gpu}."), limits);
+            of_gpu(&mut all, &name, &format!("gpus.{gpu}."), limits);
         }
-        for (number, limits) in &budget.cards {
-            card(&mut all, &name, &format!("cards.{number}."), &limits.value);
+        for (number, limits) in &budget.numbered_gpus {
+            of_gpu(&mut all, &name, &format!("gpus.{number}."), &limits.value);
         }
         settings(&mut all, name.as_ref(), &budget.settings);
     }
     all
 }
 
-fn card(all: &mut BTreeMap<Place, Weight>, model: &Option<String>, prefix: &str, limits: &CardLimits) {
-    let mut pass = |prefix: &str, limits: &Limits| {
+fn of_gpu(all: &mut BTreeMap<LimitPath, Weight>, model: &Option<String>, prefix: &str, limits: &GpuLimitsEntry) {
+    let mut pass = |prefix: &str, limits: &ModelLimits| {
         for metric in Metric::ALL {
             if let Some(limit) = limits.get(metric) {
                 let path = format!("{prefix}{}", metric.name());
@@ -160,8 +168,9 @@ fn card(all: &mut BTreeMap<Place, Weight>, model: &Option<String>, prefix: &str,
     pass(&format!("{prefix}cold."), &limits.cold);
 }
 
-fn settings(all: &mut BTreeMap<Place, Weight>, model: Option<&String>, of: &Defaults) {
+fn settings(all: &mut BTreeMap<LimitPath, Weight>, model: Option<&String>, of: &Defaults) {
     let place = |path: &str| (model.cloned(), path.to_owned());
+    // Fewer steps can hide a leak, and the default may be fewer than the file had.
     let steps = of.steps.map_or(STEPS, |steps| steps.value.into());
     all.insert(place("steps"), Weight::Least(steps));
     match &of.growth {
@@ -189,14 +198,14 @@ fn settings(all: &mut BTreeMap<Place, Weight>, model: Option<&String>, of: &Defa
 }
 
 fn both<T: Copy>(
-    all: &mut BTreeMap<Place, Weight>,
+    all: &mut BTreeMap<LimitPath, Weight>,
     model: Option<&String>,
     path: &str,
     limit: &Limit<T>,
     weigh: impl Fn(T) -> u128,
 ) {
     let fail = limit.fail.map(|fail| weigh(fail.value));
-    // What fails is warned of, too.
+    // Without `warn`, values above `fail` are still reported, so `fail` counts as `warn`.
     let warn = limit.warn.map(|warn| weigh(warn.value)).or(fail);
     for (key, value) in [("fail", fail), ("warn", warn)] {
         all.extend(value.map(|value| ((model.cloned(), format!("{path}.{key}")), Weight::Most(value))));

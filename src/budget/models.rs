@@ -1,8 +1,8 @@
-//! Budgets and the models that a workspace declares.
+//! Compares budgets with the models that a workspace declares.
 
 use std::collections::BTreeSet;
 
-use super::problem::{BudgetError, Problem, Problems};
+use super::problem::{BudgetError, BudgetProblem, Problems};
 use super::types::{Budgets, ModelBudget};
 use crate::names::{quoted, suggest};
 
@@ -11,22 +11,25 @@ use crate::names::{quoted, suggest};
 pub struct DeclaredModel {
     /// The package that declares it.
     pub package: String,
-    /// Its name, as in `cargo_vram::models!`.
+    /// The name of the model, as in `cargo_vram::models!`.
     pub model: String,
-    /// The inputs that it asks for, where they are known.
+    /// The names of the inputs that the model reads, if they are known.
     pub inputs: Option<Vec<String>>,
 }
 
 impl Budgets {
-    /// Compares the budgets with the models that are declared.
+    /// Compares the budgets with the declared models, and returns one warning per declared model without a budget.
     ///
-    /// A budget without a model is a mistake where `declared` is the whole workspace, and another selection's affair
-    /// where it is not. Returns warnings: a declared model without a budget.
+    /// A budget without a model is a mistake only if `declared` has the models of the whole workspace.
     ///
     /// # Errors
-    /// All budgets for models that do not exist or are ambiguous, all inputs that a model does not ask for, and models
-    /// with two budgets of one name.
-    pub fn check_models(&self, declared: &[DeclaredModel], whole_workspace: bool) -> Result<Vec<Problem>, BudgetError> {
+    /// A budget's model does not exist, or several packages declare it. Also if a budget sets an input that the model
+    /// does not read, if two budgets of a model have the same name, or if a budget has the name of another model.
+    pub fn check_models(
+        &self,
+        declared: &[DeclaredModel],
+        whole_workspace: bool,
+    ) -> Result<Vec<BudgetProblem>, BudgetError> {
         let mut problems = Problems::default();
         for budget in &self.models {
             let matching: Vec<&DeclaredModel> = declared
@@ -34,6 +37,7 @@ impl Budgets {
                 .filter(|model| budget.is_for(&model.package, &model.model))
                 .collect();
             match matching.as_slice() {
+                // With `-p`, only some packages declare their models.
                 [] if whole_workspace => problems.push(unknown_model(budget, declared)),
                 [] => {}
                 [model] => unknown_inputs(budget, model, &mut problems),
@@ -45,12 +49,13 @@ impl Budgets {
             let budgets = self.for_model(&model.package, &model.model);
             let identity = format!("{}/{}", model.package, model.model);
             if budgets.is_empty() {
-                let problem = Problem::new(
+                let problem = BudgetProblem::new(
                     "budgets::no-budget",
                     format!("the model {} has no budget", quoted(&identity)),
                 )
                 .warning();
                 let help = {
+                    // The name alone would be ambiguous if two packages declare it.
                     let unique = declared.iter().filter(|other| other.model == model.model).count() == 1;
                     let name = if unique { &model.model } else { &identity };
                     format!("add `{name}: {{ reserved: … }}` under `models`")
@@ -64,10 +69,11 @@ impl Budgets {
                     problems.push(name_of_another(budget, model));
                 }
             }
+            // The keys `a` and `p/a` differ, but both budgets have the name `a`.
             let mut names = BTreeSet::new();
             for budget in budgets.iter().filter(|budget| !names.insert(&budget.name.value)) {
                 problems.push(
-                    Problem::new(
+                    BudgetProblem::new(
                         "budgets::duplicate-budget",
                         format!(
                             "the model {} has two budgets named {}",
@@ -75,8 +81,8 @@ impl Budgets {
                             quoted(&budget.name.value)
                         ),
                     )
-                    .at(budget.name.span, "the second")
-                    .help("keep one of the two, or give one a name of its own, with `model:` and `inputs:`"),
+                    .at(budget.name.span, "second budget")
+                    .help("remove one of the two, or give one its own name, `model` and `inputs`"),
                 );
             }
         }
@@ -85,13 +91,14 @@ impl Budgets {
     }
 }
 
-/// Two runs of one name in a package share a line of budgets.lock, and one of them would be judged by the other's.
-fn name_of_another(budget: &ModelBudget, model: &DeclaredModel) -> Problem {
+/// Two runs with the same name in a package share an entry of budgets.lock, so one would be compared with the other's
+/// baseline.
+fn name_of_another(budget: &ModelBudget, model: &DeclaredModel) -> BudgetProblem {
     let name = &budget.name.value;
-    Problem::new(
+    BudgetProblem::new(
         "budgets::name-of-another-model",
         format!(
-            "the budget {} is for the model {}, and {} declares a model of that name, too",
+            "the budget {} is for the model {}, but package {} also declares a model with the budget's name",
             quoted(name),
             quoted(&model.model),
             quoted(&model.package),
@@ -99,12 +106,12 @@ fn name_of_another(budget: &ModelBudget, model: &DeclaredModel) -> Problem {
     )
     .at(budget.name.span, "the name of another model")
     .help(format!(
-        "give this budget a name that no model has, such as `{}-2`",
+        "choose a budget name that no model has, such as `{}-2`",
         model.model
     ))
 }
 
-fn unknown_model(budget: &ModelBudget, declared: &[DeclaredModel]) -> Problem {
+fn unknown_model(budget: &ModelBudget, declared: &[DeclaredModel]) -> BudgetProblem {
     let named = match &budget.package {
         Some(package) => format!("{package}/{}", budget.model),
         None => budget.model.clone(),
@@ -120,22 +127,22 @@ fn unknown_model(budget: &ModelBudget, declared: &[DeclaredModel]) -> Problem {
         })
         .collect();
     let help = suggest(&named, known.iter().map(String::as_str));
-    Problem::new(
+    BudgetProblem::new(
         "budgets::unknown-model",
-        format!("no package of the workspace declares a model {}", quoted(&named)),
+        format!("no package in the workspace declares the model {}", quoted(&named)),
     )
     .at(budget.target, "unknown model")
-    .help(help.unwrap_or_else(|| "`cargo vram list` shows the models".to_owned()))
+    .help(help.unwrap_or_else(|| "run `cargo vram list` to print the declared models".to_owned()))
 }
 
-fn ambiguous(budget: &ModelBudget, several: &[&DeclaredModel]) -> Problem {
+fn ambiguous(budget: &ModelBudget, several: &[&DeclaredModel]) -> BudgetProblem {
     let choices: Vec<String> = several
         .iter()
         .map(|model| quoted(&format!("{}/{}", model.package, model.model)))
         .collect();
-    Problem::new(
+    BudgetProblem::new(
         "budgets::ambiguous-model",
-        format!("{} packages declare a model {}", several.len(), quoted(&budget.model)),
+        format!("{} packages declare the model {}", several.len(), quoted(&budget.model)),
     )
     .at(budget.target, "ambiguous")
     .help(format!("write {}", choices.join(" or ")))
@@ -144,12 +151,12 @@ fn ambiguous(budget: &ModelBudget, several: &[&DeclaredModel]) -> Problem {
 fn unknown_inputs(budget: &ModelBudget, model: &DeclaredModel, problems: &mut Problems) {
     let Some(known) = &model.inputs else { return };
     for (name, input) in budget.inputs.iter().filter(|(name, _)| !known.contains(name)) {
-        let message = format!("the model {} asks for no input {}", quoted(&model.model), quoted(name));
+        let message = format!("the model {} has no input {}", quoted(&model.model), quoted(name));
         let help = suggest(name, known.iter().map(String::as_str));
         problems.push(
-            Problem::new("budgets::unknown-input", message)
+            BudgetProblem::new("budgets::unknown-input", message)
                 .at(input.span, "unknown input")
-                .help(help.unwrap_or_else(|| "it asks for none: remove this".to_owned())),
+                .help(help.unwrap_or_else(|| "remove it: the model has no inputs".to_owned())),
         );
     }
 }

@@ -1,48 +1,52 @@
-//! Mistakes in a budget file, as diagnostics.
+//! Diagnostics for mistakes in a budget file.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use miette::{Diagnostic, LabeledSpan, Severity, SourceCode};
 
-use super::source::{Position, Source, Span};
+use super::source::{BudgetText, SourcePosition, Span};
 
-/// How many mistakes are shown. Whoever has more has one mistake that repeats.
+/// The number of mistakes that are shown. A file with more probably repeats one mistake.
 const MAX_SHOWN: usize = 50;
-/// A snippet of a longer line says nothing and fills the screen.
+/// The line length in bytes up to which the source is shown. A snippet of a longer line fills the screen.
 const MAX_LINE: usize = 2000;
 
-/// All mistakes found in a budget file. One diagnostic, with one related diagnostic a mistake.
+/// All mistakes found in a budget file. A single mistake is the diagnostic itself. Several are related diagnostics of
+/// one that counts them.
 #[derive(Debug, Clone)]
 pub struct BudgetError {
     file: String,
-    problems: Vec<Problem>,
+    problems: Vec<BudgetProblem>,
     not_shown: usize,
 }
 
 impl BudgetError {
-    /// The mistakes, in the order of the file; the first fifty where there are more.
+    /// The mistakes in the order of the file, at most the first fifty.
     #[must_use]
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[BudgetProblem] {
         &self.problems
+    }
+
+    /// Returns the mistake if there is only one. A heading above it would repeat the name of the file and nothing else.
+    fn only(&self) -> Option<&BudgetProblem> {
+        match (self.problems.as_slice(), self.not_shown) {
+            ([only], 0) => Some(only),
+            _ => None,
+        }
     }
 }
 
 impl Display for BudgetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.problems.as_slice(), self.not_shown) {
-            ([Problem { position: None, .. }], 0) => write!(f, "{} cannot be used", self.file),
-            ([_], 0) => write!(f, "{} has a mistake", self.file),
-            (problems, 0) => write!(f, "{} has {} mistakes", self.file, problems.len()),
-            (problems, more) => {
-                write!(
-                    f,
-                    "{} has {} mistakes, of which the first {} are shown",
-                    self.file,
-                    problems.len() + more,
-                    problems.len()
-                )
-            }
+        if let Some(only) = self.only() {
+            return only.fmt(f);
+        }
+        let shown = self.problems.len();
+        write!(f, "{} has {} mistakes", self.file, shown + self.not_shown)?;
+        match self.not_shown {
+            0 => Ok(()),
+            _ => write!(f, "; the first {shown} are shown"),
         }
     }
 }
@@ -51,31 +55,50 @@ impl std::error::Error for BudgetError {}
 
 impl Diagnostic for BudgetError {
     fn code<'a>(&'a self) -> Option<Box<dyn Display + 'a>> {
-        Some(Box::new("budgets::invalid"))
+        match self.only() {
+            Some(only) => Diagnostic::code(only),
+            None => Some(Box::new("budgets::invalid")),
+        }
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn Display + 'a>> {
+        self.only().and_then(Diagnostic::help)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.only().and_then(Diagnostic::source_code)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        self.only().and_then(Diagnostic::labels)
     }
 
     fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
-        Some(Box::new(self.problems.iter().map(|problem| problem as &dyn Diagnostic)))
+        match self.only() {
+            Some(_) => None,
+            None => Some(Box::new(self.problems.iter().map(|problem| problem as &dyn Diagnostic))),
+        }
     }
 }
 
-/// One mistake, or one warning: what it is, where it stands, and what to do about it.
+/// One mistake or warning: what is wrong, its position, and how to fix it.
 #[derive(Debug, Clone)]
-pub struct Problem {
+pub struct BudgetProblem {
     code: &'static str,
     severity: Severity,
     message: String,
     help: Option<String>,
-    /// The first label is where the mistake is; the others help to understand it.
+    /// The first label marks the mistake; the others mark related text.
     labels: Vec<(Span, &'static str)>,
     file: String,
-    position: Option<Position>,
-    /// Absent where there is nothing to show of it.
-    source: Option<Arc<Source>>,
+    position: Option<SourcePosition>,
+    /// Absent if no snippet is shown: the problem has no position, the text has control characters, or a line is too
+    /// long.
+    source: Option<Arc<BudgetText>>,
 }
 
-impl Problem {
-    pub(super) fn new(code: &'static str, message: String) -> Self {
+impl BudgetProblem {
+    pub(crate) fn new(code: &'static str, message: String) -> Self {
         Self {
             code,
             severity: Severity::Error,
@@ -88,23 +111,23 @@ impl Problem {
         }
     }
 
-    pub(super) fn at(mut self, span: Span, label: &'static str) -> Self {
+    pub(crate) fn at(mut self, span: Span, label: &'static str) -> Self {
         self.labels.push((span, label));
         self
     }
 
-    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    pub(super) const fn warning(mut self) -> Self {
+    pub(crate) const fn warning(mut self) -> Self {
         self.severity = Severity::Warning;
         self
     }
 
-    /// An error of this problem alone.
-    pub(super) fn alone(self, source: &Arc<Source>) -> BudgetError {
+    /// Makes an error that has only this problem.
+    pub(crate) fn alone(self, source: &Arc<BudgetText>) -> BudgetError {
         BudgetError {
             file: source.name().to_owned(),
             problems: vec![self.located(source)],
@@ -112,7 +135,7 @@ impl Problem {
         }
     }
 
-    pub(super) fn located(mut self, source: &Arc<Source>) -> Self {
+    pub(crate) fn located(mut self, source: &Arc<BudgetText>) -> Self {
         source.name().clone_into(&mut self.file);
         if let Some(&(span, _)) = self.labels.first() {
             self.position = Some(source.position(span));
@@ -124,35 +147,35 @@ impl Problem {
         self
     }
 
-    /// A stable name, as `budgets::unknown-key`.
+    /// The stable name of the problem: `budgets::unknown-key`.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         self.code
     }
 
-    /// What is wrong, without the place.
+    /// What is wrong, without the position.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What to do about it.
+    /// How to fix the problem.
     #[must_use]
     pub fn advice(&self) -> Option<&str> {
         self.help.as_deref()
     }
 
-    /// Where it stands; absent where it is about the whole file.
+    /// The position of the mistake; absent if the problem is about the whole file.
     #[must_use]
-    pub const fn position(&self) -> Option<Position> {
+    pub const fn position(&self) -> Option<SourcePosition> {
         self.position
     }
 }
 
-impl Display for Problem {
+impl Display for BudgetProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.position {
-            Some(Position { line, column }) => {
+            Some(SourcePosition { line, column }) => {
                 write!(f, "{}:{line}:{column}: {}", self.file, self.message)
             }
             None => write!(f, "{}: {}", self.file, self.message),
@@ -160,9 +183,9 @@ impl Display for Problem {
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for BudgetProblem {}
 
-impl Diagnostic for Problem {
+impl Diagnostic for BudgetProblem {
     fn code<'a>(&'a self) -> Option<Box<dyn Display + 'a>> {
         Some(Box::new(self.code))
     }
@@ -193,17 +216,17 @@ impl Diagnostic for Problem {
     }
 }
 
-/// Collects mistakes, so that none hides the others.
+/// Collects mistakes, so that one mistake does not hide the others.
 #[derive(Debug, Default)]
-pub(super) struct Problems(Vec<Problem>);
+pub(crate) struct Problems(Vec<BudgetProblem>);
 
 impl Problems {
-    pub(super) fn push(&mut self, problem: Problem) {
+    pub(crate) fn push(&mut self, problem: BudgetProblem) {
         self.0.push(problem);
     }
 
-    /// All of them as one error, or nothing.
-    pub(super) fn into_result(self, source: &Arc<Source>) -> Result<(), BudgetError> {
+    /// Converts the problems into one error. Returns `Ok` if there are none.
+    pub(crate) fn into_result(self, source: &Arc<BudgetText>) -> Result<(), BudgetError> {
         if self.0.is_empty() {
             Ok(())
         } else {
@@ -211,8 +234,10 @@ impl Problems {
         }
     }
 
-    /// All of them as one error.
-    pub(super) fn into_error(mut self, source: &Arc<Source>) -> BudgetError {
+    /// Converts the problems into one error, sorted by position.
+    pub(crate) fn into_error(mut self, source: &Arc<BudgetText>) -> BudgetError {
+        // Keys are checked in another order than they stand in the file. Sorted first, so that the first
+        // mistakes are shown.
         self.0
             .sort_by_key(|problem| problem.labels.first().map(|(span, _)| span.offset));
         let not_shown = self.0.len().saturating_sub(MAX_SHOWN);

@@ -1,4 +1,4 @@
-//! Sizes, percentages, durations and numbers, as a person writes them.
+//! Parses sizes, percentages, durations and numbers as people write them.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::bytes::Bytes;
 use crate::names::quoted;
 
-/// Why a scalar is not what its key takes.
+/// The reason why a key does not accept a scalar.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bad {
     pub(super) code: &'static str,
@@ -24,29 +24,29 @@ impl Bad {
     }
 }
 
-/// A percentage, exact to a ten-thousandth of a percent.
+/// A percentage, exact to 0.0001 %.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Percent {
     parts_per_million: u64,
 }
 
 impl Percent {
-    /// So many percent.
+    /// Makes a percentage from whole percent.
     #[must_use]
-    pub const fn whole(percent: u64) -> Self {
+    pub const fn from_percent(percent: u64) -> Self {
         Self {
             parts_per_million: percent * 10_000,
         }
     }
 
-    /// So much of these bytes, rounded down.
+    /// Returns this percentage of `bytes`, rounded down to a whole byte.
     #[must_use]
     pub fn of(self, bytes: Bytes) -> Bytes {
         let part = u128::from(bytes.0) * u128::from(self.parts_per_million) / 1_000_000;
         Bytes(u64::try_from(part).unwrap_or(u64::MAX))
     }
 
-    /// The same as parts of a million: 5 % is 50,000.
+    /// Returns the percentage in parts per million: 5 % is 50,000.
     #[must_use]
     pub const fn parts_per_million(self) -> u64 {
         self.parts_per_million
@@ -64,9 +64,10 @@ impl fmt::Display for Percent {
     }
 }
 
-/// Decimals past these cannot change a byte, and are refused rather than dropped.
+/// The largest number of decimals. Further decimals cannot change a byte; they are an error, so that none is dropped
+/// silently.
 const MAX_DECIMALS: usize = 18;
-/// A limit for a process that hangs; nothing that is meant lasts longer.
+/// The longest duration. A timeout stops a process that hangs, so a longer one is probably a mistake.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 const SIZE_UNITS: [(&str, u64); 10] = [
@@ -83,7 +84,7 @@ const SIZE_UNITS: [(&str, u64); 10] = [
 ];
 const DURATION_UNITS: [(&str, u64); 3] = [("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
 
-/// `900 MiB`, `1.8GiB`, `2 GB`. A fraction of a byte is dropped.
+/// Parses a size: `900 MiB`, `1.8GiB`, `2 GB`. Drops a fraction of a byte.
 pub(super) fn size(text: &str) -> Result<Bytes, Bad> {
     const HELP: &str = "write a number and a unit: `900 MiB`, `1.8 GiB`, `2 GB` (GiB is 1024³ bytes, GB is 1000³)";
     if text.starts_with('-') {
@@ -97,7 +98,7 @@ pub(super) fn size(text: &str) -> Result<Bytes, Bad> {
     let (number, unit) = split(text).ok_or_else(invalid)?;
     if unit.is_empty() {
         let [mib, gib, bytes] = ["MiB", "GiB", "B"].map(|unit| quoted(&format!("{number} {unit}")));
-        let help = format!("write {mib} or {gib} or, for bytes, {bytes}");
+        let help = format!("add a unit: {mib}, {gib}, or {bytes} for bytes");
         return Err(Bad::new(
             "budgets::size-without-unit",
             format!("the size {} has no unit", quoted(text)),
@@ -114,7 +115,7 @@ pub(super) fn size(text: &str) -> Result<Bytes, Bad> {
         };
         return Err(Bad::new(
             "budgets::unknown-unit",
-            format!("{} is not a unit of size", quoted(unit)),
+            format!("unknown size unit {}", quoted(unit)),
             help,
         ));
     };
@@ -123,25 +124,27 @@ pub(super) fn size(text: &str) -> Result<Bytes, Bad> {
         Err(Scaling::NotANumber) => Err(invalid()),
         Err(Scaling::TooLarge) => Err(Bad::new(
             "budgets::size-too-large",
-            format!("{} is more bytes than 64 bits count", quoted(text)),
-            "no card is that large: check the unit",
+            format!("the size {} is too large (the limit is 2⁶⁴ − 1 bytes)", quoted(text)),
+            "check the unit: no GPU has this much memory",
         )),
         Err(Scaling::TooPrecise) => Err(too_precise(text)),
     }
 }
 
-/// A size in the number and the unit that a person wrote.
+/// A size with the number and the unit that the file has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WrittenSize {
-    /// `300 MB`.
+    /// The text, with one space before the unit: `300 MB`.
     pub(super) text: String,
-    /// Whether the unit is one of powers of 1000.
+    /// Whether the unit is a power of 1000 (kB, MB, GB, TB).
     pub(super) is_decimal: bool,
 }
 
-/// What a person wrote for this size, with one space before the unit; nothing where the text is not that size.
+/// Returns `text` as a size with one space before the unit. Returns `None` if `text` is not the size `bytes`.
 pub(super) fn written_size(text: &str, bytes: Bytes) -> Option<WrittenSize> {
+    // The span of a quoted value includes its quotes.
     let text = text.trim_matches(['"', '\'']);
+    // A message must never show a text that means another size.
     if size(text) != Ok(bytes) {
         return None;
     }
@@ -152,9 +155,9 @@ pub(super) fn written_size(text: &str, bytes: Bytes) -> Option<WrittenSize> {
     })
 }
 
-/// `5%`, `2.5 %`.
+/// Parses a percentage: `5%`, `2.5 %`.
 pub(super) fn percent(text: &str) -> Result<Percent, Bad> {
-    const HELP: &str = "write a number that is not negative, with at most four decimals, and `%`: `5%`, `2.5%`";
+    const HELP: &str = "write a number from 0, with at most four decimals, and `%`: `5%`, `2.5%`";
     let invalid = || {
         Bad::new(
             "budgets::bad-percentage",
@@ -172,9 +175,9 @@ pub(super) fn percent(text: &str) -> Result<Percent, Bad> {
         .map_err(|_| invalid())
 }
 
-/// `90 s`, `10 min`, `1.5 h`, to the millisecond.
+/// Parses a duration, rounded down to milliseconds: `90 s`, `10 min`, `1.5 h`.
 pub(super) fn duration(text: &str) -> Result<Duration, Bad> {
-    const HELP: &str = "write a number and a unit, more than nothing and at most 7 days: `90 s`, `10 min`, `1 h`";
+    const HELP: &str = "write a number and a unit, more than 0 and at most 7 days: `90 s`, `10 min`, `1 h`";
     let invalid = || {
         Bad::new(
             "budgets::bad-duration",
@@ -195,20 +198,21 @@ pub(super) fn duration(text: &str) -> Result<Duration, Bad> {
     }
 }
 
-/// `32`: digits alone.
+/// Parses a whole number that has only digits: `32`.
 pub(super) fn count(text: &str) -> Result<u64, Bad> {
+    // `parse` alone would accept `+32`.
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
         Ok(number) if digits => Ok(number),
         _ => Err(Bad::new(
             "budgets::bad-number",
-            format!("{} is not a whole number of 64 bits", quoted(text)),
-            "write digits alone, without sign, point or separators: `32`",
+            format!("{} is not a whole number from 0 to 2⁶⁴ − 1", quoted(text)),
+            "write only digits, without sign, decimal point or separators: `32`",
         )),
     }
 }
 
-/// `8.9`, as major and minor.
+/// Parses a compute capability into its major and minor version: `8.9`.
 pub(super) fn compute_capability(text: &str) -> Result<(u32, u32), Bad> {
     let number = |part: &str| count(part).ok().and_then(|number| u32::try_from(number).ok());
     text.split_once('.')
@@ -217,21 +221,21 @@ pub(super) fn compute_capability(text: &str) -> Result<(u32, u32), Bad> {
             Bad::new(
                 "budgets::bad-compute-capability",
                 format!("{} is not a compute capability", quoted(text)),
-                "write major and minor version: `8.9`",
+                "write the major and minor version: `8.9`",
             )
         })
 }
 
 fn too_precise(text: &str) -> Bad {
-    let message = format!("{} has more than {MAX_DECIMALS} decimals", quoted(text));
+    let message = format!("the size {} has more than {MAX_DECIMALS} decimals", quoted(text));
     Bad::new(
         "budgets::bad-size",
         message,
-        "round it: fractions of a byte are dropped anyway",
+        "round the number: fractions of a byte are dropped",
     )
 }
 
-/// A number, and what follows it without the spaces between.
+/// Splits a text into its leading number and the rest, without the spaces between them.
 fn split(text: &str) -> Option<(&str, &str)> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -248,7 +252,7 @@ enum Scaling {
     TooPrecise,
 }
 
-/// `number` times `factor`, exact, rounded down.
+/// Multiplies `number` by `factor` exactly, and rounds down.
 fn scaled(number: &str, factor: u64) -> Result<u64, Scaling> {
     let (whole, decimals) = match number.split_once('.') {
         Some((_, "")) => return Err(Scaling::NotANumber),
@@ -262,11 +266,13 @@ fn scaled(number: &str, factor: u64) -> Result<u64, Scaling> {
         return Err(Scaling::TooPrecise);
     }
     let whole: u64 = whole.parse().map_err(|_| Scaling::TooLarge)?;
-    // At most 18 digits: below 10^18, which times any factor stays far below 2^128.
+    // At most 18 digits, so the value is below 10^18, and its product with any factor is far below 2^128.
     let part: u128 = decimals
         .bytes()
         .fold(0, |sum, digit| sum * 10 + u128::from(digit - b'0'));
     let ten: u128 = decimals.bytes().fold(1, |ten, _| ten * 10);
+    // Integers, because floats (as in the crate `bytesize`) are not exact to the byte. See
+    // docs/design/budget-yaml.md.
     let bytes = u128::from(whole) * u128::from(factor) + part * u128::from(factor) / ten;
     u64::try_from(bytes).map_err(|_| Scaling::TooLarge)
 }
@@ -294,7 +300,7 @@ mod tests {
         assert_eq!(written("'300 MB'", 300_000_000), is("300 MB", true));
         assert_eq!(written("1.8 GiB", 1_932_735_283), is("1.8 GiB", false));
         assert_eq!(written("7 B", 7), is("7 B", false));
-        // The alias of an anchor, say: the place of the value holds another text.
+        // The span of a value may hold another text, such as an alias.
         assert_eq!(written("*large", 7), None);
         assert_eq!(written("8 B", 7), None);
     }

@@ -1,6 +1,6 @@
-//! Growth, drift and timeout: of the file's defaults, and of a model.
+//! Reads the settings growth, drift, timeout and steps, of the file's defaults or of a model.
 
-use super::fields::{Fields, Reader};
+use super::fields::{FieldReader, KnownFields};
 use super::model::METRICS;
 use super::scalar::{Bad, Percent, count, duration, percent};
 use super::source::Spanned;
@@ -10,13 +10,14 @@ use super::types::{Defaults, Growth, GrowthLimit, Limit};
 const A_GROWTH: &str = "`growth: { live: { fail: 5%, warn: 2%, ignore: 16 MiB } }`";
 const A_DRIFT: &str = "`drift: { warn: 2%, fail: 5% }`";
 const A_STEPS: &str = "`steps: 10`";
-/// How many steps a pass may have: an optimizer's state is made in the first one, so that the second decides.
+/// The allowed number of steps per pass. At least 2: the optimizer creates its state in the first step, so the second
+/// one decides.
 pub const STEPS: std::ops::RangeInclusive<u32> = 2..=10_000;
 const A_TIMEOUT: &str = "`timeout: 10 min`";
 
-impl Reader<'_> {
-    /// The settings that are written, and the others from `otherwise`.
-    pub(super) fn settings(&mut self, fields: &Fields<'_>, otherwise: &Defaults) -> Defaults {
+impl FieldReader<'_> {
+    /// Reads the settings in `fields`, and takes the missing ones from `otherwise`.
+    pub(super) fn settings(&mut self, fields: &KnownFields<'_>, otherwise: &Defaults) -> Defaults {
         let growth = fields.get("growth").map(|node| self.growth(node));
         let drift = fields.get("drift").map(|node| self.drift(node));
         let timeout = fields
@@ -25,6 +26,7 @@ impl Reader<'_> {
         let steps = fields
             .get("steps")
             .map(|node| self.scalar(node, "`steps`", steps, "a whole number", A_STEPS));
+        // The outer `Option` is for a missing key. A key with a mistake must not fall back to the default.
         Defaults {
             steps: steps.unwrap_or(otherwise.steps),
             growth: growth.unwrap_or_else(|| otherwise.growth.clone()),
@@ -46,6 +48,7 @@ impl Reader<'_> {
     fn growth_limit(&mut self, node: &Node, metric: &str) -> Option<GrowthLimit> {
         let what = format!("`{metric}` of `growth`");
         let fields = self.fields(node, &what, &["fail", "warn", "ignore"], A_GROWTH)?;
+        // Before the limits, whose `?` would hide a mistake in `ignore`.
         let ignore = fields.get("ignore").and_then(|node| self.size(node, "`ignore`"));
         let limit = self.warn_and_fail(&fields, node.span, &what, A_GROWTH, Self::percent)?;
         Some(GrowthLimit { limit, ignore })
@@ -68,11 +71,11 @@ fn steps(text: &str) -> Result<u32, Bad> {
         Bad::new(
             "budgets::bad-steps",
             format!(
-                "{number} is not a number of steps from {} to {}",
+                "the number of steps must be from {} to {}, not {number}",
                 STEPS.start(),
                 STEPS.end()
             ),
-            "leaks are judged from 5 steps on, and better with 10: `steps: 10`",
+            "write `steps: 10`: leak detection needs 5 steps, and 10 make it more reliable",
         )
     })
 }

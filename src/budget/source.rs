@@ -1,4 +1,4 @@
-//! The text of a budget file, and where in it something stands.
+//! The text of a budget file, and positions in it.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,66 +7,67 @@ use std::sync::Arc;
 use camino::Utf8Path;
 use miette::{MietteError, MietteSpanContents, SourceCode, SourceSpan, SpanContents};
 
-use super::problem::{BudgetError, Problem};
+use super::problem::{BudgetError, BudgetProblem};
 
-/// The largest file that is read: a thousand models, ten times over.
-pub(super) const MAX_FILE: u64 = 1 << 20;
+/// The size limit of a file in bytes (1 MiB): about ten times what a thousand models need.
+pub(crate) const MAX_FILE: u64 = 1 << 20;
 
-/// A part of the file, in bytes.
+/// A range of bytes in the file.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Where it starts.
+    /// The offset of its first byte.
     pub offset: usize,
-    /// How long it is.
+    /// Its length in bytes.
     pub len: usize,
 }
 
 impl Span {
-    pub(super) const fn new(start: usize, end: usize) -> Self {
+    pub(crate) const fn new(start: usize, end: usize) -> Self {
         Self {
             offset: start,
             len: end.saturating_sub(start),
         }
     }
 
-    pub(super) const fn end(self) -> usize {
+    pub(crate) const fn end(self) -> usize {
         self.offset + self.len
     }
 }
 
-/// A value and where it is written.
+/// A value and its range in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spanned<T> {
-    /// What is meant.
+    /// The value.
     pub value: T,
-    /// Where it is written.
+    /// The range of the value or, for some values, of its key.
     pub span: Span,
 }
 
-/// A place for people: line and column count from 1, columns in characters.
+/// A line and column, as messages show them. Both count from 1; columns count characters, not bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
-    /// The line.
+pub struct SourcePosition {
+    /// The line, from 1.
     pub line: u32,
-    /// The column.
+    /// The column in characters, from 1.
     pub column: u32,
 }
 
-/// The text, with tables to go from characters, which the YAML scanner counts, to bytes, which spans count.
+/// The text of a file, with tables that convert characters into bytes: the YAML scanner counts characters, spans count
+/// bytes.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(crate) struct BudgetText {
     name: String,
     text: String,
-    /// Whether it can be shown: a control character could steer a terminal.
+    /// Whether diagnostics may show the text: it has no control character, which could control a terminal.
     fit_to_show: bool,
-    /// The byte at which each character starts, and the end of the text.
+    /// The byte offset of each character, and the length of the text at the end.
     characters: Vec<usize>,
-    /// For each line, how many characters stand before it.
+    /// The number of characters before each line.
     lines: Vec<usize>,
 }
 
-impl Source {
-    pub(super) fn new(name: &str, text: String) -> Self {
+impl BudgetText {
+    pub(crate) fn new(name: &str, text: String) -> Self {
         let mut characters = Vec::with_capacity(text.len() + 1);
         let mut lines = vec![0];
         for (offset, character) in text.char_indices() {
@@ -85,33 +86,31 @@ impl Source {
         }
     }
 
-    /// Checks what the scanner does not: encoding, and characters that would end the text early or move lines.
-    pub(super) fn from_bytes(name: &str, bytes: &[u8]) -> Result<Arc<Self>, BudgetError> {
+    /// Checks what the scanner does not check: the encoding, and control characters that end the text early or shift
+    /// line numbers.
+    pub(crate) fn from_bytes(name: &str, bytes: &[u8]) -> Result<Arc<Self>, BudgetError> {
         let text = match str::from_utf8(bytes) {
             Ok(text) => text,
             Err(error) => return Err(not_utf8(name, bytes, error.valid_up_to())),
         };
-        // A byte order mark is not a column that a person can see.
+        // A byte order mark is invisible, so it must not count as a column.
         let source = Self::new(name, text.strip_prefix('\u{feff}').unwrap_or(text).to_owned());
         let source = Arc::new(source);
         match control_character(source.text()) {
-            Some((offset, character)) => Err(Problem::new(
+            Some((offset, character)) => Err(BudgetProblem::new(
                 "budgets::control-character",
-                format!(
-                    "the control character {} has no place in text",
-                    character.escape_unicode()
-                ),
+                format!("the control character {} is not allowed", character.escape_unicode()),
             )
             .at(Span::new(offset, offset + character.len_utf8()), "this character")
-            .help("a budget file holds text, in lines that end with LF or CR LF")
+            .help("remove it: only tabs and line ends (LF or CR LF) are allowed")
             .alone(&source)),
             None => Ok(source),
         }
     }
 
-    pub(super) fn read(path: &Utf8Path, name: &str) -> Result<Vec<u8>, BudgetError> {
+    pub(crate) fn read(path: &Utf8Path, name: &str) -> Result<Vec<u8>, BudgetError> {
         let failed = |error: &io::Error| unreadable(name, error);
-        // Asked first, because opening a pipe would wait for its other end.
+        // Check the file type first, because opening a pipe would wait for its other end.
         let metadata = fs::metadata(path).map_err(|error| failed(&error))?;
         if metadata.is_dir() {
             return Err(failed(&io::Error::from(io::ErrorKind::IsADirectory)));
@@ -120,12 +119,12 @@ impl Source {
             return Err(file_problem(
                 name,
                 "budgets::not-a-file",
-                "is not a regular file",
-                "name a file that holds budgets",
+                "the path is not a regular file",
+                "choose a regular file with `--budgets FILE`",
             ));
         }
         let mut bytes = Vec::new();
-        // One byte past the limit tells, without trusting a size that may change meanwhile.
+        // Read at most one byte past the limit. The size in the metadata may change before the file is read.
         File::open(path)
             .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes))
             .map_err(|error| failed(&error))?;
@@ -135,24 +134,24 @@ impl Source {
         Ok(bytes)
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    pub(super) fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    pub(super) fn slice(&self, span: Span) -> &str {
+    pub(crate) fn slice(&self, span: Span) -> &str {
         self.text().get(span.offset..span.end()).unwrap_or_default()
     }
 
-    pub(super) const fn fit_to_show(&self) -> bool {
+    pub(crate) const fn fit_to_show(&self) -> bool {
         self.fit_to_show
     }
 
-    /// The byte at a line, from 1, and a column, from 0 and in characters.
-    pub(super) fn offset(&self, line: usize, column: usize) -> usize {
+    /// Returns the byte offset of a line (from 1) and a column (from 0, in characters).
+    pub(crate) fn offset(&self, line: usize, column: usize) -> usize {
         let start = self.lines.get(line.saturating_sub(1)).copied().unwrap_or(usize::MAX);
         self.characters
             .get(start.saturating_add(column))
@@ -160,19 +159,19 @@ impl Source {
             .unwrap_or(self.text().len())
     }
 
-    pub(super) fn position(&self, span: Span) -> Position {
+    pub(crate) fn position(&self, span: Span) -> SourcePosition {
         let character = self.characters.partition_point(|&offset| offset < span.offset);
         let line = self.lines.partition_point(|&first| first <= character);
         let first = self.lines.get(line.saturating_sub(1)).copied().unwrap_or_default();
         let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-        Position {
+        SourcePosition {
             line: number(line),
             column: number(character.saturating_sub(first) + 1),
         }
     }
 
-    /// How many bytes the line has on which a span starts.
-    pub(super) fn line_len(&self, span: Span) -> usize {
+    /// Returns the length in bytes of the line on which a span starts.
+    pub(crate) fn line_len(&self, span: Span) -> usize {
         let text = self.text();
         let before = text.get(..span.offset).map_or(0, |before| {
             before.rfind('\n').map_or(before.len(), |at| before.len() - at)
@@ -184,8 +183,8 @@ impl Source {
     }
 }
 
-impl SourceCode for Source {
-    /// As for any text, under the file's name, and with columns counted in characters as everywhere here.
+impl SourceCode for BudgetText {
+    /// Reads a span as miette does for any text, but with the file's name, and with columns counted in characters.
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,
@@ -214,7 +213,7 @@ impl SourceCode for Source {
 fn control_character(text: &str) -> Option<(usize, char)> {
     text.char_indices().find(|&(offset, character)| match character {
         '\n' | '\t' => false,
-        // A lone one would be a line to the scanner and none to an editor.
+        // The scanner ends a line at a lone CR, but editors do not, so line numbers would differ.
         '\r' => text.as_bytes().get(offset + 1) != Some(&b'\n'),
         _ => character.is_control(),
     })
@@ -226,50 +225,51 @@ fn not_utf8(name: &str, bytes: &[u8], valid: usize) -> BudgetError {
         text.remove(0);
     }
     let offset = text.len();
+    // A snippet needs valid text, so this character stands for the wrong byte. What follows it is not shown.
     text.push(char::REPLACEMENT_CHARACTER);
     let byte = bytes.get(valid).copied().unwrap_or_default();
-    Problem::new(
+    BudgetProblem::new(
         "budgets::not-utf-8",
         format!("the byte 0x{byte:02x} at offset {valid} is not UTF-8"),
     )
     .at(Span::new(offset, text.len()), "this byte")
     .help("save the file as UTF-8")
-    .alone(&Arc::new(Source::new(name, text)))
+    .alone(&Arc::new(BudgetText::new(name, text)))
 }
 
-pub(super) fn too_large(name: &str) -> BudgetError {
+pub(crate) fn too_large(name: &str) -> BudgetError {
     file_problem(
         name,
         "budgets::file-too-large",
-        "is larger than 1 MiB",
-        "name a file that holds budgets, and nothing else",
+        "the file is larger than 1 MiB",
+        "check that `--budgets FILE` names the right file",
     )
 }
 
 fn unreadable(name: &str, error: &io::Error) -> BudgetError {
     let (code, help) = match error.kind() {
-        io::ErrorKind::NotFound => ("budgets::file-not-found", "`cargo vram init` writes one"),
+        io::ErrorKind::NotFound => ("budgets::file-not-found", "run `cargo vram init` to write one"),
         io::ErrorKind::IsADirectory => {
             return file_problem(
                 name,
                 "budgets::not-a-file",
-                "is a folder",
-                "name the file in it that holds the budgets",
+                "the path is a folder",
+                "choose a file with `--budgets FILE`",
             );
         }
         io::ErrorKind::PermissionDenied => (
             "budgets::permission-denied",
-            "the file must be readable by the user who runs this",
+            "give the user who runs `cargo vram` permission to read the file",
         ),
-        _ => ("budgets::unreadable", "the operating system would not read it"),
+        _ => ("budgets::unreadable", "check the file and its disk"),
     };
-    file_problem(name, code, &format!("cannot be read: {error}"), help)
+    file_problem(name, code, &format!("the file cannot be read: {error}"), help)
 }
 
 fn file_problem(name: &str, code: &'static str, message: &str, help: &str) -> BudgetError {
-    Problem::new(code, message.to_owned())
+    BudgetProblem::new(code, message.to_owned())
         .help(help)
-        .alone(&Arc::new(Source::new(name, String::new())))
+        .alone(&Arc::new(BudgetText::new(name, String::new())))
 }
 
 #[cfg(test)]
@@ -278,19 +278,22 @@ mod tests {
 
     #[test]
     fn positions_count_characters_and_offsets_count_bytes() {
-        let source = Source::new("f", "é: ü\r\nb: ö!".to_owned());
+        let source = BudgetText::new("f", "é: ü\r\nb: ö!".to_owned());
         let at = source.offset(2, 4);
         assert_eq!(source.slice(Span::new(at, at + 1)), "!");
-        assert_eq!(source.position(Span::new(at, at + 1)), Position { line: 2, column: 5 });
-        assert_eq!(source.position(Span::new(0, 1)), Position { line: 1, column: 1 });
+        assert_eq!(
+            source.position(Span::new(at, at + 1)),
+            SourcePosition { line: 2, column: 5 }
+        );
+        assert_eq!(source.position(Span::new(0, 1)), SourcePosition { line: 1, column: 1 });
     }
 
     #[test]
     fn a_place_past_the_end_is_the_end() {
-        let source = Source::new("f", "ab\n".to_owned());
+        let source = BudgetText::new("f", "ab\n".to_owned());
         assert_eq!(source.offset(9, 9), 3);
         assert_eq!(source.offset(1, 99), 3);
-        assert_eq!(source.position(Span::new(3, 3)), Position { line: 2, column: 1 });
+        assert_eq!(source.position(Span::new(3, 3)), SourcePosition { line: 2, column: 1 });
     }
 
     #[test]

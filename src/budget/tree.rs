@@ -1,47 +1,48 @@
-//! What was written: YAML as a tree in which everything knows where it stands.
+//! Parses YAML into a tree whose nodes have positions.
 //!
-//! Of YAML this takes mappings and scalars, and lists to be told apart. Anchors, aliases, tags, merge keys and further
-//! documents are refused, so that a limit stands where it is read and a small file stays small.
+//! It accepts mappings and scalars. It parses lists only to report them, because no key takes one. Anchors, aliases,
+//! tags, merge keys and second documents are errors: a reader must see each limit where it applies, and a small file
+//! must not expand into a large tree.
 
 use std::sync::Arc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, StrInput};
 
-use super::problem::{Problem, Problems};
-use super::source::{Source, Span};
+use super::problem::{BudgetProblem, Problems};
+use super::source::{BudgetText, Span};
 
-/// The format itself takes six levels.
+/// The depth limit of nested values. A valid file needs six levels.
 const MAX_DEPTH: usize = 16;
 
-/// A value.
+/// A value and its position.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) span: Span,
-    pub(super) kind: Kind,
+    pub(super) kind: NodeKind,
 }
 
-/// What a value is.
+/// The kind of a value, with its content.
 #[derive(Debug)]
-pub(super) enum Kind {
-    /// Nothing, or `null`.
+pub(super) enum NodeKind {
+    /// No value, or `null`.
     Null,
-    /// Text, quoted or not: the format gives each key its type, so `"1"` and `1` are one.
+    /// Text, quoted or not. Each key has a fixed type, so `"1"` and `1` mean the same.
     Scalar(String),
     Mapping(Vec<(Key, Node)>),
-    /// Nothing in the format takes a list, so its items are not kept.
+    /// A list. No key takes a list, so its items are dropped.
     List,
-    /// Already reported: what is made of it would be a mistake of ours.
+    /// An alias, or a value with a tag. It was reported already, so readers must not report it again.
     Refused,
 }
 
-impl Kind {
+impl NodeKind {
     pub(super) const fn name(&self) -> &'static str {
         match self {
-            Self::Null => "nothing",
+            Self::Null => "an empty value",
             Self::Scalar(_) => "a single value",
             Self::Mapping(_) => "a mapping",
             Self::List => "a list",
-            Self::Refused => "something refused",
+            Self::Refused => "an unsupported value",
         }
     }
 }
@@ -53,11 +54,12 @@ pub(super) struct Key {
     pub(super) span: Span,
 }
 
-/// Reading cannot go on; the reason has been reported.
+/// A mistake after which parsing cannot continue. It has been reported.
 struct Stop;
 
-/// The root of the document; nothing where it cannot be read to its end.
-pub(super) fn parse(source: &Arc<Source>, problems: &mut Problems) -> Option<Node> {
+/// Parses the document and returns its root. Returns `None` if a mistake stops the parser before the end.
+pub(super) fn parse(source: &Arc<BudgetText>, problems: &mut Problems) -> Option<Node> {
+    // See docs/design/budget-yaml.md for what serde-saphyr could not do.
     let parser = Parser::new_from_str(source.text());
     Builder {
         parser,
@@ -70,7 +72,7 @@ pub(super) fn parse(source: &Arc<Source>, problems: &mut Problems) -> Option<Nod
 
 struct Builder<'a> {
     parser: Parser<'a, StrInput<'a>>,
-    source: &'a Source,
+    source: &'a BudgetText,
     problems: &'a mut Problems,
 }
 
@@ -87,15 +89,18 @@ impl<'a> Builder<'a> {
         let root = self.node(event, span, 0)?;
         loop {
             match self.next()? {
-                (Event::StreamEnd, span) if matches!(root.kind, Kind::Null) => {
+                (Event::StreamEnd, span) if matches!(root.kind, NodeKind::Null) => {
                     return Err(self.empty(span));
                 }
                 (Event::StreamEnd, _) => return Ok(root),
                 (Event::DocumentStart(_), span) => {
                     self.problems.push(
-                        Problem::new("budgets::second-document", "a second YAML document starts here".to_owned())
-                            .at(span, "starts here")
-                            .help("a budget file is one document: remove this `---`, or move what follows into a file of its own"),
+                        BudgetProblem::new(
+                            "budgets::second-document",
+                            "the file has a second YAML document".to_owned(),
+                        )
+                        .at(span, "starts here")
+                        .help("remove this `---`, or move the second document to another file"),
                     );
                     return Err(Stop);
                 }
@@ -107,9 +112,9 @@ impl<'a> Builder<'a> {
     fn empty(&mut self, span: Span) -> Stop {
         let start = Span::new(0, span.offset.min(1));
         self.problems.push(
-            Problem::new("budgets::empty", "the file holds no budgets".to_owned())
+            BudgetProblem::new("budgets::empty", "the file has no budgets".to_owned())
                 .at(start, "the file starts here")
-                .help("start with `version: 1`, or remove the file and let `cargo vram init` write one"),
+                .help("write `version: 1` and your budgets, or delete the file and run `cargo vram init`"),
         );
         Stop
     }
@@ -117,7 +122,7 @@ impl<'a> Builder<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Span), Stop> {
         match self.parser.next_event() {
             Some(Ok((event, span))) => {
-                // Lines and columns, and not the scanner's own index, which some comments lead astray.
+                // Use lines and columns: the scanner's own index is wrong after some comments.
                 let start = self.source.offset(span.start.line(), span.start.col());
                 let end = self.source.offset(span.end.line(), span.end.col());
                 Ok((event, Span::new(start, end)))
@@ -126,7 +131,7 @@ impl<'a> Builder<'a> {
                 self.syntax(&error);
                 Err(Stop)
             }
-            // Unreached: the stream's end comes first, and nobody reads past it.
+            // Unreachable: the end of the stream comes first, and the caller stops there.
             None => Err(Stop),
         }
     }
@@ -142,11 +147,13 @@ impl<'a> Builder<'a> {
             .map_or(0, char::len_utf8);
         let span = Span::new(at, at + width);
         let problem = match error.info() {
+            // An alias without its anchor never becomes an event: the parser itself refuses it.
             info if info.contains("unknown anchor") => alias(span),
+            // The scanner runs ahead of the events, and counts open brackets in eight bits.
             "recursion limit exceeded" => too_deep(span),
-            info => Problem::new("budgets::syntax", format!("this is not YAML: {info}"))
+            info => BudgetProblem::new("budgets::syntax", format!("invalid YAML: {info}"))
                 .at(span, "here")
-                .help("nothing after this place could be read; mistakes further down show once it is mended"),
+                .help("fix this first; mistakes after this position are not found until then"),
         };
         self.problems.push(problem);
     }
@@ -159,11 +166,12 @@ impl<'a> Builder<'a> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let refused = self.decorated(anchor, tag.is_some(), span);
+                // A quoted `"null"` is text.
                 let null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
                 let kind = match (refused, null) {
-                    (true, _) => Kind::Refused,
-                    (false, true) => Kind::Null,
-                    (false, false) => Kind::Scalar(text.into_owned()),
+                    (true, _) => NodeKind::Refused,
+                    (false, true) => NodeKind::Null,
+                    (false, false) => NodeKind::Scalar(text.into_owned()),
                 };
                 Ok(Node { span, kind })
             }
@@ -172,32 +180,37 @@ impl<'a> Builder<'a> {
                 loop {
                     let (event, item) = self.next()?;
                     if event == Event::SequenceEnd {
-                        let kind = if refused { Kind::Refused } else { Kind::List };
+                        let kind = if refused { NodeKind::Refused } else { NodeKind::List };
                         return Ok(Node { span, kind });
                     }
+                    // The item is dropped, but mistakes in it are reported together with all others.
                     self.node(event, item, depth + 1)?;
                 }
             }
             Event::MappingStart(anchor, tag) => {
                 let refused = self.decorated(anchor, tag.is_some(), span);
                 let entries = self.entries(depth)?;
-                // A block mapping has no bracket to point at, so its first key stands for it.
+                // A block mapping has no bracket to point at, so point at its first key.
                 let span = if span.len == 0 {
                     entries.first().map_or(span, |(key, _)| key.span)
                 } else {
                     span
                 };
-                let kind = if refused { Kind::Refused } else { Kind::Mapping(entries) };
+                let kind = if refused {
+                    NodeKind::Refused
+                } else {
+                    NodeKind::Mapping(entries)
+                };
                 Ok(Node { span, kind })
             }
             Event::Alias(_) => {
                 self.problems.push(alias(span));
                 Ok(Node {
                     span,
-                    kind: Kind::Refused,
+                    kind: NodeKind::Refused,
                 })
             }
-            // Unreached: between a document's start and end the parser gives values alone.
+            // Unreachable: between the start and the end of a document, the parser returns only values.
             _ => Err(Stop),
         }
     }
@@ -212,63 +225,63 @@ impl<'a> Builder<'a> {
             let key = self.node(event, span, depth + 1)?;
             let (event, span) = self.next()?;
             let mut value = self.node(event, span, depth + 1)?;
-            // What is not written stands nowhere; its key does.
-            if matches!(value.kind, Kind::Null)
+            // An empty value has no text to point at, so point at its key.
+            if matches!(value.kind, NodeKind::Null)
                 && !matches!(self.source.slice(value.span), "~" | "null" | "Null" | "NULL")
             {
                 value.span = key.span;
             }
             match key.kind {
-                Kind::Scalar(text) if text == "<<" => self.problems.push(
-                    Problem::new("budgets::merge-key", "merge keys are not supported".to_owned())
+                NodeKind::Scalar(text) if text == "<<" => self.problems.push(
+                    BudgetProblem::new("budgets::merge-key", "merge keys are not supported".to_owned())
                         .at(key.span, "merge key")
-                        .help("write the keys out: each limit stands where it is read"),
+                        .help("write out the keys that you want to merge"),
                 ),
-                Kind::Scalar(text) => entries.push((Key { text, span: key.span }, value)),
-                Kind::Refused => {}
+                NodeKind::Scalar(text) => entries.push((Key { text, span: key.span }, value)),
+                NodeKind::Refused => {}
                 kind => self.problems.push(
-                    Problem::new(
+                    BudgetProblem::new(
                         "budgets::bad-key",
-                        format!("a key is a name, and this is {}", kind.name()),
+                        format!("a key must be a name, but this is {}", kind.name()),
                     )
-                    .at(key.span, "as a key")
+                    .at(key.span, "used as a key")
                     .help("write `name: value`"),
                 ),
             }
         }
     }
 
-    /// Reports an anchor or a tag. With a tag, nothing is known of the value.
+    /// Reports an anchor or a tag. Returns whether there is a tag, because a tag may change the meaning of the value.
     fn decorated(&mut self, anchor: usize, tag: bool, span: Span) -> bool {
         if anchor != 0 {
             self.problems.push(
-                Problem::new("budgets::anchor", "anchors are not supported".to_owned())
+                BudgetProblem::new("budgets::anchor", "anchors are not supported".to_owned())
                     .at(span, "this has an anchor")
-                    .help("remove the `&name`, and write the value out where it is needed"),
+                    .help("remove the `&name`, and write out the value at each place that needs it"),
             );
         }
         if tag {
             self.problems.push(
-                Problem::new("budgets::tag", "tags are not supported".to_owned())
+                BudgetProblem::new("budgets::tag", "tags are not supported".to_owned())
                     .at(span, "this has a tag")
-                    .help("remove the `!tag`: each key knows the type of its value"),
+                    .help("remove the `!tag`: the key determines the type of its value"),
             );
         }
         tag
     }
 }
 
-fn alias(span: Span) -> Problem {
-    Problem::new("budgets::alias", "aliases are not supported".to_owned())
+fn alias(span: Span) -> BudgetProblem {
+    BudgetProblem::new("budgets::alias", "aliases are not supported".to_owned())
         .at(span, "alias")
-        .help("write the value out: each limit stands where it is read")
+        .help("write out the value")
 }
 
-fn too_deep(span: Span) -> Problem {
-    Problem::new(
+fn too_deep(span: Span) -> BudgetProblem {
+    BudgetProblem::new(
         "budgets::too-deep",
         format!("values are nested deeper than {MAX_DEPTH} levels"),
     )
     .at(span, "here")
-    .help("no key of a budget file is that deep: a bracket may be open above")
+    .help("check for an open bracket above: no key of a budget file is nested this deep")
 }

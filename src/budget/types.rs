@@ -1,37 +1,37 @@
-//! What is meant: budgets, checked and complete.
+//! The types of checked and complete budgets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::problem::{BudgetError, Problem};
+use super::problem::{BudgetError, BudgetProblem};
 use super::scalar::{Percent, WrittenSize, written_size};
-use super::source::{Position, Source, Span, Spanned};
+use super::source::{BudgetText, SourcePosition, Span, Spanned};
 use crate::bytes::Bytes;
 use crate::report::Metric;
 
-/// A budget file, checked.
+/// A checked budget file.
 #[derive(Debug, Clone)]
 pub struct Budgets {
-    /// The card that limits at a model's top are for.
+    /// The GPU for the limits that stand directly in a model's entry, outside its `gpus`.
     pub gpu: Option<Spanned<String>>,
-    /// What holds where a model says nothing else, and for models without a budget.
+    /// The settings of models without a budget, and of models that do not set their own.
     pub defaults: Defaults,
-    /// Cards that the file describes itself, by id.
+    /// The GPUs that the file describes, by ID.
     pub gpu_profiles: BTreeMap<String, GpuProfileEntry>,
     /// The budgets, in the order of the file.
     pub models: Vec<ModelBudget>,
-    pub(super) source: Arc<Source>,
+    pub(super) source: Arc<BudgetText>,
 }
 
 impl Budgets {
-    /// Line and column of a part of the file.
+    /// Returns the line and column where a range of the file starts.
     #[must_use]
-    pub fn position(&self, span: Span) -> Position {
+    pub fn position(&self, span: Span) -> SourcePosition {
         self.source.position(span)
     }
 
-    /// A size as the file writes it: `300 MB`.
+    /// Returns a size as the file writes it: `300 MB`.
     #[must_use]
     pub fn as_written(&self, size: Spanned<Bytes>) -> String {
         self.written_size(size).text
@@ -44,10 +44,10 @@ impl Budgets {
         })
     }
 
-    /// An error that points at a part of the file, for what another module finds wrong with a value.
+    /// Makes an error that points at a range of the file, for a mistake that another module finds in a value.
     #[must_use]
     pub fn error_at(&self, span: Span, code: &'static str, message: String, help: Option<String>) -> BudgetError {
-        let problem = Problem::new(code, message).at(span, "here");
+        let problem = BudgetProblem::new(code, message).at(span, "here");
         match help {
             Some(help) => problem.help(help),
             None => problem,
@@ -55,9 +55,10 @@ impl Budgets {
         .alone(&self.source)
     }
 
-    /// The budgets of a model, in the order of the file; several where it is budgeted with several inputs.
+    /// Returns the budgets of a model, in the order of the file. A model can have several, for different inputs.
     ///
-    /// A bare name is taken for any package that has such a model: [`Budgets::check_models`] finds it ambiguous first.
+    /// A budget that names no package matches the model in any package. [`Budgets::check_models`] reports it as
+    /// ambiguous if several packages declare the model.
     #[must_use]
     pub fn for_model(&self, package: &str, model: &str) -> Vec<&ModelBudget> {
         self.models
@@ -67,32 +68,32 @@ impl Budgets {
     }
 }
 
-/// What each model may set for itself. A key that a model sets replaces the default whole.
+/// The settings of models. A key that a model sets replaces the whole default of that key.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Defaults {
-    /// How far a figure may exceed the baseline.
+    /// The allowed growth over the baseline.
     pub growth: Option<Growth>,
-    /// How far estimate and measurement may differ.
+    /// The allowed difference between estimate and measurement, in percent of the measurement.
     pub drift: Option<Limit<Percent>>,
-    /// How long one pass may take.
+    /// The longest time that one pass may take.
     pub timeout: Option<Spanned<Duration>>,
-    /// How many steps one pass has. Leaks are judged from [`ENOUGH_STEPS`](crate::report::ENOUGH_STEPS) on.
+    /// The number of steps per pass. Leak detection needs [`ENOUGH_STEPS`](crate::report::ENOUGH_STEPS).
     pub steps: Option<Spanned<u32>>,
 }
 
-/// How far each figure may exceed the baseline.
+/// The allowed growth over the baseline, per metric.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Growth {
-    /// For live.
+    /// The allowed growth of live memory.
     pub live: Option<GrowthLimit>,
-    /// For reserved, which moves in whole pages.
+    /// The allowed growth of reserved memory, which changes in whole pages.
     pub reserved: Option<GrowthLimit>,
-    /// For process.
+    /// The allowed growth of process memory.
     pub process: Option<GrowthLimit>,
 }
 
 impl Growth {
-    /// The limit for one figure.
+    /// Returns the allowed growth of one metric.
     #[must_use]
     pub const fn get(&self, metric: Metric) -> Option<&GrowthLimit> {
         match metric {
@@ -103,37 +104,37 @@ impl Growth {
     }
 }
 
-/// How far one figure may exceed the baseline: both the percentage and the bytes must be passed.
+/// The allowed growth of one metric. Growth warns or fails only if it exceeds both the percentage and `ignore`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrowthLimit {
-    /// In percent of the baseline.
+    /// The limits of growth, in percent of the baseline.
     pub limit: Limit<Percent>,
-    /// Growth up to these many bytes is let be.
+    /// Growth up to this number of bytes is allowed, whatever its percentage.
     pub ignore: Option<Spanned<Bytes>>,
 }
 
-/// A value to be warned above and a value to fail above: one of them at least, the first not above the second.
+/// A limit that warns, a limit that fails, or both. `warn` is at most `fail`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit<T> {
-    /// Above this is a warning.
+    /// A value above this is a warning.
     pub warn: Option<Spanned<T>>,
-    /// Above this is a failure.
+    /// A value above this is a failure.
     pub fail: Option<Spanned<T>>,
 }
 
-/// Limits of one pass on one card.
+/// The memory limits of one pass on one GPU.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes handed out by Burn's allocator.
+pub struct ModelLimits {
+    /// The limit of live memory: bytes of the tensors that exist.
     pub live: Option<Limit<Bytes>>,
-    /// Bytes held from the driver.
+    /// The limit of reserved memory: bytes that Burn's allocator holds from the CUDA driver.
     pub reserved: Option<Limit<Bytes>>,
-    /// Bytes charged to the process.
+    /// The limit of process memory: bytes charged to the process.
     pub process: Option<Limit<Bytes>>,
 }
 
-impl Limits {
-    /// The limit for one figure.
+impl ModelLimits {
+    /// Returns the limit of one metric.
     #[must_use]
     pub const fn get(&self, metric: Metric) -> Option<&Limit<Bytes>> {
         match metric {
@@ -143,61 +144,62 @@ impl Limits {
         }
     }
 
-    /// Whether nothing is limited.
+    /// Whether there is no limit.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.live.is_none() && self.reserved.is_none() && self.process.is_none()
     }
 }
 
-/// Limits on one card.
+/// The memory limits of all passes on one GPU.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct CardLimits {
-    /// With the plan applied.
-    pub warm: Limits,
-    /// Of a first launch.
-    pub cold: Limits,
+pub struct GpuLimitsEntry {
+    /// The limits of the warm pass.
+    pub warm: ModelLimits,
+    /// The limits of the cold pass.
+    pub cold: ModelLimits,
 }
 
-impl CardLimits {
-    /// Whether nothing is limited.
+impl GpuLimitsEntry {
+    /// Whether there is no limit.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.warm.is_empty() && self.cold.is_empty()
     }
 }
 
-/// One entry of `models`.
+/// The budget of one model: one entry of `models`.
 #[derive(Debug, Clone)]
 pub struct ModelBudget {
-    /// The name of the budget, and where it stands. The model's own name, unless `model` names another.
+    /// The name of the budget, with its position: the model's name, or the entry's key if the entry has `model`.
     pub name: Spanned<String>,
-    /// The key that it stands under, which no other budget has: `resnet18`, or `package/resnet18`.
+    /// The unique key of the entry: `resnet18` or `package/resnet18`.
     pub key: String,
-    /// The package of the model, where the file names it.
+    /// The package of the model, if the file names it.
     pub package: Option<String>,
-    /// The model.
+    /// The name of the model, without its package.
     pub model: String,
-    /// The inputs that the model is run with.
+    /// The inputs of the model's run, with the positions of their names.
     pub inputs: BTreeMap<String, Spanned<u64>>,
-    /// Limits on the card of [`Budgets::gpu`].
-    pub limits: CardLimits,
-    /// Limits on other cards, by id.
-    pub gpus: BTreeMap<String, CardLimits>,
-    /// Limits of each card, by its number, where the model is over several; on any kind of card.
-    pub cards: BTreeMap<u32, Spanned<CardLimits>>,
-    /// Where the file says that the model may do something else in each run: the largest of several is then judged.
+    /// The limits on the GPU of [`Budgets::gpu`].
+    pub limits: GpuLimitsEntry,
+    /// The limits on other GPUs, by GPU ID.
+    pub gpus: BTreeMap<String, GpuLimitsEntry>,
+    /// The limits per GPU number, for a model that runs on several GPUs. They apply to every GPU type.
+    pub numbered_gpus: BTreeMap<u32, Spanned<GpuLimitsEntry>>,
+    /// The position of `nondeterministic: allowed`: the model may differ from run to run, and the largest run counts.
     pub nondeterministic: Option<Span>,
-    /// Where the file says that the model's work may depend on values that it reads from the GPU.
+    /// The position of `control_flow: data-dependent`: the model's work may depend on values that it reads from the
+    /// GPU.
     pub data_dependent: Option<Span>,
-    /// The model's own, or the defaults.
+    /// The model's settings, with the defaults for keys that it does not set.
     pub settings: Defaults,
-    /// Where the model is named.
+    /// The position of the model's name: the value of `model`, or the entry's key.
     pub(super) target: Span,
 }
 
 impl ModelBudget {
-    /// The model as the file names it: `resnet18`, or `package/resnet18`.
+    /// Returns the model as the file names it: `resnet18` or `package/resnet18`.
     pub(super) fn target(&self) -> String {
         match &self.package {
             Some(package) => format!("{package}/{}", self.model),
@@ -205,7 +207,7 @@ impl ModelBudget {
         }
     }
 
-    /// The inputs' values alone.
+    /// Returns the values of the inputs, without positions.
     #[must_use]
     pub fn input_values(&self) -> BTreeMap<String, u64> {
         self.inputs
@@ -214,43 +216,44 @@ impl ModelBudget {
             .collect()
     }
 
-    /// Whether this is a budget of that model.
+    /// Whether this budget is for the given model.
     #[must_use]
     pub fn is_for(&self, package: &str, model: &str) -> bool {
         self.model == model && self.package.as_deref().is_none_or(|own| own == package)
     }
 
-    /// The name of this budget in a report: absent where it is the model's own.
+    /// Returns the name of this budget in a report; `None` if it is the model's name.
     #[must_use]
     pub fn report_name(&self) -> Option<&str> {
         (self.name.value != self.model).then_some(self.name.value.as_str())
     }
 
-    /// The limits on a card; absent where the file has none.
+    /// Returns the limits on `gpu`; `None` if the file has none. `declared` is the ID of [`Budgets::gpu`].
     #[must_use]
-    pub fn limits_on(&self, gpu: &str, declared: Option<&str>) -> Option<&CardLimits> {
+    pub fn limits_on(&self, gpu: &str, declared: Option<&str>) -> Option<&GpuLimitsEntry> {
         let own = (declared == Some(gpu) && !self.limits.is_empty()).then_some(&self.limits);
+        // An empty entry counts as none: the run must be reported as unchecked, not as passed.
         own.or_else(|| self.gpus.get(gpu)).filter(|limits| !limits.is_empty())
     }
 }
 
-/// A card described by what differs from a built-in one.
+/// A GPU profile: a built-in GPU with changed values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuProfileEntry {
-    /// Where its id stands.
+    /// The position of its ID.
     pub span: Span,
-    /// The built-in card it is like.
+    /// The built-in GPU that provides the other values.
     pub like: Spanned<String>,
-    /// Total memory.
+    /// The total memory.
     pub total: Option<Spanned<Bytes>>,
-    /// As the driver would name it.
+    /// The name that the CUDA driver reports.
     pub name: Option<Spanned<String>>,
-    /// Streaming multiprocessors.
+    /// The number of streaming multiprocessors.
     pub sm_count: Option<Spanned<u32>>,
-    /// Major and minor compute capability.
+    /// The compute capability: major and minor version.
     pub compute_capability: Option<Spanned<(u32, u32)>>,
-    /// Shared memory of a block, where a kernel asks for the most.
+    /// The most shared memory per block that a kernel can opt in to.
     pub shared_memory_per_block_optin: Option<Spanned<Bytes>>,
-    /// What a context takes of the card.
+    /// The memory that one CUDA context takes.
     pub context: Option<Spanned<Bytes>>,
 }

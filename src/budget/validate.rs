@@ -1,14 +1,14 @@
-//! From what was written to what is meant. Every mistake is collected; none stops the rest.
+//! Converts the tree into checked budgets. It collects every mistake and continues after each one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::fields::{Fields, Reader};
+use super::fields::{FieldReader, KnownFields};
 use super::gpu_profile::A_PROFILE;
-use super::model::{A_MODEL, Context};
-use super::problem::{BudgetError, Problem, Problems};
-use super::source::{Source, Span, Spanned};
-use super::tree::{Kind, Node};
+use super::model::{A_MODEL, ModelContext};
+use super::problem::{BudgetError, BudgetProblem, Problems};
+use super::source::{BudgetText, Span, Spanned};
+use super::tree::{Node, NodeKind};
 use super::types::{Budgets, Defaults, GpuProfileEntry, ModelBudget};
 use crate::names::quoted;
 
@@ -19,38 +19,38 @@ pub(super) fn validate(
     root: &Node,
     mut problems: Problems,
     known_gpus: &[&str],
-    source: &Arc<Source>,
+    source: &Arc<BudgetText>,
 ) -> Result<Budgets, BudgetError> {
     if let Some(problem) = unsupported_version(root) {
-        // What else is wrong with a file of another version, this one cannot know.
+        // This program does not know the other keys of another version, so it cannot check them.
         problems.push(problem);
         return Err(problems.into_error(source));
     }
-    let mut reader = Reader { source, problems };
+    let mut reader = FieldReader { source, problems };
     let budgets = reader.root(root, known_gpus, source);
-    let Reader { problems, .. } = reader;
+    let FieldReader { problems, .. } = reader;
     problems.into_result(source)?;
     Ok(budgets)
 }
 
-fn unsupported_version(root: &Node) -> Option<Problem> {
-    let Kind::Mapping(entries) = &root.kind else {
+fn unsupported_version(root: &Node) -> Option<BudgetProblem> {
+    let NodeKind::Mapping(entries) = &root.kind else {
         return None;
     };
     let (_, version) = entries.iter().find(|(key, _)| key.text == "version")?;
-    let Kind::Scalar(text) = &version.kind else {
+    let NodeKind::Scalar(text) = &version.kind else {
         return None;
     };
-    let message = format!("this program does not read version {}", quoted(text));
+    let message = format!("unsupported version {}", quoted(text));
     (text != "1").then(|| {
-        Problem::new("budgets::unsupported-version", message)
-            .at(version.span, "unsupported")
-            .help("write `version: 1`, or use a newer cargo-vram")
+        BudgetProblem::new("budgets::unsupported-version", message)
+            .at(version.span, "this cargo-vram reads version 1")
+            .help("write `version: 1`, or install a newer cargo-vram")
     })
 }
 
-impl Reader<'_> {
-    fn root(&mut self, node: &Node, built_in: &[&str], source: &Arc<Source>) -> Budgets {
+impl FieldReader<'_> {
+    fn root(&mut self, node: &Node, built_in: &[&str], source: &Arc<BudgetText>) -> Budgets {
         let mut budgets = Budgets {
             gpu: None,
             defaults: Defaults::default(),
@@ -58,13 +58,14 @@ impl Reader<'_> {
             models: Vec::new(),
             source: Arc::clone(source),
         };
-        let example = "`version: 1` and what follows";
+        let example = "`version: 1` and the other top-level keys";
         let Some(fields) = self.fields(node, "a budget file", &ROOT, example) else {
             return budgets;
         };
         self.version(&fields, node.span);
-        // A card whose description is refused is known all the same.
+        // A GPU profile with mistakes still counts as known, so that one mistake is not reported twice.
         let mut known_gpus: BTreeSet<&str> = built_in.iter().copied().collect();
+        // Profiles before everything that may name them, and defaults before the models that inherit them.
         if let Some(profiles) = fields.get("gpu_profiles") {
             budgets.gpu_profiles = self.gpu_profiles(profiles, built_in, &mut known_gpus);
         }
@@ -79,27 +80,29 @@ impl Reader<'_> {
             budgets.defaults = self.settings(&fields, &Defaults::default());
         }
         if let Some(node) = fields.get("models") {
-            let context = Context {
+            let context = ModelContext {
                 gpu: budgets.gpu.as_ref().map(|gpu| gpu.value.as_str()),
                 known_gpus: &known_gpus,
                 defaults: &budgets.defaults,
             };
             budgets.models = self.models(node, &context);
         }
+        // A file whose limits all stand under `gpus` needs no `gpu`.
         if fields.get("gpu").is_none() {
             self.missing_gpu(&budgets.models);
         }
         budgets
     }
 
-    fn version(&mut self, fields: &Fields<'_>, start: Span) {
+    fn version(&mut self, fields: &KnownFields<'_>, start: Span) {
         match fields.get("version") {
             Some(node) => {
+                // Any other version ended the reading before, so only the type can be wrong here.
                 self.scalar(node, "`version`", |_| Ok(()), "a number", "`version: 1`");
             }
             None => self.problems.push(
-                Problem::new("budgets::missing-version", "`version` is missing".to_owned())
-                    .at(start, "stands before this")
+                BudgetProblem::new("budgets::missing-version", "`version` is missing".to_owned())
+                    .at(start, "add it before this")
                     .help("write `version: 1` at the top"),
             ),
         }
@@ -122,7 +125,7 @@ impl Reader<'_> {
             .collect()
     }
 
-    fn models(&mut self, node: &Node, context: &Context<'_>) -> Vec<ModelBudget> {
+    fn models(&mut self, node: &Node, context: &ModelContext<'_>) -> Vec<ModelBudget> {
         let entries = self.entries(node, "`models`", A_MODEL).unwrap_or_default();
         entries
             .into_iter()
@@ -141,11 +144,11 @@ impl Reader<'_> {
             return;
         };
         let name = quoted(&model.name.value);
-        let message = format!("{name} has limits, and the file does not name their card");
+        let message = format!("{name} has limits, but the file does not say for which GPU");
         self.problems.push(
-            Problem::new("budgets::missing-gpu", message)
-                .at(model.name.span, "has limits at its top")
-                .help("write `gpu: l4` at the top of the file; limits of other cards stand under the model's `gpus`"),
+            BudgetProblem::new("budgets::missing-gpu", message)
+                .at(model.name.span, "has limits outside `gpus`")
+                .help("add `gpu: l4` at the top of the file, or move the limits to the model's `gpus`"),
         );
     }
 }

@@ -1,43 +1,88 @@
-//! Every exit code, with its sentence.
+//! The exit codes and what each means.
 
 use std::process::ExitCode;
 
 use crate::report::{ErrorCode, Report, Status};
 
-/// How a command ends. Where several apply, the highest in the order of `rank` does.
+/// How a command ends. If several variants apply, the one with the highest `rank` counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Within budget (warnings allowed), or nothing to judge.
+    /// Everything is within budget, or there was nothing to check.
     Success,
-    /// Over budget, regressed, leaking or out of memory; `check`, `merge`, `diff --fail` and `bless --check` alone.
+    /// A check failed: for example, a model is over its budget.
     OverBudget,
-    /// Could not complete: a build failed, a model died or timed out, a GPU is unusable.
+    /// The command could not complete.
     Incomplete,
-    /// Command line, configuration or versions unusable.
+    /// The command line, the configuration or a version is unusable.
     Unusable,
-    /// A signal of this number stopped the command, as shells have it.
+    /// The signal with this number stopped the command. The exit code is 128 plus the number, as in shells.
     Interrupted(u8),
 }
 
-/// The exit codes, as `--help` shows them: a literal, to be put below a command's examples.
-macro_rules! exit_codes {
-    () => {
-        "\
-Exit codes:
-  0    within budget (warnings allowed)
-  100  over budget, regressed, leaking, out of memory, or a limit loosened with --deny-edits
-       (never `estimate` and `measure`)
-  101  could not complete: a build failed; a model died, timed out, did not do its steps or
-       differed from run to run; a GPU is unusable; a result could not be written
-  2    command line, configuration or versions unusable
-  130  stopped by SIGINT (Ctrl-C); 143 by SIGTERM"
-    };
+/// The signal that Ctrl-C sends.
+const SIGINT: u8 = signal_hook::consts::SIGINT as u8;
+
+/// Returns the text below a command's options: its examples and the exit codes.
+pub(crate) fn with_exit_codes(examples: &str) -> String {
+    let mut text = format!("{}\n\nExit codes:\n", examples.trim_end());
+    for exit in Exit::ALL {
+        for (line, meaning) in exit.meaning().lines().enumerate() {
+            let code = if line == 0 {
+                exit.code().to_string()
+            } else {
+                String::new()
+            };
+            text += &format!("  {code:<3}  {meaning}\n");
+        }
+    }
+    text
 }
-pub(crate) use exit_codes;
 
 impl Exit {
+    /// The variants that the help lists, in its order. SIGINT stands for all signals.
+    const ALL: [Self; 5] = [
+        Self::Success,
+        Self::OverBudget,
+        Self::Incomplete,
+        Self::Unusable,
+        Self::Interrupted(SIGINT),
+    ];
+
+    /// Returns the meaning as lines of the help text.
+    const fn meaning(self) -> &'static str {
+        match self {
+            Self::Success => "within budget (warnings allowed)",
+            Self::OverBudget => {
+                "failed: over budget, regression, leak, out of memory, drift, a limit that\n\
+                 was loosened (--deny-edits), a missing or outdated baseline, or no value\n\
+                 that fits. Only `check`, `merge`, `diff --fail`, `bless --check` and\n\
+                 `fit` exit with this code"
+            }
+            Self::Incomplete => {
+                "could not complete: a build failed; a model crashed, timed out, did not\n\
+                 run all steps or differed from run to run; a GPU is unusable; a result\n\
+                 could not be written"
+            }
+            Self::Unusable => "unusable command line, configuration or version",
+            Self::Interrupted(_) => "stopped by SIGINT (Ctrl-C); 143 if stopped by SIGTERM",
+        }
+    }
+
+    /// Returns the exit code of the process.
+    const fn code(self) -> u8 {
+        match self {
+            Self::Success => 0,
+            Self::OverBudget => 100,
+            Self::Incomplete => 101,
+            Self::Unusable => 2,
+            Self::Interrupted(signal) => 128_u8.saturating_add(signal),
+        }
+    }
+
     fn rank(self) -> u8 {
         match self {
+            // Not by number: a model that could not be judged (101) may be over its budget, too, so 101 hides
+            // 100. An unusable configuration (2) hides both.
             Self::Success => 0,
             Self::OverBudget => 1,
             Self::Incomplete => 2,
@@ -46,13 +91,13 @@ impl Exit {
         }
     }
 
-    /// The one that applies of two.
+    /// Returns the one of the two that has the higher rank.
     pub(crate) fn or(self, other: Self) -> Self {
         if other.rank() > self.rank() { other } else { self }
     }
 
-    /// What an error of this name calls for.
-    pub(crate) fn of_code(code: &ErrorCode) -> Self {
+    /// Returns how a command ends after an error with this code.
+    pub(crate) fn from_code(code: &ErrorCode) -> Self {
         if code.is_configuration() {
             Self::Unusable
         } else {
@@ -60,49 +105,46 @@ impl Exit {
         }
     }
 
-    /// What a signal calls for that stopped the command, where one did.
-    pub(crate) fn of_signal(signal: Option<usize>) -> Self {
+    /// Returns how a command ends if this signal stopped it; success without a signal.
+    pub(crate) fn from_signal(signal: Option<usize>) -> Self {
         let number = signal.and_then(|signal| u8::try_from(signal).ok());
         number.map_or(Self::Success, Self::Interrupted)
     }
 
-    /// What a report's errors alone call for.
-    pub(crate) fn of_errors(report: &Report) -> Self {
+    /// Returns how a command ends by a report's problems and its runs' errors alone, without verdicts.
+    pub(crate) fn from_errors(report: &Report) -> Self {
         let problems = report.problems.iter().map(|problem| &problem.code);
         let errors = report
             .runs
             .iter()
             .filter_map(|run| run.error.as_ref().map(|error| &error.code));
-        problems.chain(errors).map(Self::of_code).fold(Self::Success, Self::or)
+        problems
+            .chain(errors)
+            .map(Self::from_code)
+            .fold(Self::Success, Self::or)
     }
 
-    /// What a judged report calls for.
-    pub(crate) fn of_judged(report: &Report, deny_warnings: bool) -> Self {
+    /// Returns how a command ends by a report with verdicts. `deny_warnings` turns warnings into failures.
+    pub(crate) fn from_judged(report: &Report, deny_warnings: bool) -> Self {
         let verdicts = report.verdicts.iter().map(|verdict| match verdict.status {
             Status::Fail => Self::OverBudget,
             Status::Warn if deny_warnings => Self::OverBudget,
             Status::Error => Self::Incomplete,
             _ => Self::Success,
         });
-        // What somebody else wrote is never better than it says itself.
+        // A report from a file has a status of its own: the result is never better than that.
         let own = match report.status {
             Status::Fail => Self::OverBudget,
             Status::Error => Self::Incomplete,
             Status::Warn if deny_warnings => Self::OverBudget,
             Status::Pass | Status::Warn => Self::Success,
         };
-        verdicts.fold(Self::of_errors(report).or(own), Self::or)
+        verdicts.fold(Self::from_errors(report).or(own), Self::or)
     }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Success => 0,
-            Exit::OverBudget => 100,
-            Exit::Incomplete => 101,
-            Exit::Unusable => 2,
-            Exit::Interrupted(signal) => 128_u8.saturating_add(signal),
-        })
+        Self::from(exit.code())
     }
 }

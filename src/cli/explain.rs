@@ -1,4 +1,4 @@
-//! `cargo vram explain`: where the memory of one model goes.
+//! `cargo vram explain`: shows where the memory of one model goes.
 
 use std::io::IsTerminal;
 
@@ -6,108 +6,127 @@ use camino::Utf8Path;
 use clap::Args;
 use clap::builder::ArgPredicate;
 
-use super::card::Measuring;
 use super::exit::Exit;
-use super::explanation::{self, Asked};
-use super::options::{Archive, Format, Inputs, LEAK_STEPS, Loudness, Output, Packages, Running};
-use super::what_if::WhatIfs;
-use super::{Stopped, pipeline, terminal};
+use super::options::{ArchiveOptions, Format, InputOptions, LEAK_STEPS, OutputOptions, Packages, Running};
+use super::terminal;
+use crate::cli::error::CliError;
+use crate::cli::session;
+use crate::cli::session::explanation::{self, ExplainRequest};
+use crate::cli::session::real_gpu::Measuring;
+use crate::cli::session::what_if::WhatIfs;
 use crate::explain::Activations;
-use crate::report::explain::{Style, View, explain};
+use crate::render;
+use crate::render::terminal::explanation::{TerminalStyle, View};
 
-/// Explain where a model's memory goes: layer by layer, phase by phase, line by line
+/// Show where a model's memory goes: by layer, phase, tensor and line of code
 ///
-/// Runs the model as `estimate` does, and looks closer at its traced pass. With Burn 0.22, runs the build of `check`. With Burn 0.21,
-/// builds the models with the feature `explain` of cargo-vram: the first time this takes 1–2 minutes. Without options an overview is
-/// shown; options choose what is shown instead, and may be combined.
+/// Runs the model as `estimate` does, and reads the trace of one pass. Prints an overview, or the parts that the
+/// options under `Output` choose. These options can be combined.
+///
+/// With Burn 0.22, the command runs the same build as `check`. With Burn 0.21, it builds the models with the feature
+/// `explain` of cargo-vram, which takes 1–2 minutes the first time.
 #[derive(Debug, Args)]
-// There as in other commands, for whoever is used to it.
+// `-m MODEL` works as in other commands, but the help shows only the positional argument.
 #[command(mut_arg("model", |model| model.hide(true)))]
-#[command(mut_arg("gpu", |gpu| gpu.help(
-    "Run on this GPU, such as `l4` (`cargo vram gpus` lists them) [default: that of budgets.yaml]"
-)))]
+#[command(mut_arg("gpu", |gpu| gpu
+    .help("Run on this virtual GPU, such as `l4` [default: the GPU in budgets.yaml]")
+    .long_help(
+        "Run on this virtual GPU, such as `l4` [default: the GPU in budgets.yaml]\n\n\
+         `cargo vram gpus` lists the ids."
+    )
+))]
 #[command(mut_arg("steps", |steps| {
-    steps
-        .default_value_if("leak", ArgPredicate::Equals("true".into()), LEAK_STEPS)
-        .help("Steps a pass: the second is the first with an optimizer's state; 10 with --leak")
+    steps.default_value_if("leak", ArgPredicate::Equals("true".into()), LEAK_STEPS)
 }))]
 #[command(override_usage = "cargo vram explain [OPTIONS] <MODEL>")]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
-  cargo vram explain resnet18                        an overview: the peak, over time, phases, largest layers and tensors
-  cargo vram explain resnet18 --layers               every layer: output, parameters, bytes of both
-  cargo vram explain resnet18 --depth 1              the same, module by module
-  cargo vram explain resnet18 --tensors 50 --bytes   the 50 largest tensors at the peak, to the byte
-  cargo vram explain resnet18 --lines                what each line of code adds and takes away
-  cargo vram explain resnet18 --savings --gpu l4     what would take less memory, and what that costs
-  cargo vram explain resnet18 --optimizer sgd        what another optimizer changes, and of what
-  cargo vram explain resnet18 --leak                 whether live memory grows from step to step, and what of it
+  cargo vram explain resnet18
+      print an overview: peak, timeline, phases, largest layers and tensors
+  cargo vram explain resnet18 --layers
+      print every layer: output, parameters, and the bytes of both
+  cargo vram explain resnet18 --depth 1
+      print the same per module
+  cargo vram explain resnet18 --tensors 50 --bytes
+      print the 50 largest tensors at the peak, with exact sizes
+  cargo vram explain resnet18 --lines
+      print how much memory each line of code adds and frees
+  cargo vram explain resnet18 --savings --gpu l4
+      print what would save memory, and what that costs
+  cargo vram explain resnet18 --optimizer sgd
+      print what another optimizer changes, and for which memory
+  cargo vram explain resnet18 --leak
+      print whether live memory grows from step to step, and which tensors grow
   cargo vram explain resnet18 --layers | grep Conv2d
   cargo vram explain resnet18 --message-format json -o resnet18.json")]
 pub(super) struct Explain {
-    /// The model, or package/model
+    /// The model, as its name or package/name
     #[arg(value_name = "MODEL", required_unless_present = "model", conflicts_with = "model")]
     explained: Option<String>,
-    /// Every layer: output, parameters, and the bytes of both
-    #[arg(long, help_heading = "What is shown")]
-    layers: bool,
-    /// Layers summed into their modules below this depth: 1 shows `layer1`, 2 `layer1.0`
-    #[arg(long, value_name = "N", help_heading = "What is shown", value_parser = clap::value_parser!(u32).range(1..=64))]
-    depth: Option<u32>,
-    /// How the layers' table counts activations such as ReLU
-    #[arg(
-        long,
-        value_enum,
-        value_name = "HOW",
-        default_value = "own",
-        help_heading = "What is shown"
-    )]
-    pub(super) activations: Activations,
-    /// Every phase of every step, cold and warm
-    #[arg(long, help_heading = "What is shown")]
-    phases: bool,
-    /// So many of the largest tensors at the peak, with where they were made and how long they live; of each line, with --lines
-    #[arg(long, value_name = "N", help_heading = "What is shown", value_parser = clap::value_parser!(u32).range(1..))]
-    tensors: Option<u32>,
-    /// What each line of the model's code adds and takes away
-    #[arg(long, help_heading = "What is shown")]
-    pub(super) lines: bool,
-    /// Whether live memory grows from step to step, and what of it; takes 5 steps to tell, and runs 10
-    #[arg(long, help_heading = "What is shown")]
-    leak: bool,
-    /// What would take less memory, and at what cost: some of it is run to find out. With Burn 0.21, builds the models once more with
-    /// checkpointing: the first time this takes 1–2 minutes
-    #[arg(long, help_heading = "What is shown")]
-    pub(super) savings: bool,
-    /// Sizes to the byte
-    #[arg(long, help_heading = "What is shown")]
-    bytes: bool,
-    /// Measure on the GPU of this machine, rather than estimate
-    #[arg(long, help_heading = "Measuring", conflicts_with = "gpu")]
-    measure: bool,
+    // The inputs come first, so that the heading `What-if` is the second one.
     #[command(flatten)]
-    measuring: Measuring,
-    #[command(flatten)]
-    pub(super) running: Running,
-    #[command(flatten)]
-    pub(super) inputs: Inputs,
+    pub(super) inputs: InputOptions,
     #[command(flatten)]
     what_ifs: WhatIfs,
     #[command(flatten)]
-    pub(super) output: Output,
+    pub(super) running: Running,
+    /// Measure on this machine's GPU instead of estimating
+    #[arg(long, help_heading = "GPU", conflicts_with = "gpu")]
+    measure: bool,
     #[command(flatten)]
-    pub(super) archive: Archive,
+    measuring: Measuring,
+    /// Print every layer: output, parameters, and the bytes of both
+    #[arg(long, help_heading = "Output")]
+    layers: bool,
+    /// Sum layers below this depth into their modules
+    ///
+    /// Depth 1 shows modules such as `layer1`, depth 2 such as `layer1.0`.
+    #[arg(long, value_name = "N", help_heading = "Output", value_parser = clap::value_parser!(u32).range(1..=64))]
+    depth: Option<u32>,
+    /// Choose how the table of layers counts activations such as ReLU
+    #[arg(long, value_enum, value_name = "HOW", default_value = "own", help_heading = "Output")]
+    pub(super) activations: Activations,
+    /// Print every phase of every step, cold and warm
+    #[arg(long, help_heading = "Output")]
+    phases: bool,
+    /// Print this many of the largest tensors at the peak
+    ///
+    /// The table shows where each tensor was made and how long it lives. With --lines, the number also says how many
+    /// kinds of tensors are listed per line of code.
+    #[arg(long, value_name = "N", help_heading = "Output", value_parser = clap::value_parser!(u32).range(1..))]
+    tensors: Option<u32>,
+    /// Print how much memory each line of the model's code adds and frees
+    #[arg(long, help_heading = "Output")]
+    pub(super) lines: bool,
+    /// Print whether live memory grows from step to step, and which tensors grow
+    ///
+    /// Runs 10 steps, unless --steps sets another number. Detection needs at least 5 steps.
+    #[arg(long, help_heading = "Output")]
+    leak: bool,
+    /// Print what would save memory, and at what cost
+    ///
+    /// The command runs the model with some of the changes. With Burn 0.21, it also builds the models once more with
+    /// checkpointing, which takes 1–2 minutes the first time.
+    #[arg(long, help_heading = "Output")]
+    pub(super) savings: bool,
+    /// Print exact sizes in bytes
+    #[arg(long, help_heading = "Output")]
+    bytes: bool,
+    #[command(flatten)]
+    pub(super) output: OutputOptions,
+    #[command(flatten)]
+    pub(super) archive: ArchiveOptions,
     #[command(flatten)]
     pub(super) packages: Packages,
 }
 
 impl Explain {
-    pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
+    pub(super) fn run(&self) -> Result<Exit, CliError> {
         let running = Running {
             model: self.models(),
             ..self.running.clone()
         };
-        let asked = Asked {
+        let asked = ExplainRequest {
             running: &running,
             inputs: self.inputs.values(),
             activations: self.activations,
@@ -117,7 +136,7 @@ impl Explain {
             what_ifs: self.what_ifs.clone(),
             packages: &self.packages,
         };
-        let explanation = explanation::one(&asked, self.archive.file(), loudness)?;
+        let explanation = explanation::one(&asked, self.archive.file())?;
         let root = explanation.root.clone();
         let source_line = move |file: &str, line: u32| source_line(&root, file, line);
         let view = View {
@@ -125,27 +144,31 @@ impl Explain {
             limit_written: explanation.limit.as_ref().map(|(_, written)| written.as_str()),
             package: explanation.is_ambiguous,
             source_line: Some(&source_line),
-            ..self.view(loudness)
+            quiet: terminal::is_quiet(),
+            verbose: terminal::is_verbose(),
+            ..self.view()
         };
-        let shown = explain(&explanation.explanation, &view, &style());
+        let shown = render::terminal::explanation::render(&explanation.explanation, &view, &style());
         let text = match (self.output.message_format, &self.output.output) {
             (Format::Json, _) => explanation.json()?,
             (Format::Human, None) => shown.clone(),
             (Format::Human, Some(_)) => {
-                let file = Style {
+                let file = TerminalStyle {
                     width: None,
                     color: false,
                     unicode: true,
                 };
+                // `-q` shortens what the terminal shows, not what somebody keeps.
                 let whole = View { quiet: false, ..view };
-                explain(&explanation.explanation, &whole, &file)
+                render::terminal::explanation::render(&explanation.explanation, &whole, &file)
             }
         };
         if self.output.output.is_some() {
             terminal::show(&shown);
         }
-        pipeline::put(&text, self.output.output.as_deref())?;
+        session::put(&text, self.output.output.as_deref())?;
         let run = &explanation.explanation.run;
+        // A failed run is explained up to its error. That is still not a success.
         Ok(if run.error.is_some() {
             Exit::Incomplete
         } else {
@@ -153,13 +176,13 @@ impl Explain {
         })
     }
 
-    /// The model that is meant, by either way to name it.
+    /// Returns the model from the positional argument or from `-m`.
     fn models(&self) -> Vec<String> {
         self.running.model.iter().chain(&self.explained).cloned().collect()
     }
 
-    /// What is shown of an explanation.
-    fn view(&self, loudness: Loudness) -> View<'static> {
+    /// Returns which parts of the explanation to print.
+    fn view(&self) -> View<'static> {
         let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         View {
             layers: self.layers,
@@ -170,36 +193,34 @@ impl Explain {
             leak: self.leak,
             savings: self.savings,
             exact: self.bytes,
-            quiet: loudness.quiet,
-            verbose: loudness.verbose,
             ..View::default()
         }
     }
 }
 
-/// A line of a file of the user's own, as an explanation names it.
+/// Returns a line of the user's source code, as an explanation names it.
 fn source_line(root: &Utf8Path, file: &str, line: u32) -> Option<String> {
     let path = root.join(file);
-    // A name with `..` in it is none that the tool wrote.
+    // The tool never writes a path with `..`, so such a path could be an attempt to read other files.
     let inside = !Utf8Path::new(file).components().any(|part| part.as_str() == "..");
     let text = std::fs::read_to_string(path).ok().filter(|_| inside)?;
     let index = usize::try_from(line).ok()?.checked_sub(1)?;
     text.lines().nth(index).map(|line| line.trim().to_owned())
 }
 
-/// What standard output shows.
-fn style() -> Style {
+/// Returns the width, colors and characters that standard output supports.
+fn style() -> TerminalStyle {
     let stdout = std::io::stdout();
-    Style {
+    TerminalStyle {
         width: stdout.is_terminal().then(terminal::width),
         color: terminal::colorful(&stdout),
-        // A pipe is read by programs, and they take UTF-8.
+        // Programs read pipes, and they understand UTF-8.
         unicode: !stdout.is_terminal() || is_utf8(|name| std::env::var(name).ok()),
     }
 }
 
-/// Whether the terminal takes UTF-8: the first of these variables that is set tells. Where none is, as in a container, it
-/// nearly always does.
+/// Whether the terminal supports UTF-8, by the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set. If none is set, as
+/// in a container, the terminal nearly always supports it.
 fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
     let names = ["LC_ALL", "LC_CTYPE", "LANG"];
     let locale = names.into_iter().filter_map(variable).find(|value| !value.is_empty());
@@ -214,7 +235,6 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::options::Color;
 
     #[derive(Debug, Parser)]
     struct Program {
@@ -228,18 +248,13 @@ mod tests {
     }
 
     fn view(arguments: &[&str]) -> View<'static> {
-        let loudness = Loudness {
-            quiet: false,
-            verbose: true,
-            color: Color::Auto,
-        };
-        parsed(&[&["resnet18"], arguments].concat()).view(loudness)
+        parsed(&[&["resnet18"], arguments].concat()).view()
     }
 
     #[test]
     fn options_choose_what_is_shown() {
         let overview = view(&[]);
-        assert!(!overview.layers && overview.tensors.is_none() && overview.verbose);
+        assert!(!overview.layers && overview.tensors.is_none());
         assert_eq!(view(&["--depth", "2", "--tensors", "50"]).depth, Some(2));
         assert_eq!(view(&["--depth", "2", "--tensors", "50"]).tensors, Some(50));
         assert!(view(&["--lines", "--savings", "--bytes"]).exact);

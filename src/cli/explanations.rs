@@ -1,4 +1,4 @@
-//! Explanations that were written to files.
+//! Reads explanations from files.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,46 +9,49 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use thiserror::Error;
 
-use super::{Stopped, pipeline};
 use crate::bytes::Bytes;
+use crate::cli::error::{CliError, ExitCoded};
+use crate::cli::exit::Exit;
+use crate::cli::session;
 use crate::explain::{EXPLANATION_VERSION, Explanation, Unsound};
 
-/// The largest file that is read.
+/// The size of the largest file that is read.
 const MOST: Bytes = Bytes(256 << 20);
 
-/// Why a file's explanations cannot be read.
+/// Why the explanations of a file cannot be used.
 #[derive(Debug, Error, Diagnostic)]
-pub(super) enum Unreadable {
-    #[error("{path}: is larger than {MOST}")]
+pub(super) enum ExplanationFileError {
+    #[error("{path} is larger than {MOST}")]
     #[diagnostic(code(report::too_large), help("explain fewer steps: `cargo vram explain --steps 3`"))]
     TooLarge { path: Utf8PathBuf },
-    #[error("{path}: this is no explanation")]
+    #[error("{path} is not an explanation")]
     #[diagnostic(
         code(report::no_explanation),
-        help("it should be what `cargo vram explain --message-format json -o FILE` wrote")
+        help("pass a file that `cargo vram explain MODEL --message-format json -o FILE` wrote")
     )]
     Json {
         path: Utf8PathBuf,
         source: serde_json::Error,
     },
-    #[error("{path}: this is a report of `cargo vram check`, `estimate` or `measure`")]
+    #[error("{path} is a report of `cargo vram check`, `estimate` or `measure`, not an explanation")]
     #[diagnostic(
         code(report::no_explanation),
         help(
-            "`report` draws explanations: `cargo vram explain MODEL --message-format json -o FILE`; `diff` compares two of a kind"
+            "pass a file that `cargo vram explain MODEL --message-format json -o FILE` wrote; run `cargo vram diff` to \
+             compare two reports"
         )
     )]
     Report { path: Utf8PathBuf },
-    #[error("{path}: this is a list of no explanation")]
+    #[error("{path} is an empty list of explanations")]
     #[diagnostic(
         code(report::no_explanation),
-        help("it should be what `cargo vram explain --message-format json -o FILE` wrote")
+        help("pass a file that `cargo vram explain MODEL --message-format json -o FILE` wrote")
     )]
     Empty { path: Utf8PathBuf },
-    #[error("{path}: this is not UTF-8")]
+    #[error("{path} is not an explanation: it is not UTF-8")]
     #[diagnostic(
         code(report::no_explanation),
-        help("it should be what `cargo vram explain --message-format json -o FILE` wrote")
+        help("pass a file that `cargo vram explain MODEL --message-format json -o FILE` wrote")
     )]
     Text { path: Utf8PathBuf },
     #[error("{path} cannot be used")]
@@ -61,50 +64,57 @@ pub(super) enum Unreadable {
     },
 }
 
-/// The part of an explanation that tells whether the rest can be read.
+impl ExitCoded for ExplanationFileError {
+    fn exit(&self) -> Exit {
+        Exit::Unusable
+    }
+}
+
+/// The part of an explanation that shows whether the rest can be read.
 #[derive(Deserialize)]
-struct Versioned {
+struct ExplanationHeader {
     version: u32,
-    /// What a report has, and an explanation has not.
+    /// A field that only reports have.
     runs: Option<IgnoredAny>,
-    /// What an explanation has, and a report has not.
+    /// A field that only explanations have.
     layers: Option<IgnoredAny>,
 }
 
-/// Reads the explanations of a file, which nobody vouches for: one, or a list of them.
-pub(super) fn read(path: &Utf8Path) -> Result<Vec<Explanation>, Stopped> {
+/// Reads the explanations of a file: one, or a list. The file may be from anybody, so its content is checked.
+pub(super) fn read(path: &Utf8Path) -> Result<Vec<Explanation>, CliError> {
     parse(path, &text(path)?)
 }
 
-/// The same, where the file begins as explanations do, rather than as a report.
-pub(super) fn read_unless_report(path: &Utf8Path) -> Result<Option<Vec<Explanation>>, Stopped> {
+/// Reads the explanations of a file. Returns `None` if the file looks like a report.
+pub(super) fn read_unless_report(path: &Utf8Path) -> Result<Option<Vec<Explanation>>, CliError> {
     let text = text(path)?;
+    // Reports are never lists.
     let is_list = text.trim_start().starts_with('[');
-    let is_one = is_list || serde_json::from_str::<Versioned>(&text).is_ok_and(|each| each.layers.is_some());
+    let is_one = is_list || serde_json::from_str::<ExplanationHeader>(&text).is_ok_and(|each| each.layers.is_some());
     is_one.then(|| parse(path, &text)).transpose()
 }
 
-fn parse(path: &Utf8Path, text: &str) -> Result<Vec<Explanation>, Stopped> {
-    let json = |source| Unreadable::Json {
+fn parse(path: &Utf8Path, text: &str) -> Result<Vec<Explanation>, CliError> {
+    let json = |source| ExplanationFileError::Json {
         path: path.to_owned(),
         source,
     };
     let many = text.trim_start().starts_with('[');
-    let versions: Vec<Versioned> = if many {
+    let versions: Vec<ExplanationHeader> = if many {
         serde_json::from_str(text).map_err(json)?
     } else {
         vec![serde_json::from_str(text).map_err(json)?]
     };
     if versions.iter().any(|each| each.runs.is_some()) {
-        Err(Unreadable::Report { path: path.to_owned() })?;
+        Err(ExplanationFileError::Report { path: path.to_owned() })?;
     }
-    let unsound = |source: Unsound| Unreadable::Unsound {
+    let unsound = |source: Unsound| ExplanationFileError::Unsound {
         path: path.to_owned(),
         help: Diagnostic::help(&source).map(|help| help.to_string()),
         source,
     };
-    // Another version may well have other parts: told before they are looked for.
-    if let Some(Versioned { version, .. }) = versions.iter().find(|each| each.version != EXPLANATION_VERSION) {
+    // Another version may have other fields. So the version is checked before the rest is parsed.
+    if let Some(ExplanationHeader { version, .. }) = versions.iter().find(|each| each.version != EXPLANATION_VERSION) {
         Err(unsound(Unsound::Version { found: *version }))?;
     }
     let explanations: Vec<Explanation> = if many {
@@ -113,7 +123,7 @@ fn parse(path: &Utf8Path, text: &str) -> Result<Vec<Explanation>, Stopped> {
         vec![serde_json::from_str(text).map_err(json)?]
     };
     if explanations.is_empty() {
-        Err(Unreadable::Empty { path: path.to_owned() })?;
+        Err(ExplanationFileError::Empty { path: path.to_owned() })?;
     }
     for explanation in &explanations {
         explanation.check().map_err(unsound)?;
@@ -121,22 +131,22 @@ fn parse(path: &Utf8Path, text: &str) -> Result<Vec<Explanation>, Stopped> {
     Ok(explanations)
 }
 
-fn text(path: &Utf8Path) -> Result<String, Stopped> {
-    let failed = |source| pipeline::Asked::File {
+fn text(path: &Utf8Path) -> Result<String, CliError> {
+    let failed = |source| session::SelectionError::File {
         path: path.to_owned(),
         source,
     };
-    // Asked first, because opening a pipe would wait for its other end.
+    // The kind of file is checked first, because opening a pipe would wait for a writer.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
         return Err(failed(std::io::Error::other("not a regular file")).into());
     }
     let mut bytes = Vec::new();
-    // One byte past the limit tells, without trusting a size that may change meanwhile.
+    // Reading one byte past the limit shows that a file is too large. Its reported size may change meanwhile.
     File::open(path)
         .and_then(|file| file.take(MOST.0 + 1).read_to_end(&mut bytes))
         .map_err(failed)?;
     if bytes.len() as u64 > MOST.0 {
-        Err(Unreadable::TooLarge { path: path.to_owned() })?;
+        Err(ExplanationFileError::TooLarge { path: path.to_owned() })?;
     }
-    Ok(String::from_utf8(bytes).map_err(|_| Unreadable::Text { path: path.to_owned() })?)
+    Ok(String::from_utf8(bytes).map_err(|_| ExplanationFileError::Text { path: path.to_owned() })?)
 }

@@ -1,4 +1,4 @@
-//! `cargo vram fit`: the largest input that trains on a card, or the cards that a model fits on.
+//! `cargo vram fit`: finds the largest input that trains on a GPU, or the GPUs that a model fits on.
 
 mod advise;
 
@@ -11,222 +11,205 @@ use clap::Args;
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::exit::Exit;
-use super::options::{Archive, Format, Inputs, Loudness, Output, Packages, Running};
-use super::pipeline::{self, Ran};
-use super::what_if::{self, WhatIfs};
-use super::{Stopped, cases, terminal};
+use super::exit::{Exit, with_exit_codes};
+use super::options::{ArchiveOptions, Format, InputOptions, OutputOptions, Packages, Running};
+use super::terminal;
 use crate::budget::{Percent, parse_percent};
 use crate::bytes::Bytes;
+use crate::cli::error::{CliError, ExitCoded};
+use crate::cli::session::FinishedCases;
+use crate::cli::session::cases;
+use crate::cli::session::what_if::WhatIfs;
+use crate::cli::session::{self, Context, Models};
 use crate::driver::DriverLibrary;
-use crate::fit::{CardFit, Ended, FIT_VERSION, Fit as Answer, Probe, Range, Tried};
+use crate::fit::{FIT_VERSION, FitAnswer as Answer, GpuFit, Probe, Range, SearchEnd, TriedValue};
 use crate::gpu::Profile;
 use crate::recording::Recordings;
-use crate::report::fit::{human, svg};
-use crate::report::human::text::named;
-use crate::report::{ErrorCode, Gpu, Run};
-use crate::run::{Case, Hardware, Launches, plan};
+use crate::render;
+use crate::report::{ErrorCode, Run, RunGpu};
+use crate::run::{Case, CaseLaunches, Hardware, plan};
+use crate::untrusted::named;
 use crate::workspace::WHAT_IF;
 
-/// Find what fits: the largest batch on a card, or the cards for a batch
+/// Find what fits: the largest batch on a GPU, or the GPUs for a batch
 ///
-/// With --gpu, searches for the largest `batch_size` (or other input: --vary) with which a model runs on that card, cold and
-/// warm. Without, tells for every card whether the model fits, and by how much. Every figure is an estimate on a virtual
-/// GPU; no card is needed.
+/// With --gpu, searches for the largest `batch_size` with which a model runs on that GPU, cold and warm (--vary chooses
+/// another input). Without --gpu, shows for every GPU whether the model fits, and how much memory is left or missing.
+///
+/// All values are estimates on virtual GPUs. No GPU is needed.
 #[derive(Debug, Args)]
 #[command(mut_arg("model", |model| model.hide(true)))]
-#[command(mut_arg("gpu", |gpu| gpu.help(
-    "The card, such as `l4` or `h200` (`cargo vram gpus` lists them), or `all`"
-)))]
+#[command(mut_arg("gpu", |gpu| gpu
+    .help("Find what fits on this GPU, such as `l4`, or on `all`")
+    .long_help("Find what fits on this GPU, such as `l4`, or on `all`\n\n`cargo vram gpus` lists the ids.")
+))]
 #[command(override_usage = "cargo vram fit [OPTIONS] <MODEL>")]
-#[command(after_help = "\
+#[command(after_long_help = with_exit_codes("\
 Examples:
-  cargo vram fit resnet18 --gpu l4                         the largest batch that trains on an L4
-  cargo vram fit resnet18 --gpu l4 --warm                  once autotune's choices are cached
-  cargo vram fit resnet18 --gpu l4 --headroom 10%          and leaves a tenth of the card free
-  cargo vram fit transformer --gpu h200 --vary seq_len     another input
-  cargo vram fit resnet18 --gpu l4 --vary image_size --multiple-of 32 --set batch_size=64
-  cargo vram fit resnet18 --set batch_size=64              which cards suffice, the smallest first
-  cargo vram fit resnet18 --gpu t4 --set batch_size=256 --advise   what would make it fit
-  cargo vram fit resnet18 --gpu all --vary batch_size      the largest batch on every card
-  cargo vram fit resnet18 --gpu l4 --dtype f32,f16         what if floats were half as long
-  cargo vram fit resnet18 --gpu l4 --svg fit.svg           peaks by batch as a picture
-
-Exit codes:
-  0    something fits, and what does is told
-  100  nothing fits: not even the smallest value, or not on any card
-  101  could not complete: a build failed, or the model cannot be run
-  2    command line, configuration or versions unusable")]
-pub(super) struct Fit {
-    /// The model, or package/model
+  cargo vram fit resnet18 --gpu l4
+      find the largest batch that trains on an L4
+  cargo vram fit resnet18 --gpu l4 --warm
+      the same, once the autotune choices are cached
+  cargo vram fit resnet18 --gpu l4 --headroom 10%
+      the same, with a tenth of the GPU left free
+  cargo vram fit transformer --gpu h200 --vary seq_len
+      find the largest value of another input
+  cargo vram fit resnet18 --gpu l4 --vary image_size --multiple-of 32 \\
+      --set batch_size=64
+  cargo vram fit resnet18 --set batch_size=64
+      show which GPUs are large enough, the smallest first
+  cargo vram fit resnet18 --gpu t4 --set batch_size=256 --advise
+      find changes that make the model fit
+  cargo vram fit resnet18 --gpu all --vary batch_size
+      find the largest batch on every GPU
+  cargo vram fit resnet18 --gpu l4 --dtype f32,f16
+      compare f32 with f16
+  cargo vram fit resnet18 --gpu l4 --svg fit.svg
+      also draw the peaks by batch size"))]
+pub(super) struct FitCommand {
+    /// The model, as its name or package/name
     #[arg(value_name = "MODEL", required_unless_present = "model", conflicts_with = "model")]
     fitted: Option<String>,
-    /// The input to vary; by default batch_size, where one card is named
-    #[arg(long, value_name = "INPUT")]
+    #[command(flatten)]
+    inputs: InputOptions,
+    /// Vary this input [default: batch_size, if --gpu names one GPU]
+    #[arg(long, value_name = "INPUT", help_heading = "Selection")]
     vary: Option<String>,
-    /// The values to search, such as `1..4096`
-    #[arg(long, value_name = "FROM..TO", value_parser = range, default_value = "1..1048576")]
+    /// Search these values, such as `1..4096`
+    #[arg(
+        long,
+        value_name = "FROM..TO",
+        value_parser = range,
+        default_value = "1..1048576",
+        help_heading = "Selection"
+    )]
     range: (u64, u64),
-    /// Only multiples of this number, such as 32 for the sides of images
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    /// Search only multiples of this number, such as 32 for image sizes
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20),
+        help_heading = "Selection"
+    )]
     multiple_of: u64,
-    /// Leave the first launch out, in which autotune tries kernels: what fits once its choices are cached
-    #[arg(long)]
-    warm: bool,
-    /// What would make it fit: changes alone and together, those first that cost the least speed. With Burn 0.21, builds the
-    /// models with other features of cargo-vram: the first time this takes 1–2 minutes each
-    #[arg(long, conflicts_with_all = ["vary", "range", "multiple_of", "svg", "optimizer", "dtype", "accumulate", "infer", "checkpointing", "no_fusion"])]
+    /// Try changes until the model fits, those that cost the least speed first
+    ///
+    /// The command tries each change alone, and then several together. With Burn 0.21, it builds the models with other
+    /// features of cargo-vram, which takes 1–2 minutes per build the first time.
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "vary", "range", "multiple_of", "svg", "optimizer", "dtype", "accumulate", "infer", "checkpointing",
+            "no_fusion",
+        ],
+        help_heading = "What-if"
+    )]
     advise: bool,
-    /// How much of the card is to be left free
-    #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent)]
-    headroom: Percent,
-    /// Draw peaks by input, with the card's memory as a line
-    #[arg(long, value_name = "FILE")]
-    svg: Option<Utf8PathBuf>,
-    #[command(flatten)]
-    running: Running,
-    #[command(flatten)]
-    inputs: Inputs,
     #[command(flatten)]
     what_ifs: WhatIfs,
     #[command(flatten)]
-    output: Output,
+    running: Running,
+    /// Leave this share of the GPU's memory free
+    #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent, help_heading = "GPU")]
+    headroom: Percent,
+    /// Ignore the first launch, in which autotune tries kernels
+    ///
+    /// The answer is then what fits once the autotune choices are cached.
+    #[arg(long, help_heading = "Run")]
+    warm: bool,
+    /// Draw the peaks by input, with the GPU's memory as a line, into this SVG file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    svg: Option<Utf8PathBuf>,
     #[command(flatten)]
-    archive: Archive,
+    output: OutputOptions,
+    #[command(flatten)]
+    archive: ArchiveOptions,
     #[command(flatten)]
     packages: Packages,
 }
 
-/// Why nothing was searched.
+/// Why the command did not search.
 #[derive(Debug, Error, Diagnostic)]
 pub(super) enum FitError {
-    /// More than one model is meant.
-    #[error("`{0}` means several: {1}")]
+    /// The name matches several models.
+    #[error("`{0}` matches several models: {1}")]
     #[diagnostic(
         code(fit::several),
-        help("name one of them; `package/model` tells models of one name apart")
+        help("name one of them; use `package/model` if two packages have a model with the same name")
     )]
     Several(String, String),
     /// The models could not be built or listed.
     #[error("{0}")]
     #[diagnostic(code(fit::problem))]
     Problem(String, #[help] Option<String>),
-    /// The model has no such input.
+    /// The model does not have this input.
     #[error("{0}")]
     #[diagnostic(code(fit::no_input))]
     NoInput(String, #[help] Option<String>),
-    /// It would be set and varied.
+    /// The command line both sets and varies this input.
     #[error("`{0}` is both set and varied")]
-    #[diagnostic(code(fit::set_and_varied), help("leave --set out, or --vary another input"))]
+    #[diagnostic(code(fit::set_and_varied), help("remove --set, or vary another input with --vary"))]
     SetAndVaried(String),
-    /// There is no value to try.
+    /// The range contains no multiple of `--multiple-of`.
     #[error("there is no value to try in {from}..{to}")]
     #[diagnostic(
         code(fit::empty_range),
-        help("--range takes the smallest value first, such as 1..4096; --multiple-of leaves out what is none")
+        help("choose a larger --range, such as 1..4096, or a smaller --multiple-of")
     )]
     EmptyRange { from: u64, to: u64 },
 }
 
-impl Fit {
-    pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
-        let (from, to) = self.range;
-        let every_card = self.running.gpu == ["all"];
-        let vary = match (&self.vary, self.running.gpu.first()) {
-            (Some(input), _) => Some(input.clone()),
-            (None, Some(_)) if !every_card && !self.advise => Some("batch_size".to_owned()),
-            (None, _) => None,
-        };
-        let inputs = self.inputs.values();
-        if let Some(both) = vary.as_ref().filter(|input| inputs.contains_key(*input)) {
-            return Err(FitError::SetAndVaried(both.clone()).into());
+impl ExitCoded for FitError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Problem(..) => Exit::Incomplete,
+            Self::Several(..) | Self::NoInput(..) | Self::SetAndVaried(_) | Self::EmptyRange { .. } => Exit::Unusable,
         }
-        let running = Running {
-            model: self.fitted.iter().chain(&self.running.model).cloned().collect(),
-            gpu: match every_card {
-                true => Vec::new(),
-                false => self.running.gpu.clone(),
-            },
-            ..self.running.clone()
-        };
+    }
+}
+
+impl FitCommand {
+    pub(super) fn run(&self) -> Result<Exit, CliError> {
+        let vary = self.varied()?;
+        let running = self.running();
+        // With Burn 0.21, other optimizers need this feature in the models. See docs/design/what-if.md.
         let packages = match self.advise {
             true => self.packages.with_feature(WHAT_IF),
             false => self.what_ifs.packages(&self.packages),
         };
-        let prepared = pipeline::prepare(&packages, self.archive.file(), running.budgets.as_deref())?;
-        let profiles: Vec<Profile> = if every_card || (vary.is_none() && running.gpu.is_empty() && !self.advise) {
-            let mut all: Vec<_> = prepared.profiles.iter().cloned().collect();
-            all.sort_by(|one, other| (one.total.value, &one.id).cmp(&(other.total.value, &other.id)));
-            all
-        } else {
-            vec![cases::declared_card(&prepared, &running)?.clone()]
-        };
-        match self.advise {
-            true => what_if::announce_build(&prepared.source, &[WHAT_IF], loudness),
-            false => self.what_ifs.announce(&prepared.source, loudness),
-        }
-        let folder = prepared.source.scratch(running.keep.as_deref())?;
-        let models = pipeline::models(&prepared, &packages, Some(&running), loudness, folder.path())?;
-        if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
-            return Err(FitError::Problem(problem.message.clone(), problem.help.clone()).into());
-        }
-        let case = {
-            let mut found = cases::cases(&prepared, &models, &running, &inputs, &profiles[0])?;
-            cases::prefer_exact(&mut found, self.fitted.as_deref().unwrap_or_default());
-            match found.as_slice() {
-                [one] => one.clone(),
-                several => {
-                    let names: Vec<_> = several.iter().map(Case::full_name).collect();
-                    return Err(FitError::Several(running.model.join(", "), names.join(", ")).into());
-                }
-            }
-        };
-        let recordings = pipeline::recordings(&running)?;
-        let here = (&prepared, &self.packages, &running);
-        let (otherwise, problems) = self
-            .what_ifs
-            .cases(std::slice::from_ref(&case), here, loudness, folder.path())?;
-        if let Some(problem) = problems.first() {
-            return Err(FitError::Problem(problem.message.clone(), problem.help.clone()).into());
-        }
-        let otherwise: Vec<Case> = otherwise.into_iter().flatten().collect();
-        let tried = if otherwise.is_empty() {
-            vec![case.clone()]
-        } else {
-            otherwise
-        };
-        let range = (from, to, self.multiple_of);
-        let mut cards = Vec::new();
-        let driver = prepared.source.driver()?;
-        let search = |number: usize, case: Case| Search {
-            driver: driver.clone(),
-            recordings: recordings.clone(),
+        let prepared = &session::prepare(&packages, self.archive.file(), running.budgets.as_deref())?;
+        let context = &Context {
+            prepared,
+            packages: &packages,
             running: &running,
-            folder: folder.path().join(format!("fit-{number}")),
-            headroom: self.headroom,
-            case,
-            warm: self.warm,
-            rounds: Cell::new(0),
         };
-        if self.advise {
-            let rebuilt = || advise::rebuilt(&case, &here, loudness, folder.path());
-            let checkpoints = prepared.source.checkpoints(&case.model.built.target);
-            cards = advise::advise(&case, &profiles[0], checkpoints, search, rebuilt, loudness)?;
-        }
-        for (number, case) in tried.into_iter().enumerate().filter(|_| !self.advise) {
-            let search = search(number, case);
-            cards.extend(match &vary {
-                Some(input) => search.searched(&profiles, input, range, loudness)?,
-                None => search
-                    .table(&profiles, loudness)?
-                    .into_iter()
-                    .map(|(card, _)| card)
-                    .collect(),
-            });
-        }
+        let profiles = self.profiles(context, vary.as_deref())?;
+        let folder = prepared.source.scratch(running.keep.as_deref())?;
+        let models = session::models(context, folder.path())?;
+        let case = self.case(context, &models, &profiles[0])?;
+
+        let plan = Searches {
+            driver: prepared.source.driver()?,
+            recordings: session::recordings(&running)?,
+            context,
+            folder: folder.path(),
+            headroom: self.headroom,
+            warm: self.warm,
+        };
+        // The builds of what-ifs add their features to what the user selected.
+        let own = &Context {
+            packages: &self.packages,
+            ..*context
+        };
+        let gpus = match self.advise {
+            true => advise::advise(&case, &profiles[0], &plan, own)?,
+            false => self.search(&case, &profiles, vary.as_deref(), &plan, own)?,
+        };
+
         let mut inputs = case.inputs.clone();
         inputs.retain(|name, _| Some(name) != vary.as_ref());
-        let report = pipeline::report(None, &prepared, &models, &running, Vec::new());
+        let report = session::report(None, context, &models, Vec::new());
         let answer = Answer {
             version: FIT_VERSION,
             tool: report.tool,
@@ -238,163 +221,270 @@ impl Fit {
             warm_only: self.warm,
             headroom: self.headroom.to_string(),
             advised: self.advise,
-            cards,
+            gpus,
         };
-        self.show(&answer, loudness)?;
+        self.show(&answer)?;
         Ok(exit(&answer))
     }
 
-    fn show(&self, answer: &Answer, loudness: Loudness) -> Result<(), Stopped> {
-        let table = human(answer, loudness.quiet);
+    fn is_of_every_gpu(&self) -> bool {
+        self.running.gpu == ["all"]
+    }
+
+    /// Returns the input to vary, if any.
+    fn varied(&self) -> Result<Option<String>, FitError> {
+        let vary = match (&self.vary, self.running.gpu.first()) {
+            (Some(input), _) => Some(input.clone()),
+            (None, Some(_)) if !self.is_of_every_gpu() && !self.advise => Some("batch_size".to_owned()),
+            (None, _) => None,
+        };
+        match vary {
+            Some(input) if self.inputs.values().contains_key(&input) => Err(FitError::SetAndVaried(input)),
+            vary => Ok(vary),
+        }
+    }
+
+    /// Returns the options with the named model. `--gpu all` becomes an empty list of GPUs.
+    fn running(&self) -> Running {
+        Running {
+            model: self.fitted.iter().chain(&self.running.model).cloned().collect(),
+            gpu: match self.is_of_every_gpu() {
+                true => Vec::new(),
+                false => self.running.gpu.clone(),
+            },
+            ..self.running.clone()
+        }
+    }
+
+    /// Returns the GPUs to try: all of them, the smallest first, or the one of `--gpu` or budgets.yaml.
+    fn profiles(&self, context: &Context<'_>, vary: Option<&str>) -> Result<Vec<Profile>, CliError> {
+        let &Context { prepared, running, .. } = context;
+        // With neither a GPU nor an input to vary, the question is which GPUs suffice.
+        let is_open = vary.is_none() && running.gpu.is_empty() && !self.advise;
+        if !self.is_of_every_gpu() && !is_open {
+            return Ok(vec![cases::declared_gpu(prepared, running)?.clone()]);
+        }
+        let mut all: Vec<_> = prepared.profiles.iter().cloned().collect();
+        all.sort_by(|one, other| (one.total.value, &one.id).cmp(&(other.total.value, &other.id)));
+        Ok(all)
+    }
+
+    /// Returns the case of the one model that the command line names.
+    fn case(&self, context: &Context<'_>, models: &Models, gpu: &Profile) -> Result<Case, CliError> {
+        if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
+            return Err(FitError::Problem(problem.message.clone(), problem.help.clone()).into());
+        }
+        let &Context { prepared, running, .. } = context;
+        let mut found = cases::cases(prepared, models, running, &self.inputs.values(), gpu)?;
+        // A model's name selects all of its budgets. The one with exactly this name is meant.
+        session::prefer_exact(&mut found, self.fitted.as_deref().unwrap_or_default());
+        match found.as_slice() {
+            [one] => Ok(one.clone()),
+            several => {
+                let names: Vec<_> = several.iter().map(Case::full_name).collect();
+                Err(FitError::Several(running.model.join(", "), names.join(", ")).into())
+            }
+        }
+    }
+
+    /// Tries the model, or each of its what-ifs, on each GPU.
+    fn search(
+        &self,
+        case: &Case,
+        profiles: &[Profile],
+        vary: Option<&str>,
+        plan: &Searches<'_>,
+        context: &Context<'_>,
+    ) -> Result<Vec<GpuFit>, CliError> {
+        let (from, to) = self.range;
+        let (otherwise, problems) = self.what_ifs.cases(std::slice::from_ref(case), context, plan.folder)?;
+        if let Some(problem) = problems.first() {
+            return Err(FitError::Problem(problem.message.clone(), problem.help.clone()).into());
+        }
+        let mut tried: Vec<Case> = otherwise.into_iter().flatten().collect();
+        if tried.is_empty() {
+            tried.push(case.clone());
+        }
+        let mut gpus = Vec::new();
+        for (number, case) in tried.into_iter().enumerate() {
+            let search = plan.search(number, case);
+            match vary {
+                Some(input) => gpus.extend(search.searched(profiles, input, (from, to, self.multiple_of))?),
+                None => gpus.extend(search.table(profiles)?.into_iter().map(|(gpu, _)| gpu)),
+            }
+        }
+        Ok(gpus)
+    }
+
+    fn show(&self, answer: &Answer) -> Result<(), CliError> {
+        let table = render::terminal::fit::render(answer, terminal::is_quiet());
         let text = match self.output.message_format {
             Format::Human => table.clone(),
-            Format::Json => pipeline::json(answer)?,
+            Format::Json => session::json(answer)?,
         };
         if self.output.output.is_some() {
             terminal::show(&table);
         }
-        pipeline::put(&text, self.output.output.as_deref())?;
+        session::put(&text, self.output.output.as_deref())?;
         if let Some(path) = &self.svg {
-            pipeline::put(&svg(answer), Some(path))?;
+            session::put(&render::svg::fit::render(answer), Some(path))?;
         }
         Ok(())
     }
 }
 
-/// Whether anything fits, and everything could be tried.
+/// Returns the exit code: success if anything fits, incomplete if nothing could run, over budget otherwise.
 fn exit(answer: &Answer) -> Exit {
-    let fits = |card: &CardFit| card.probes.iter().any(|probe| probe.fits);
-    let broken = |card: &CardFit| card.probes.iter().all(|probe| probe.error.is_some());
-    if answer.cards.iter().any(fits) {
+    let fits = |gpu: &GpuFit| gpu.probes.iter().any(|probe| probe.fits);
+    // If nothing ran, the search says nothing about memory, and must not look like a GPU that is too small.
+    let broken = |gpu: &GpuFit| gpu.probes.iter().all(|probe| probe.error.is_some());
+    if answer.gpus.iter().any(fits) {
         Exit::Success
-    } else if answer.cards.iter().all(broken) {
+    } else if answer.gpus.iter().all(broken) {
         Exit::Incomplete
     } else {
         Exit::OverBudget
     }
 }
 
-/// Runs one model with one value after the other.
-struct Search<'a> {
+/// What all searches of a command share.
+struct Searches<'a> {
     driver: DriverLibrary,
     recordings: Recordings,
-    running: &'a Running,
-    folder: PathBuf,
+    context: &'a Context<'a>,
+    folder: &'a Path,
     headroom: Percent,
-    case: Case,
-    /// Whether the first launch is left out.
+    /// Whether to ignore the first launch.
     warm: bool,
-    /// How often models were run.
+}
+
+impl Searches<'_> {
+    fn search(&self, number: usize, case: Case) -> Search<'_> {
+        Search {
+            plan: self,
+            folder: self.folder.join(format!("fit-{number}")),
+            case,
+            rounds: Cell::new(0),
+        }
+    }
+}
+
+/// The search for one model: runs it with different values.
+struct Search<'a> {
+    plan: &'a Searches<'a>,
+    folder: PathBuf,
+    case: Case,
+    /// The number of rounds so far. Each has its own folder.
     rounds: Cell<u32>,
 }
 
 impl Search<'_> {
-    /// What a process may hold of a card.
-    fn room(&self, card: &Profile) -> Bytes {
-        let total = card.total.value;
-        Bytes(total.0 - self.headroom.of(total).0)
+    /// Returns how much of the GPU's memory a process may hold: the total without the headroom.
+    fn room(&self, gpu: &Profile) -> Bytes {
+        let total = gpu.total.value;
+        Bytes(total.0 - self.plan.headroom.of(total).0)
     }
 
-    fn case(&self, card: &Profile, value: Option<(&str, u64)>) -> Case {
+    fn case(&self, gpu: &Profile, value: Option<(&str, u64)>) -> Case {
         let mut case = self.case.clone();
-        case.profile = cases::estimated(card, &self.recordings);
+        case.profile = cases::estimated(gpu, &self.plan.recordings);
         case.inputs
             .extend(value.map(|(input, value)| (input.to_owned(), value)));
         case
     }
 
-    fn run(&self, cases: &[Case], doing: String, loudness: Loudness) -> Result<Ran, Stopped> {
+    fn run(&self, cases: &[Case], doing: String) -> Result<FinishedCases, CliError> {
         let round = self.rounds.replace(self.rounds.get() + 1);
-        let on = pipeline::On {
+        let on = session::RunSetup {
+            // The search goes by reserved memory, which the driver records in any pass.
+            // See docs/design/fit.md.
             observed: false,
             doing: Some(doing),
-            ..pipeline::On::new(
-                &self.driver,
+            ..session::RunSetup::new(
+                &self.plan.driver,
                 Hardware::Virtual,
-                self.recordings.clone(),
+                self.plan.recordings.clone(),
                 self.folder.join(format!("round-{round}")),
             )
         };
-        let ran = pipeline::run(cases, self.running, on, loudness)?;
+        let ran = session::run(cases, self.plan.context, on)?;
         refused(&ran.runs)?;
         Ok(ran)
     }
 
-    /// Every card, with the inputs as they are, and the run that tells.
-    fn table(&self, profiles: &[Profile], loudness: Loudness) -> Result<Vec<(CardFit, Run)>, Stopped> {
-        let cases: Vec<_> = profiles.iter().map(|card| self.case(card, None)).collect();
+    /// Runs the model on each GPU with unchanged inputs. Returns each answer with its run.
+    fn table(&self, profiles: &[Profile]) -> Result<Vec<(GpuFit, Run)>, CliError> {
+        let cases: Vec<_> = profiles.iter().map(|gpu| self.case(gpu, None)).collect();
         let doing = match profiles {
-            [card] => format!("trying {} on {}", self.case.what_if.of(self.case.name()), card.id),
-            cards => format!("trying {} on {} GPUs", self.case.name(), cards.len()),
+            [gpu] => format!("trying {} on {}", self.case.what_if.of(self.case.name()), gpu.id),
+            gpus => format!("trying {} on {} GPUs", self.case.name(), gpus.len()),
         };
-        let runs = self.run(&cases, doing.clone(), loudness)?.runs;
-        let mut cards: Vec<_> = profiles
+        let runs = self.run(&cases, doing.clone())?.runs;
+        let mut gpus: Vec<_> = profiles
             .iter()
             .zip(&runs)
-            .map(|(card, run)| {
-                let room = self.room(card);
-                CardFit {
+            .map(|(gpu, run)| {
+                let room = self.room(gpu);
+                GpuFit {
                     gpu: run.gpu.clone(),
                     what_if: run.what_if.clone(),
                     room,
                     largest: None,
                     too_large: None,
-                    ended: Ended::Found,
+                    ended: SearchEnd::Found,
                     not_monotonic: Vec::new(),
-                    probes: vec![Probe::of(None, run, room, self.warm)],
+                    probes: vec![Probe::from_run(None, run, room, self.plan.warm)],
                 }
             })
             .collect();
-        // What is too much where memory ends tells how much only where it does not.
-        let full: Vec<_> = (0..cards.len())
-            .filter(|&at| cards[at].probes[0].out_of_memory)
-            .collect();
+        // A run that ends out of memory does not show how much it needs. A run with unlimited memory does.
+        let full: Vec<_> = (0..gpus.len()).filter(|&at| gpus[at].probes[0].out_of_memory).collect();
         let endless = |&at: &usize| Case {
             endless: true,
             ..cases[at].clone()
         };
         let again: Vec<_> = full.iter().map(endless).collect();
-        let doing = format!("{doing} without an end of memory");
+        let doing = format!("{doing} with unlimited memory");
         let runs_again = match again.is_empty() {
             true => Vec::new(),
-            false => self.run(&again, doing, loudness)?.runs,
+            false => self.run(&again, doing)?.runs,
         };
         for (at, run) in full.into_iter().zip(runs_again) {
-            let room = cards[at].room;
-            cards[at].probes[0].tell(&run, room, self.warm);
+            let room = gpus[at].room;
+            gpus[at].probes[0].tell(&run, room, self.plan.warm);
         }
-        Ok(cards.into_iter().zip(runs).collect())
+        Ok(gpus.into_iter().zip(runs).collect())
     }
 
-    /// The largest value on each card.
+    /// Finds the largest value that fits on each GPU.
     fn searched(
         &self,
         profiles: &[Profile],
         input: &str,
         (from, to, multiple_of): (u64, u64, u64),
-        loudness: Loudness,
-    ) -> Result<Vec<CardFit>, Stopped> {
+    ) -> Result<Vec<GpuFit>, CliError> {
         let start = self.case.inputs.get(input).copied();
-        let mut cards = Vec::new();
-        for card in profiles {
+        let mut gpus = Vec::new();
+        for gpu in profiles {
             let range = Range {
                 values: from..=to,
                 multiple_of,
                 start: start.unwrap_or(32),
-                room: self.room(card),
+                room: self.room(gpu),
             };
             if range.first() > range.last() {
                 return Err(FitError::EmptyRange { from, to }.into());
             }
-            cards.push(self.card(card, input, &range, loudness)?);
+            gpus.push(self.gpu(gpu, input, &range)?);
         }
-        Ok(cards)
+        Ok(gpus)
     }
 
-    fn card(&self, card: &Profile, input: &str, range: &Range, loudness: Loudness) -> Result<CardFit, Stopped> {
+    /// Finds the largest value that fits on one GPU.
+    fn gpu(&self, gpu: &Profile, input: &str, range: &Range) -> Result<GpuFit, CliError> {
         let mut search = Searched {
             search: self,
-            card,
+            profile: gpu,
             input,
             room: range.room,
             probes: BTreeMap::new(),
@@ -402,12 +492,12 @@ impl Search<'_> {
             replayed: BTreeMap::new(),
             gpu: None,
             is_cold: false,
-            loudness,
         };
-        let jobs = self.running.jobs();
+        let jobs = self.plan.context.running.jobs();
         loop {
+            // Predictions only choose the next values. The loop ends with two neighbours that were both run.
             let next = range.next(&search.tried(), jobs);
-            // Where a process has no other value to try, it tries what fits so far as a first launch.
+            // A job without another value to try runs the largest value that fits so far as a first launch.
             let unsettled = search.unsettled().filter(|_| next.len() < jobs);
             if next.is_empty() && unsettled.is_none() {
                 break;
@@ -417,17 +507,18 @@ impl Search<'_> {
         let Searched { probes, gpu, .. } = search;
         let (largest, too_large) = boundary(&probes);
         let fits = |(value, probe): (&u64, &Probe)| probe.fits.then_some(*value);
+        // Reserved memory sometimes falls, so a value above one that fails may fit.
         let smallest_full = probes.iter().find(|(_, probe)| !probe.fits && probe.error.is_none());
         let not_monotonic =
             smallest_full.map_or_else(Vec::new, |(full, _)| probes.range(full..).filter_map(fits).collect());
         let ended = match (largest, too_large) {
-            (Some(largest), None) if largest == range.last() => Ended::EndOfRange,
-            (Some(largest), Some(too_large)) if too_large == largest + range.multiple_of => Ended::Found,
-            (None, Some(too_large)) if too_large == range.first() => Ended::NothingFits,
-            _ => Ended::CannotBeRun,
+            (Some(largest), None) if largest == range.last() => SearchEnd::EndOfRange,
+            (Some(largest), Some(too_large)) if too_large == largest + range.multiple_of => SearchEnd::Found,
+            (None, Some(too_large)) if too_large == range.first() => SearchEnd::NothingFits,
+            _ => SearchEnd::CannotBeRun,
         };
-        Ok(CardFit {
-            gpu: gpu.ok_or(FitError::Problem("nothing was run".to_owned(), None))?,
+        Ok(GpuFit {
+            gpu: gpu.ok_or(FitError::Problem("no value was run".to_owned(), None))?,
             what_if: self.case.what_if.clone(),
             room: range.room,
             largest,
@@ -439,8 +530,8 @@ impl Search<'_> {
     }
 }
 
-/// An input that the model has not is no matter of memory.
-fn refused(runs: &[Run]) -> Result<(), Stopped> {
+/// Returns an error if a run failed because the model does not have the input: the search cannot continue.
+fn refused(runs: &[Run]) -> Result<(), CliError> {
     let mut errors = runs.iter().filter_map(|run| run.error.as_ref());
     match errors.find(|error| error.code == ErrorCode::UnknownInput) {
         Some(error) => Err(FitError::NoInput(error.message.clone(), error.help.clone()).into()),
@@ -448,58 +539,64 @@ fn refused(runs: &[Run]) -> Result<(), Stopped> {
     }
 }
 
-/// The search on one card.
+/// The search on one GPU.
 struct Searched<'a> {
     search: &'a Search<'a>,
-    card: &'a Profile,
+    profile: &'a Profile,
     input: &'a str,
     room: Bytes,
     probes: BTreeMap<u64, Probe>,
-    /// Where the choices are that a whole cold pass made, by the range of values that they hold for.
+    /// The folders with the autotune choices of complete cold passes, by the end of the range that they are valid for.
     tuned: BTreeMap<u64, PathBuf>,
-    /// Where the choices are that values replayed.
+    /// The folders with the autotune choices that each value replayed.
     replayed: BTreeMap<u64, PathBuf>,
-    gpu: Option<Gpu>,
-    /// Whether the first launch turned out to need more than any later one, so that each value is tried cold.
+    gpu: Option<RunGpu>,
+    /// Whether a first launch needed more memory than later launches, so that every value must run cold.
     is_cold: bool,
-    loudness: Loudness,
 }
 
 impl Searched<'_> {
-    fn tried(&self) -> BTreeMap<u64, Tried> {
+    fn tried(&self) -> BTreeMap<u64, TriedValue> {
         let tried = self.probes.iter();
         tried
             .map(|(value, probe)| (*value, probe.tried(self.room, !self.is_cold)))
             .collect()
     }
 
-    /// The largest value that fits, where it was not tried as a first launch and is to be.
+    /// Returns the largest value that fits, if its first launch still has to be tried.
     fn unsettled(&self) -> Option<u64> {
         let (largest, _) = boundary(&self.probes);
-        largest.filter(|value| self.probes[value].shares_plan && !self.search.warm)
+        // A value that replayed choices has run only warm. Its first launch tries kernels, and may need more.
+        largest.filter(|value| self.probes[value].shares_plan && !self.search.plan.warm)
     }
 
-    /// Tries values, and one that fits as a first launch: with choices made for one near by, where those are all that it takes.
-    fn probe(&mut self, values: &[u64], unsettled: Option<u64>) -> Result<(), Stopped> {
-        let mut asked: Vec<(u64, Launches)> = Vec::new();
+    /// Runs the values, and the first launch of `unsettled`. A value replays the autotune choices of a value in the
+    /// same range if there are any.
+    fn probe(&mut self, values: &[u64], unsettled: Option<u64>) -> Result<(), CliError> {
+        let mut asked: Vec<(u64, CaseLaunches)> = Vec::new();
         for &value in values {
+            // Values of one range replay the choices of the first of them, so only that one tunes.
             let shared = self.tuned.get(&range_of_choices(value)).filter(|_| !self.is_cold);
-            let launches = shared.map_or(Launches::All, |plan| Launches::Later(plan.clone()));
-            // One makes choices for all others, which are tried later.
-            let is_made = |(other, _): &(u64, Launches)| range_of_choices(*other) == range_of_choices(value);
+            let launches = shared.map_or(CaseLaunches::All, |plan| CaseLaunches::Later(plan.clone()));
+            // One value per range makes the choices. The other values of the range wait for them.
+            let is_made = |(other, _): &(u64, CaseLaunches)| range_of_choices(*other) == range_of_choices(value);
             if self.is_cold || shared.is_some() || !asked.iter().any(is_made) {
                 asked.push((value, launches));
             }
         }
-        // Its later launches are known, unless a recording has choices for this very value.
-        let recordings = &self.search.recordings;
+        // The later launches of this value are known already. But a recording may have choices for exactly this value.
+        let recordings = &self.search.plan.recordings;
         let is_recorded = recordings
-            .for_estimate(&self.card.id, self.card.like.as_deref())
+            .for_estimate(&self.profile.id, self.profile.like.as_deref())
             .is_some();
-        let first = if is_recorded { Launches::All } else { Launches::First };
+        let first = if is_recorded {
+            CaseLaunches::All
+        } else {
+            CaseLaunches::First
+        };
         asked.extend(unsettled.map(|value| (value, first)));
         self.run(asked)?;
-        // Where it does not fit as a first launch, nothing is known of what else only fits otherwise.
+        // If this first launch does not fit, those of other values may not fit either. They must run again, cold.
         if unsettled.is_some_and(|value| !self.probes[&value].fits) {
             self.is_cold = true;
             self.probes.retain(|_, probe| !(probe.fits && probe.shares_plan));
@@ -507,24 +604,26 @@ impl Searched<'_> {
         Ok(())
     }
 
-    fn run(&mut self, asked: Vec<(u64, Launches)>) -> Result<(), Stopped> {
+    fn run(&mut self, asked: Vec<(u64, CaseLaunches)>) -> Result<(), CliError> {
+        // Burn 0.22 frees memory when an allocation is refused, so it needs the limit. On an L4, a batch of
+        // 46,000 ran, and a search without the limit found 42,988.
         let ends = self.search.case.model.built.target.retries_allocations();
-        let case = |(value, launches): &(u64, Launches)| Case {
+        let case = |(value, launches): &(u64, CaseLaunches)| Case {
             launches: launches.clone(),
-            // A first launch takes what there is, and so needs to know what there is.
-            endless: matches!(launches, Launches::Later(_)) && !ends,
-            ..self.search.case(self.card, Some((self.input, *value)))
+            // A first launch adapts to the free memory, so it needs the real limit.
+            endless: matches!(launches, CaseLaunches::Later(_)) && !ends,
+            ..self.search.case(self.profile, Some((self.input, *value)))
         };
         let cases: Vec<Case> = asked.iter().map(case).collect();
-        let ran = self.search.run(&cases, self.doing(&asked), self.loudness)?;
+        let ran = self.search.run(&cases, self.doing(&asked))?;
         let mut again = Vec::new();
         let came = ran.runs.iter().zip(ran.choices).zip(ran.unplanned);
         for ((value, launches), ((run, choices), unplanned)) in asked.into_iter().zip(came) {
-            let probe = |warm_only| Probe::of(Some(value), run, self.room, warm_only);
+            let probe = |warm_only| Probe::from_run(Some(value), run, self.room, warm_only);
             let probe = match launches {
-                // The plan lacked choices that it needs.
-                Launches::Later(_) if unplanned > 0 => None,
-                Launches::Later(plan) => {
+                // The replayed choices lacked some that this value needs, so it runs again with its own.
+                CaseLaunches::Later(_) if unplanned > 0 => None,
+                CaseLaunches::Later(plan) => {
                     let probe = probe(true);
                     self.replayed.insert(value, plan);
                     Some(Probe {
@@ -532,14 +631,16 @@ impl Searched<'_> {
                         ..probe
                     })
                 }
-                Launches::First => {
+                CaseLaunches::First => {
                     let first = self.probes[&value].with_first(&probe(false));
-                    // Its own choices may be others, where candidates found less room.
+                    // This launch may make other choices than the replayed ones, if its candidates had less free
+                    // memory.
                     let is_known = !first.fits || self.replays(value, &choices);
                     is_known.then_some(first)
                 }
-                Launches::All => {
-                    let probe = probe(self.search.warm);
+                CaseLaunches::All => {
+                    let probe = probe(self.search.plan.warm);
+                    // A pass that ended early did not make all of its choices.
                     if run.error.is_none() && run.oom.is_none() {
                         self.tuned.insert(range_of_choices(value), choices);
                     }
@@ -548,7 +649,7 @@ impl Searched<'_> {
             };
             match probe {
                 Some(probe) => self.add(value, run, probe),
-                None => again.push((value, Launches::All)),
+                None => again.push((value, CaseLaunches::All)),
             }
         }
         if !again.is_empty() {
@@ -557,20 +658,20 @@ impl Searched<'_> {
         Ok(())
     }
 
-    /// What is tried: the values, and on which card.
-    fn doing(&self, asked: &[(u64, Launches)]) -> String {
+    /// Returns the progress message: the values and the GPU.
+    fn doing(&self, asked: &[(u64, CaseLaunches)]) -> String {
         let values: BTreeSet<u64> = asked.iter().map(|(value, _)| *value).collect();
         let values: Vec<_> = values.iter().map(u64::to_string).collect();
         format!(
             "trying {} {} on {}, {} tried before",
             named(self.input),
             values.join(" and "),
-            named(&self.card.id),
+            named(&self.profile.id),
             self.probes.len(),
         )
     }
 
-    /// Whether a value replayed the choices that its own first launch made.
+    /// Whether a value replayed the same choices that its own first launch made.
     fn replays(&self, value: u64, own: &Path) -> bool {
         let replayed = self.replayed.get(&value);
         replayed.is_some_and(|replayed| plan::agree(own, replayed).unwrap_or(false))
@@ -582,13 +683,14 @@ impl Searched<'_> {
     }
 }
 
-/// Autotune makes choices for ranges of sizes, which end at powers of two.
+/// Returns the end of the range of sizes that share autotune choices. Autotune's ranges end at powers of two.
 const fn range_of_choices(value: u64) -> u64 {
     value.next_power_of_two()
 }
 
-/// The largest value that fits, and the smallest above it that does not.
+/// Returns the largest value that fits, and the smallest tried value above it that does not fit.
 fn boundary(probes: &BTreeMap<u64, Probe>) -> (Option<u64>, Option<u64>) {
+    // From above: of two values that fit, the larger one is the answer, even if one between them fails.
     let largest = probes
         .iter()
         .rev()
@@ -605,14 +707,14 @@ fn range(text: &str) -> Result<(u64, u64), String> {
     let (from, to) = text.split_once("..").ok_or_else(expected)?;
     let number = |text: &str| text.trim().parse::<u64>().map_err(|_| expected());
     match (number(from)?, number(to)?) {
-        (0, _) => Err("the smallest value is 1".to_owned()),
-        (from, to) if from > to => Err(format!("{from}..{to} is upside down: the smallest value comes first")),
+        (0, _) => Err("the range must start at 1 or more".to_owned()),
+        (from, to) if from > to => Err(format!("{from}..{to} is reversed: write the smallest value first")),
         range => Ok(range),
     }
 }
 
 fn percent(text: &str) -> Result<Percent, String> {
     parse_percent(text)
-        .filter(|percent| *percent < Percent::whole(100))
+        .filter(|percent| *percent < Percent::from_percent(100))
         .ok_or_else(|| "expected a percentage below 100, such as 5%".to_owned())
 }

@@ -1,4 +1,4 @@
-//! `cargo vram gpus`: the cards there are profiles of, and those that are here.
+//! `cargo vram gpus`: lists the GPUs with a profile, or the GPUs of this machine.
 
 mod detect;
 
@@ -8,100 +8,104 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use super::exit::Exit;
-use super::options::{Format, Output};
-use super::{Stopped, pipeline};
+use super::options::{Format, OutputOptions};
 use crate::bytes::Bytes;
+use crate::cli::error::CliError;
+use crate::cli::session;
 use crate::gpu::{Profile, Profiles, Sourced};
 
-/// List the cards that models can be estimated for, or those of this machine
+/// List the GPUs that models can be estimated for, or the GPUs of this machine
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   cargo vram gpus
-  cargo vram gpus --sources                 where each figure is from
+  cargo vram gpus --sources                print the source of each value
   cargo vram gpus --message-format json
-  cargo vram gpus --here                    profiles of this machine's GPUs, to be pasted into budgets.yaml
-  cargo vram gpus --here -o profile.yaml    the same, into a file
+  cargo vram gpus --here                   print profiles of this machine's
+                                           GPUs, to paste into budgets.yaml
+  cargo vram gpus --here -o profile.yaml   write the same to a file
 
-A card of your own goes into budgets.yaml:
+To add a GPU, describe it in budgets.yaml:
   gpu_profiles:
-    lab-card: { like: l4, total: 20 GiB }")]
-pub(super) struct Gpus {
-    /// Show for each value whether it is published or assumed, and where
-    #[arg(long)]
-    sources: bool,
-    /// Write profiles of this machine's own GPUs for budgets.yaml, as their driver reports them
-    #[arg(long, alias = "detect", conflicts_with = "sources")]
-    here: bool,
-    /// Ask for the cards of this machine with the program in this archive: without Rust
-    #[arg(long, value_name = "FILE", requires = "here")]
+    lab-gpu: { like: l4, total: 20 GiB }")]
+pub(super) struct GpusCommand {
+    /// Survey this machine's GPUs with the program in this archive, without Rust
+    #[arg(long, value_name = "FILE", requires = "here", help_heading = "Selection")]
     archive_file: Option<Utf8PathBuf>,
+    /// Print profiles of this machine's GPUs for budgets.yaml
+    ///
+    /// The values are those that the driver reports.
+    #[arg(long, alias = "detect", conflicts_with = "sources", help_heading = "GPU")]
+    here: bool,
+    /// Print for each value whether it is published or assumed, and its source
+    #[arg(long, help_heading = "Output")]
+    sources: bool,
     #[command(flatten)]
-    output: Output,
+    output: OutputOptions,
 }
 
-/// What the table does not show of every GPU.
+/// The text below the table: it explains the columns.
 const FOOTER: &str = "\
-~ assumed: nobody published it for this GPU; --sources names each publication
+~ assumed: not published for this GPU (--sources prints every source)
 for models: the total without the context and 32 MiB for kernels (assumed)
 Totals of one GPU differ between machines by up to 150 MiB. On Burn 0.21 every
-page of the allocator differs in proportion, and with it what is reserved.
-`cargo vram gpus --here` writes the profile of this machine's own GPU.
+page of the allocator differs in proportion, and so does the reserved memory.
+`cargo vram gpus --here` prints the profile of this machine's GPU.
 ";
 
-/// Which of several readings counts.
+/// The text below the sources: it explains which of several readings counts.
 const RULE: &str = "
 Published: measured (read from such a GPU) or documented. Assumed: not found.
-Of several readings of a total, that of the newest driver counts. Of several
-readings of a context, those count that were taken with that total; of these
-the highest. Totals of one GPU differ between machines by up to 150 MiB.
+If a total has several readings, the one of the newest driver counts. If a
+context has several readings, the highest one counts that was taken with that
+total. Totals of one GPU differ between machines by up to 150 MiB.
 ";
 
 #[derive(Serialize)]
-struct Figure<T> {
+struct ListedValue<T> {
     value: T,
     source: String,
     assumed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     link: Option<String>,
-    /// The lowest and the highest published value, where there are several.
+    /// The lowest and the highest published value, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     readings: Option<(T, T)>,
 }
 
 #[derive(Serialize)]
-struct Card<'a> {
+struct ListedGpu<'a> {
     id: &'a str,
     name: &'a str,
     compute_capability: String,
-    total_bytes: Figure<Bytes>,
-    sm_count: Figure<u32>,
-    l2_cache_bytes: Figure<Bytes>,
+    total_bytes: ListedValue<Bytes>,
+    sm_count: ListedValue<u32>,
+    l2_cache_bytes: ListedValue<Bytes>,
     shared_memory_per_block_optin: Bytes,
-    context_bytes: Figure<Bytes>,
-    modules_bytes: Figure<Bytes>,
+    context_bytes: ListedValue<Bytes>,
+    modules_bytes: ListedValue<Bytes>,
     available_bytes: Bytes,
     largest_tensor_bytes: Bytes,
 }
 
-impl Gpus {
-    pub(super) fn run(&self) -> Result<Exit, Stopped> {
+impl GpusCommand {
+    pub(super) fn run(&self) -> Result<Exit, CliError> {
         let profiles = Profiles::builtin()?;
         if self.here {
             return detect::run(&profiles, self.archive_file.as_deref(), &self.output);
         }
         let text = match self.output.message_format {
-            Format::Json => pipeline::json(&profiles.iter().map(card).collect::<Vec<_>>())?,
+            Format::Json => session::json(&profiles.iter().map(gpu).collect::<Vec<_>>())?,
             Format::Human if self.sources => profiles.iter().map(sources).chain([RULE.to_owned()]).collect(),
             Format::Human => table(&profiles),
         };
-        pipeline::put(&text, self.output.output.as_deref())?;
+        session::put(&text, self.output.output.as_deref())?;
         Ok(Exit::Success)
     }
 }
 
-fn card(profile: &Profile) -> Card<'_> {
-    Card {
+fn gpu(profile: &Profile) -> ListedGpu<'_> {
+    ListedGpu {
         id: &profile.id,
         name: &profile.name,
         compute_capability: capability(profile),
@@ -116,10 +120,10 @@ fn card(profile: &Profile) -> Card<'_> {
     }
 }
 
-fn figure<T: Copy>(sourced: &Sourced<T>) -> Figure<T> {
-    Figure {
+fn figure<T: Copy>(sourced: &Sourced<T>) -> ListedValue<T> {
+    ListedValue {
         value: sourced.value,
-        source: sourced.provenance.text().to_owned(),
+        source: sourced.provenance.source.clone(),
         assumed: sourced.provenance.is_assumed(),
         link: sourced.link.clone(),
         readings: sourced.readings,
@@ -193,8 +197,8 @@ fn sources(profile: &Profile) -> String {
     }
     kinds[0].1.push("limits");
     text.push_str(&format!(
-        "  limits: shared memory {} a block, {} an SM; {} threads and {} registers an SM; CUDA {cuda_major}.{cuda_minor}\n      \
-         documented: {}\n",
+        "  limits: shared memory {} per block, {} per SM; {} threads and {} registers per SM; \
+         CUDA {cuda_major}.{cuda_minor}\n      documented: {}\n",
         limits.shared_per_block_optin,
         limits.shared_per_sm,
         limits.max_threads_per_sm,
@@ -215,7 +219,7 @@ fn size(bytes: Bytes) -> String {
     format!("{} B ({bytes})", bytes.0)
 }
 
-/// A value, the publication it is from, and the range of all publications.
+/// Returns a value with its source, and the range of all published readings.
 fn sourced<T: Copy>(what: &str, figure: &Sourced<T>, show: fn(T) -> String) -> String {
     let mut text = format!("  {what}: {}\n      {}\n", show(figure.value), figure.provenance);
     if let Some((lowest, highest)) = figure.readings {
@@ -276,7 +280,7 @@ mod tests {
         let range = "      readings: 411041792 B (392 MiB) to 432013312 B (412 MiB)\n";
         assert!(text.contains(range), "{text}");
         assert!(RULE.contains("the highest"));
-        // One reading is no range.
+        // A value with a single reading has no range.
         assert_eq!(shown("gtx-1650").matches("readings:").count(), 1);
     }
 

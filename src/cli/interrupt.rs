@@ -1,6 +1,6 @@
-//! SIGINT and SIGTERM while models run: what runs is ended, and the command keeps what is finished.
+//! Handles SIGINT and SIGTERM while models run: the running models end, and the command keeps the finished results.
 //!
-//! At all other times, and for the second signal, they do what they always do.
+//! At all other times, and for a second signal, these signals have their default effect.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -11,20 +11,29 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use thiserror::Error;
 
-/// A signal ended the command.
+use crate::cli::error::ExitCoded;
+use crate::cli::exit::Exit;
+
+/// The error after a signal stopped the command.
 #[derive(Debug, Error, Diagnostic)]
 #[error("{} stopped the command{}", name(*.signal), of_models(*.finished, *.count))]
 #[diagnostic(
     code(cli::interrupted),
-    help("run the command again; `estimate` and `measure` print what is finished when they are stopped")
+    help("run the command again; only `estimate` and `measure` print the finished models after a signal")
 )]
 pub(super) struct Interrupted {
     /// The number of the signal.
     pub(super) signal: usize,
-    /// Models that were finished.
+    /// The number of models that were finished.
     pub(super) finished: usize,
-    /// Models that were to be run.
+    /// The number of all models that the command selected.
     pub(super) count: usize,
+}
+
+impl ExitCoded for Interrupted {
+    fn exit(&self) -> Exit {
+        Exit::from_signal(Some(self.signal))
+    }
 }
 
 fn of_models(finished: usize, count: usize) -> String {
@@ -34,7 +43,7 @@ fn of_models(finished: usize, count: usize) -> String {
     }
 }
 
-/// What a signal is called.
+/// Returns the name of a signal.
 pub(super) const fn name(signal: usize) -> &'static str {
     match signal == SIGTERM as usize {
         true => "SIGTERM",
@@ -43,23 +52,24 @@ pub(super) const fn name(signal: usize) -> &'static str {
 }
 
 struct Handlers {
-    /// Whether a signal does what it always does.
+    /// Whether a signal has its default effect.
     by_default: Arc<AtomicBool>,
-    /// The signal that was caught; 0 where none was.
+    /// The caught signal, or 0.
     caught: Arc<AtomicUsize>,
 }
 
 static HANDLERS: OnceLock<Handlers> = OnceLock::new();
 
 impl Handlers {
-    /// Where they cannot be set, a signal ends the command as it would without them.
+    /// Installs the handlers. If that fails, a signal ends the command as usual.
     fn new() -> Self {
         let handlers = Self {
             by_default: Arc::new(AtomicBool::new(true)),
             caught: Arc::new(AtomicUsize::new(0)),
         };
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal is caught, and makes the next one end the command.
+            // Handlers run in this order: the first signal is caught, and then the last handler restores the default
+            // effect for the next signal.
             let set = flag::register_conditional_default(signal, Arc::clone(&handlers.by_default))
                 .and_then(|_| flag::register_usize(signal, Arc::clone(&handlers.caught), signal as usize))
                 .and_then(|_| flag::register(signal, Arc::clone(&handlers.by_default)));
@@ -69,7 +79,7 @@ impl Handlers {
     }
 }
 
-/// Catches signals until it is dropped.
+/// Catches signals until this value is dropped.
 pub(super) struct Catching(());
 
 impl Catching {
@@ -78,7 +88,11 @@ impl Catching {
         Self(())
     }
 
-    /// Fails where a signal was caught, in a command that runs no models.
+    /// Returns an error if a signal was caught. For commands that run no models.
+    ///
+    /// # Errors
+    ///
+    /// A signal was caught.
     pub(super) fn check(&self) -> Result<(), Interrupted> {
         match self.caught().load(SeqCst) {
             0 => Ok(()),
@@ -90,7 +104,7 @@ impl Catching {
         }
     }
 
-    /// The signal that was caught; 0 as long as none was.
+    /// Returns the number of the caught signal; it is 0 until there is one.
     pub(super) fn caught(&self) -> Arc<AtomicUsize> {
         Arc::clone(&HANDLERS.get_or_init(Handlers::new).caught)
     }

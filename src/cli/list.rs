@@ -1,34 +1,37 @@
-//! `cargo vram list`: the declared models, or those of an archive.
+//! `cargo vram list`: lists the declared models, or those of an archive.
 
 use clap::Args;
 use comfy_table::Table;
 use serde::Serialize;
 
 use super::exit::Exit;
-use super::options::{Archive, Format, Loudness, Output, Packages};
-use super::source::Source;
-use super::{Stopped, pipeline, terminal};
+use super::options::{ArchiveOptions, Format, OutputOptions, Packages};
+use super::terminal;
+use crate::cli::error::CliError;
+use crate::cli::session;
+use crate::cli::session::source::ModelSource;
 use crate::protocol::Task;
-use crate::report::human;
+use crate::render;
 
-/// List the models that the workspace declares, or those of an archive
+/// List the models that the workspace declares, or the models of an archive
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   cargo vram list
   cargo vram list --message-format json
-  cargo vram list --archive-file models.tar.zst    what it says is in it: none of its programs is run")]
-pub(super) struct List {
+  cargo vram list --archive-file models.tar.zst
+      list the models of the archive's manifest, without running its programs")]
+pub(super) struct ListCommand {
     #[command(flatten)]
-    output: Output,
+    archive: ArchiveOptions,
     #[command(flatten)]
-    archive: Archive,
+    output: OutputOptions,
     #[command(flatten)]
     packages: Packages,
 }
 
 #[derive(Serialize)]
-struct Model<'a> {
+struct ListedModel<'a> {
     package: &'a str,
     model: &'a str,
     task: Task,
@@ -36,14 +39,16 @@ struct Model<'a> {
     burn: &'a str,
 }
 
-impl List {
-    pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
-        let source = Source::open(&self.packages, self.archive.file())?;
+impl ListCommand {
+    pub(super) fn run(&self) -> Result<Exit, CliError> {
+        let source = ModelSource::open(&self.packages, self.archive.file())?;
         let (declared, problems) = match &source {
-            Source::Archive(brought) => (brought.listed(), Vec::new()),
-            Source::Workspace(_) => {
+            // By the manifest: to look into an archive must not run its programs.
+            ModelSource::Archive(brought) => (brought.listed(), Vec::new()),
+            ModelSource::Workspace(_) => {
+                // Only a built program knows the models that its `models!` declares.
                 let folder = source.scratch(None)?;
-                let (built, mut problems) = source.built(&self.packages, loudness)?;
+                let (built, mut problems) = source.built(&self.packages)?;
                 let (declared, unlisted) = source.list(&built, folder.path())?;
                 problems.extend(unlisted);
                 (declared, problems)
@@ -51,7 +56,7 @@ impl List {
         };
         let models: Vec<_> = declared
             .iter()
-            .map(|model| Model {
+            .map(|model| ListedModel {
                 package: &model.built.target.package,
                 model: &model.name,
                 task: model.task,
@@ -60,8 +65,8 @@ impl List {
             })
             .collect();
         let text = match self.output.message_format {
-            Format::Json => pipeline::json(&models)?,
-            // A header alone says nothing.
+            Format::Json => session::json(&models)?,
+            // A header without rows says nothing.
             Format::Human if models.is_empty() => String::new(),
             Format::Human => {
                 let mut table = Table::new();
@@ -75,11 +80,11 @@ impl List {
                 format!("{table}\n")
             }
         };
-        pipeline::put(&text, self.output.output.as_deref())?;
+        session::put(&text, self.output.output.as_deref())?;
         let mut exit = Exit::Success;
         for problem in &problems {
-            terminal::remark(&human::problem(problem));
-            exit = exit.or(Exit::of_code(&problem.code));
+            terminal::remark(&render::terminal::report::problem(problem));
+            exit = exit.or(Exit::from_code(&problem.code));
         }
         Ok(exit)
     }

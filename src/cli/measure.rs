@@ -1,4 +1,4 @@
-//! `cargo vram measure`: what the models hold on a real GPU.
+//! `cargo vram measure`: measures the memory that models hold on a real GPU.
 
 use std::path::PathBuf;
 
@@ -7,116 +7,156 @@ use clap::Args;
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::card::{self, Measuring};
 use super::exit::Exit;
-use super::options::{Archive, Inputs, Loudness, Packages, ReportOutput, Running};
-use super::pipeline::{self, Ran};
-use super::{Stopped, cases, terminal};
+use super::options::{ArchiveOptions, InputOptions, Packages, ReportOutput, Running};
+use super::terminal;
 use crate::bytes::Bytes;
-use crate::recording::{self, CardFacts, RunIdentity};
-use crate::report::{Gpu, Obtained, Outside, ProcessOf, Report, Run, WrittenBy};
+use crate::cli::error::{CliError, ExitCoded};
+use crate::cli::session::FinishedCases;
+use crate::cli::session::cases;
+use crate::cli::session::real_gpu::{self, Measuring};
+use crate::cli::session::{self, Context, TableSetup};
+use crate::recording::{self, GpuFacts, RunIdentity};
+use crate::report::{Obtained, ProcessOf, ProcessOverhead, Report, Run, RunGpu, WrittenBy};
 use crate::run::Hardware;
 
-/// Measure what models hold, on a real GPU
+/// Measure the memory that models hold, on a real GPU
 ///
-/// Runs the same passes as an estimate, through a driver that counts and passes every call on to the real one. Nothing
-/// is judged: the exit code tells only whether it could be done (0, 101, or 2 for the command line). Needs NVIDIA's driver,
-/// NVRTC and CUDA's headers: `cargo vram doctor` tells what is missing.
+/// Runs the same passes as an estimate, with a driver that counts every call and passes it on to the real driver. The
+/// measurements are not compared with budgets. The exit code is 0 if every model was measured, 101 if not, and 2 if the
+/// command line is unusable.
+///
+/// Needs NVIDIA's driver, NVRTC and CUDA's headers. `cargo vram doctor` shows what is missing.
 #[derive(Debug, Args)]
-// Refused, and without effect: one card is measured, by one process at a time.
+// `measure` refuses `--gpu` and ignores `--jobs`, because it measures one GPU with one process at a time.
 #[command(mut_arg("gpu", |gpu| gpu.hide(true)), mut_arg("jobs", |jobs| jobs.hide(true)))]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
-  cargo vram measure                                   every model, on the first GPU
-  cargo vram measure -m resnet18 --device 1            one model, on the second
-  cargo vram measure --repeat 5                        how far freely tuned runs lie apart
-  cargo vram measure --limit 20GiB                     as on a card of 20 GiB
-  cargo vram measure --record fixtures/recordings      keep figures and autotune's choices, for estimates to use")]
+  cargo vram measure
+      measure every model on the first GPU
+  cargo vram measure -m resnet18 --device 1
+      measure one model on the second GPU
+  cargo vram measure --repeat 5
+      show how far repeated runs differ, with new autotune choices in each
+  cargo vram measure --limit 20GiB
+      measure as on a GPU with 20 GiB
+  cargo vram measure --record fixtures/recordings
+      keep the values and the autotune choices, for estimates to use")]
 pub(super) struct Measure {
     #[command(flatten)]
     running: Running,
     #[command(flatten)]
-    inputs: Inputs,
+    inputs: InputOptions,
     #[command(flatten)]
     measuring: Measuring,
-    /// Measure as on a card of this much memory: the driver reports no more, and refuses what is beyond
-    #[arg(long, value_name = "SIZE", value_parser = super::options::size, help_heading = "Measuring")]
+    /// Measure as on a GPU with this much memory
+    ///
+    /// The driver reports no more memory than that, and refuses allocations beyond it.
+    #[arg(long, value_name = "SIZE", value_parser = super::options::size, help_heading = "GPU")]
     limit: Option<Bytes>,
-    /// Run each model so many times, tuned anew each time, and tell how far the figures lie apart
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Measuring")]
-    repeat: u32,
-    /// Write a recording into this folder: the figures, and what autotune chose on this card. Read it later with
-    /// `cargo vram estimate --recordings FOLDER`
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["limit", "recordings", "plan", "fault"], help_heading = "Measuring")]
+    /// Write a recording of this GPU to this folder, for estimates to use
+    ///
+    /// It contains the values and the autotune choices. `cargo vram estimate --recordings FOLDER` reads it.
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        // With any of these, the run is not what a program
+        // gets on this GPU. Only free choices can be recorded.
+        conflicts_with_all = ["limit", "recordings", "plan", "fault"],
+        help_heading = "GPU"
+    )]
     record: Option<Utf8PathBuf>,
+    /// Run each model this many times, and show how far the values differ
+    ///
+    /// Autotune makes new choices each time.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=1000),
+        help_heading = "Run"
+    )]
+    repeat: u32,
     #[command(flatten)]
     output: ReportOutput,
     #[command(flatten)]
-    archive: Archive,
+    archive: ArchiveOptions,
     #[command(flatten)]
     packages: Packages,
 }
 
 #[derive(Debug, Error, Diagnostic)]
-enum Refused {
-    #[error("measure takes no --gpu: it measures the card that is there")]
+enum MeasureError {
+    #[error("`measure` does not support --gpu, because it measures a GPU of this machine")]
     #[diagnostic(
         code(cli::gpu),
         help(
-            "--device chooses one of several cards, --limit makes one smaller, `cargo vram estimate --gpu` needs none"
+            "choose one of several GPUs with --device, imitate a smaller one with --limit, or run \
+             `cargo vram estimate --gpu ID`, which needs no GPU"
         )
     )]
     Gpu,
 }
 
-impl Measure {
-    pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
-        if !self.running.gpu.is_empty() {
-            return Err(Refused::Gpu.into());
+impl ExitCoded for MeasureError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Gpu => Exit::Unusable,
         }
-        let prepared = pipeline::prepare(&self.packages, self.archive.file(), self.running.budgets.as_deref())?;
+    }
+}
+
+impl Measure {
+    pub(super) fn run(&self) -> Result<Exit, CliError> {
+        if !self.running.gpu.is_empty() {
+            return Err(MeasureError::Gpu.into());
+        }
+        let prepared = session::prepare(&self.packages, self.archive.file(), self.running.budgets.as_deref())?;
         let driver = prepared.source.driver()?;
-        // Before the models are built: without a card there is nothing to build them for.
-        let taken = card::take(&self.measuring, self.limit, &driver, &prepared.profiles, loudness)?;
+        // The GPU is locked before the models are built: without a GPU, the build would be useless.
+        let taken = real_gpu::take(&self.measuring, self.limit, &driver, &prepared.profiles)?;
         let folder = prepared.source.scratch(self.running.keep.as_deref())?;
-        let models = pipeline::models(&prepared, &self.packages, Some(&self.running), loudness, folder.path())?;
-        let known = pipeline::recordings(&self.running)?;
+        let context = Context {
+            prepared: &prepared,
+            packages: &self.packages,
+            running: &self.running,
+        };
+        let models = session::models(&context, folder.path())?;
+        let known = session::recordings(&self.running)?;
         let profile = cases::measured(&taken.profile, &taken.real.driver, &known);
         let cases = cases::cases(&prepared, &models, &self.running, &self.inputs.values(), &profile)?;
         let headline = taken.headline();
         let facts = taken.facts();
-        let on = pipeline::On {
+        let on = session::RunSetup {
             repeat: self.repeat,
-            ..pipeline::On::new(
+            ..session::RunSetup::new(
                 &driver,
                 Hardware::Real(taken.real),
-                // A card makes its own choices, unless others are to be replayed.
-                pipeline::own_recordings(&self.running)?.unwrap_or_default(),
+                // Autotune makes its own choices on this GPU, unless the user asks to replay recorded ones.
+                session::own_recordings(&self.running)?.unwrap_or_default(),
                 folder.path().join("measure"),
             )
         };
-        let partly = pipeline::run_partly(&cases, &self.running, on, loudness);
+        let partly = session::run_partly(&cases, &context, on);
         let (problems, signal) = (partly.problems(), partly.signal);
-        let Ran { runs, choices, .. } = partly.ran;
-        let mut report = pipeline::report(Some(WrittenBy::Measure), &prepared, &models, &self.running, runs);
+        let FinishedCases { runs, choices, .. } = partly.ran;
+        let mut report = session::report(Some(WrittenBy::Measure), &context, &models, runs);
         report.problems.extend(problems);
-        pipeline::write(&mut report, &self.output, loudness, &headline, false, &prepared.source)?;
+        let table = TableSetup {
+            headline: &headline,
+            ..TableSetup::default()
+        };
+        session::write(&mut report, &self.output, table, &prepared.source)?;
         if let Some(folder) = &self.record {
-            record(folder, &report, &choices, facts, loudness)?;
+            record(folder, &report, &choices, facts)?;
         }
-        Ok(Exit::of_errors(&report).or(Exit::of_signal(signal)))
+        Ok(Exit::from_errors(&report).or(Exit::from_signal(signal)))
     }
 }
 
-/// Keeps a measurement as a recording.
-fn record(
-    folder: &Utf8Path,
-    report: &Report,
-    choices: &[PathBuf],
-    facts: CardFacts,
-    loudness: Loudness,
-) -> Result<(), Stopped> {
-    // What the whole device holds may be another process's: it says nothing of the GPU itself.
+/// Writes a measurement as a recording.
+fn record(folder: &Utf8Path, report: &Report, choices: &[PathBuf], facts: GpuFacts) -> Result<(), CliError> {
+    // Memory of the whole device may belong to other processes, so only values of the process itself describe the GPU.
     let is_own = |run: &&Run| {
         let process = run
             .measurement
@@ -124,7 +164,7 @@ fn record(
             .and_then(|measurement| measurement.process.as_ref());
         process.is_some_and(|process| process.of == ProcessOf::Process)
     };
-    let measured = |outside: fn(&Gpu) -> &Option<Outside>| {
+    let measured = |outside: fn(&RunGpu) -> &Option<ProcessOverhead>| {
         let all = report
             .runs
             .iter()
@@ -133,19 +173,23 @@ fn record(
         all.filter(|outside| outside.obtained == Obtained::Measured)
             .max_by_key(|outside| outside.bytes)
     };
-    let facts = CardFacts {
+    let facts = GpuFacts {
         context: measured(|gpu| &gpu.context),
         modules: measured(|gpu| &gpu.modules),
         ..facts
     };
-    let runs = report.runs.iter().map(RunIdentity::of).zip(choices.iter().cloned());
+    let runs = report
+        .runs
+        .iter()
+        .map(RunIdentity::from_run)
+        .zip(choices.iter().cloned());
     let recorded = recording::record(folder.as_std_path(), report, &runs.collect::<Vec<_>>(), &facts)?;
     for (run, why) in &recorded.refused {
         terminal::remark(&format!("not recorded: {run}: {why}"));
     }
-    if !loudness.quiet {
+    if !terminal::is_quiet() {
         terminal::remark(&format!(
-            "recorded {} new and {} known runs with {} choices in {}",
+            "recorded {} new and {} replaced runs with {} autotune choices in {}",
             recorded.added,
             recorded.replaced,
             recorded.choices,

@@ -1,4 +1,4 @@
-//! `cargo vram report`: explanations as pictures.
+//! `cargo vram report`: draws explanations.
 
 use std::path::PathBuf;
 
@@ -8,108 +8,137 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::exit::Exit;
-use super::explanation::{self, Asked, Explained};
-use super::options::{Inputs, LEAK_STEPS, Loudness, Packages, Running};
-use super::what_if::WhatIfs;
-use super::{Stopped, explanations, pipeline, terminal};
+use super::options::{InputOptions, LEAK_STEPS, Packages, Running};
+use super::{explanations, terminal};
 use crate::bytes::Bytes;
+use crate::cli::error::{CliError, ExitCoded};
+use crate::cli::session;
+use crate::cli::session::explanation::{self, ExplainRequest, Explained};
+use crate::cli::session::what_if::WhatIfs;
 use crate::explain::{Activations, Explanation};
-use crate::report::html::{self, Arrangement};
-use crate::report::{Limit, Metric, Shown, perfetto, svg};
+use crate::render::html::{self, Arrangement};
+use crate::render::{DrawnLimit, ShownExplanation};
+use crate::render::{perfetto, svg};
+use crate::report::Metric;
 
-/// Draw where memory goes, as a page to look at
+/// Draw where a model's memory goes, as an HTML page
 ///
-/// Reads what `cargo vram explain --message-format json` wrote, or explains models itself (--model), and draws one HTML
-/// file that needs nothing else and connects to nothing: the memory timeline, what is held at any moment, by category,
-/// module and tensor, the layer table and phases; and what --savings, --lines and --leak were asked for. With --model and Burn 0.21, it
-/// builds the models with the feature `explain` of cargo-vram: the first time this takes 1–2 minutes.
+/// Reads files that `cargo vram explain --message-format json` wrote, or explains models itself (--model). Writes one
+/// HTML file that needs no other files and no network. It shows the memory timeline, the memory at each moment by
+/// category, module and tensor, the table of layers, the phases, and the results of --savings, --lines and --leak.
+///
+/// Options that say how models are built and run need --model. With --model and Burn 0.21, the command builds the
+/// models with the feature `explain` of cargo-vram, which takes 1–2 minutes the first time.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "\
+    after_long_help = "\
 Examples:
-  cargo vram report -m resnet18                              ./vram-report.html
-  cargo vram report -m 'resnet*' -m vgg16 --gpu l4 --savings several models, to choose from
+  cargo vram report -m resnet18
+      explain a model and write vram-report.html
+  cargo vram report -m 'resnet*' -m vgg16 --gpu l4 --savings
+      put several models on one page
   cargo vram explain resnet18 --message-format json -o resnet18.json
-  cargo vram report resnet18.json -o resnet18.html           what was explained before
-  cargo vram report --compare before.json after.json         side by side
-  cargo vram report --compare before.json -m resnet18        what it was before, and what it is now
-  cargo vram report resnet18.json --limit reserved=8GiB      with a line at a limit
-  cargo vram report resnet18.json --svg memory.svg           a picture for a README
-  cargo vram report resnet18.json --trace memory.trace.json  for Perfetto or chrome://tracing
+  cargo vram report resnet18.json -o resnet18.html
+      draw an earlier explanation
+  cargo vram report --compare before.json after.json
+      show two explanations side by side
+  cargo vram report --compare before.json -m resnet18
+      compare an earlier explanation with the current model
+  cargo vram report resnet18.json --limit reserved=8GiB
+      draw a line at a limit
+  cargo vram report resnet18.json --svg memory.svg
+      draw a picture for a README
+  cargo vram report resnet18.json --trace memory.trace.json
+      write a trace for Perfetto or chrome://tracing
 
-Exit codes: 0, or 2 where a file cannot be used, or 101 where one cannot be read or written, or a model cannot be run.",
+Exit codes:
+  0    success
+  2    a file or the command line is unusable
+  101  a file cannot be read or written, or a model cannot run",
     mut_args(with_models),
     mut_arg("model", |model| model.help(
-        "Explain models whose name, or package/name, matches this glob, and draw them; may be given several times"
+        "Explain and draw models whose name or package/name matches this glob (repeatable)"
     )),
     mut_arg("steps", |steps| steps.default_value_if("leak", "true", LEAK_STEPS)),
 )]
-pub(super) struct Report {
-    /// What `cargo vram explain --message-format json` wrote
+pub(super) struct ReportCommand {
+    /// The files that `cargo vram explain --message-format json` wrote
     #[arg(value_name = "FILE", required_unless_present = "model")]
     files: Vec<Utf8PathBuf>,
-    /// The page to write; by default vram-report.html, unless --svg or --trace is asked for
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<Utf8PathBuf>,
-    /// Write the timeline as a picture
-    #[arg(long, value_name = "FILE")]
-    svg: Option<Utf8PathBuf>,
-    /// Write a trace for Perfetto and chrome://tracing
-    #[arg(long, value_name = "FILE")]
-    trace: Option<Utf8PathBuf>,
-    /// Show two explanations side by side, the first being what it was before
-    #[arg(long)]
-    compare: bool,
-    /// Draw a line at a limit, such as `reserved=8GiB`; may be given several times
-    #[arg(long, value_name = "METRIC=SIZE", value_parser = limit)]
-    limit: Vec<Limit>,
-    /// Try what would take less memory, as `cargo vram explain --savings` does
-    #[arg(long)]
-    savings: bool,
-    /// Tell what each line of the model's code adds and takes away
-    #[arg(long)]
-    lines: bool,
-    /// Run 10 steps, unless --steps says otherwise, and tell whether live memory grows with each
-    #[arg(long)]
-    leak: bool,
     #[command(flatten)]
     running: Running,
     #[command(flatten)]
-    inputs: Inputs,
+    inputs: InputOptions,
+    /// Try what would save memory, as `cargo vram explain --savings` does
+    #[arg(long, help_heading = "Output")]
+    savings: bool,
+    /// Show how much memory each line of the model's code adds and frees
+    #[arg(long, help_heading = "Output")]
+    lines: bool,
+    /// Show whether live memory grows from step to step
+    ///
+    /// Runs 10 steps, unless --steps sets another number.
+    #[arg(long, help_heading = "Output")]
+    leak: bool,
+    /// Show two explanations side by side, the older one first
+    #[arg(long, help_heading = "Output")]
+    compare: bool,
+    /// Draw a line at a limit, such as `reserved=8GiB` (repeatable)
+    #[arg(long, value_name = "METRIC=SIZE", value_parser = limit, help_heading = "Output")]
+    limit: Vec<DrawnLimit>,
+    /// Draw the timeline into this SVG file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    svg: Option<Utf8PathBuf>,
+    /// Write a trace for Perfetto and chrome://tracing to this file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    trace: Option<Utf8PathBuf>,
+    /// Write the page to this file [default: vram-report.html]
+    ///
+    /// With --svg or --trace, the command writes a page only if this option is given.
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    output: Option<Utf8PathBuf>,
     #[command(flatten)]
     packages: Packages,
 }
 
-/// Options that are there for files, too.
+/// The options that also apply to files, without `--model`.
 const DRAWING: [&str; 7] = ["files", "output", "svg", "trace", "compare", "limit", "model"];
 
-/// Refuses an option that says how models are run where none is.
+/// Makes an option require `--model`, if it says how models are built or run.
 fn with_models(option: Arg) -> Arg {
     if DRAWING.contains(&option.get_id().as_str()) {
         return option;
     }
-    let option = option.requires("model");
-    if option.get_help_heading().is_some() {
-        return option;
-    }
-    option.help_heading("How models are run (with --model)")
+    // For a file that was written before, such an option would silently do nothing.
+    option.requires("model")
 }
 
 #[derive(Debug, Error, Diagnostic)]
-enum Refused {
-    #[error("--compare takes two explanations, and there {}", there(*count))]
-    #[diagnostic(code(report::compare), help("cargo vram report --compare before.json after.json"))]
+enum ReportError {
+    #[error("--compare needs two explanations, but there {}", there(*count))]
+    #[diagnostic(
+        code(report::compare),
+        help("name two, such as `cargo vram report --compare before.json after.json`")
+    )]
     Compare { count: usize },
-    #[error("{path}: {what} would be written over what is read")]
-    #[diagnostic(code(report::overwrites), help("name another file for {what}"))]
+    #[error("{path} is an input: {what} would overwrite it")]
+    #[diagnostic(code(report::overwrites), help("choose another file for {what}"))]
     Overwrites { path: Utf8PathBuf, what: &'static str },
-    #[error("{path}: {what} and {other} would be written to one file")]
-    #[diagnostic(code(report::overwrites), help("name a file of its own for each"))]
+    #[error("{path}: {what} and {other} would be written to the same file")]
+    #[diagnostic(code(report::overwrites), help("choose different files for them"))]
     Twice {
         path: Utf8PathBuf,
         what: &'static str,
         other: &'static str,
     },
+}
+
+impl ExitCoded for ReportError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Compare { .. } | Self::Overwrites { .. } | Self::Twice { .. } => Exit::Unusable,
+        }
+    }
 }
 
 fn there(count: usize) -> String {
@@ -119,7 +148,7 @@ fn there(count: usize) -> String {
     }
 }
 
-/// What can be drawn.
+/// An output of the command.
 #[derive(Debug, Clone, Copy)]
 enum Picture {
     Svg,
@@ -128,7 +157,7 @@ enum Picture {
 }
 
 impl Picture {
-    /// As people are told of it.
+    /// Returns the name for messages.
     fn name(self) -> &'static str {
         match self {
             Self::Svg => "the picture (--svg)",
@@ -138,16 +167,17 @@ impl Picture {
     }
 }
 
-/// An explanation, and where it is from.
+/// An explanation with its name and the limits to draw.
 struct Drawn {
     name: String,
     explanation: Explanation,
-    limits: Vec<Limit>,
+    limits: Vec<DrawnLimit>,
 }
 
-impl Report {
-    pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
+impl ReportCommand {
+    pub(super) fn run(&self) -> Result<Exit, CliError> {
         let pictures = self.pictures();
+        // Before the models run, so that a mistake costs no minutes.
         self.refuse_overwriting(&pictures)?;
         let mut all = Vec::new();
         for path in &self.files {
@@ -159,14 +189,16 @@ impl Report {
             }));
         }
         if !self.running.model.is_empty() {
-            all.extend(self.explained(loudness)?);
+            all.extend(self.explained()?);
         }
+        // Counted here, because one file may have several
+        // explanations, and one glob may match several models.
         if self.compare && all.len() != 2 {
-            Err(Refused::Compare { count: all.len() })?;
+            Err(ReportError::Compare { count: all.len() })?;
         }
         let shown: Vec<_> = all
             .iter()
-            .map(|drawn| Shown {
+            .map(|drawn| ShownExplanation {
                 name: (all.len() > 1).then_some(drawn.name.as_str()),
                 explanation: &drawn.explanation,
                 limits: &drawn.limits,
@@ -180,18 +212,18 @@ impl Report {
                 Picture::Page => html::html(&shown, self.arrangement()),
             };
             written.push(format!("{path}: {}", Bytes(text.len() as u64)));
-            std::fs::write(path, text).map_err(|source| pipeline::Asked::File {
+            std::fs::write(path, text).map_err(|source| session::SelectionError::File {
                 path: path.clone(),
                 source,
             })?;
         }
-        if !loudness.quiet {
+        if !terminal::is_quiet() {
             terminal::show(&(written.join("\n") + "\n"));
         }
         Ok(Exit::Success)
     }
 
-    /// What is drawn, and into which file.
+    /// Returns what to draw, and the file of each.
     fn pictures(&self) -> Vec<(Picture, Utf8PathBuf)> {
         let default = (self.svg.is_none() && self.trace.is_none()).then(|| "vram-report.html".into());
         let asked = [
@@ -205,19 +237,23 @@ impl Report {
             .collect()
     }
 
-    /// Nothing is written over a file that is read, nor over what was just written.
-    fn refuse_overwriting(&self, pictures: &[(Picture, Utf8PathBuf)]) -> Result<(), Refused> {
+    /// Returns an error if an output would overwrite an input or another output.
+    ///
+    /// # Errors
+    ///
+    /// Two of the paths are the same file.
+    fn refuse_overwriting(&self, pictures: &[(Picture, Utf8PathBuf)]) -> Result<(), ReportError> {
         for (at, (picture, path)) in pictures.iter().enumerate() {
             let what = picture.name();
             let same = |other: &Utf8PathBuf| place(other) == place(path);
             if self.files.iter().any(same) {
-                return Err(Refused::Overwrites {
+                return Err(ReportError::Overwrites {
                     path: path.clone(),
                     what,
                 });
             }
             if let Some((other, _)) = pictures.iter().take(at).find(|(_, other)| same(other)) {
-                return Err(Refused::Twice {
+                return Err(ReportError::Twice {
                     path: path.clone(),
                     what,
                     other: other.name(),
@@ -235,9 +271,9 @@ impl Report {
         }
     }
 
-    /// Explains models here and now, each with the limit of its budget.
-    fn explained(&self, loudness: Loudness) -> Result<Vec<Drawn>, Stopped> {
-        let asked = Asked {
+    /// Explains the selected models, each with the limit of its budget.
+    fn explained(&self) -> Result<Vec<Drawn>, CliError> {
+        let asked = ExplainRequest {
             what_ifs: WhatIfs::default(),
             running: &self.running,
             inputs: self.inputs.values(),
@@ -248,7 +284,7 @@ impl Report {
             packages: &self.packages,
         };
         let drawn = |Explained { explanation, limit, .. }: Explained| {
-            let own = limit.map(|(bytes, _)| Limit {
+            let own = limit.map(|(bytes, _)| DrawnLimit {
                 label: "budgets.yaml".to_owned(),
                 metric: Metric::Reserved,
                 bytes,
@@ -260,11 +296,11 @@ impl Report {
                 limits: self.limit.iter().cloned().chain(own).collect(),
             }
         };
-        Ok(explanation::all(&asked, loudness)?.into_iter().map(drawn).collect())
+        Ok(explanation::all(&asked)?.into_iter().map(drawn).collect())
     }
 }
 
-/// Where a path leads, whether or not there is a file yet.
+/// Returns the absolute path without links, even if the file does not exist yet.
 fn place(path: &Utf8Path) -> PathBuf {
     let folder = path.parent().filter(|folder| !folder.as_str().is_empty());
     let in_folder = || {
@@ -277,7 +313,7 @@ fn place(path: &Utf8Path) -> PathBuf {
         .unwrap_or_else(|| path.into())
 }
 
-fn limit(text: &str) -> Result<Limit, String> {
+fn limit(text: &str) -> Result<DrawnLimit, String> {
     let expected = || "expected live, reserved or process and a size, such as reserved=8GiB".to_owned();
     let (metric, size) = text.split_once('=').ok_or_else(expected)?;
     let metric = match metric.trim() {
@@ -286,7 +322,7 @@ fn limit(text: &str) -> Result<Limit, String> {
         "process" => Metric::Process,
         _ => return Err(expected()),
     };
-    Ok(Limit {
+    Ok(DrawnLimit {
         label: "--limit".to_owned(),
         metric,
         bytes: super::options::size(size.trim())?,
@@ -302,10 +338,10 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Program {
         #[command(flatten)]
-        report: Report,
+        report: ReportCommand,
     }
 
-    fn parsed(arguments: &[&str]) -> Result<Report, clap::Error> {
+    fn parsed(arguments: &[&str]) -> Result<ReportCommand, clap::Error> {
         let all = ["report"].iter().chain(arguments);
         Program::try_parse_from(all).map(|program| program.report)
     }

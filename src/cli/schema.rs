@@ -1,58 +1,60 @@
-//! `cargo vram schema`: the formats of the JSON documents.
+//! `cargo vram schema`: prints the JSON schemas of the documents.
 
 use clap::{Args, ValueEnum};
 use schemars::schema_for;
 
 use super::exit::Exit;
-use super::{Stopped, pipeline, terminal};
+use super::terminal;
+use crate::cli::error::CliError;
+use crate::cli::session;
 use crate::explain::Explanation;
-use crate::fit::Fit;
+use crate::fit::FitAnswer;
 use crate::report::Report;
-use crate::report::diff::Diff;
+use crate::report::diff::ReportDiff;
 
-/// Print the JSON schema of a document that this program writes
+/// Print the JSON schema of a document that cargo-vram writes
 ///
-/// Each document says in `version` which version of its format it has; its schema allows the version that this program
-/// writes.
+/// The field `version` of each document is the version of its format. The schema allows only the version that this
+/// cargo-vram writes.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   cargo vram schema > report.schema.json
   cargo vram schema explanation > explanation.schema.json")]
 pub(super) struct Schema {
-    /// The document
+    /// The kind of document
     #[arg(value_enum, value_name = "DOCUMENT", default_value = "report")]
-    document: Document,
+    document: SchemaKind,
 }
 
-/// A document that programs read. What `list`, `gpus` and `doctor` print has no schema.
+/// A kind of document for programs. The JSON of `list`, `gpus` and `doctor` has no schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Document {
-    /// What `check`, `estimate`, `measure` and `merge` write
+enum SchemaKind {
+    /// The report of `check`, `estimate`, `measure` and `merge`
     Report,
-    /// What `explain` writes
+    /// The explanation of `explain`
     #[value(alias = "explain")]
     Explanation,
-    /// What `fit` writes
+    /// The answer of `fit`
     Fit,
-    /// What `diff` writes
+    /// The comparison of `diff`
     Diff,
 }
 
-impl Document {
+impl SchemaKind {
     fn schema(self) -> schemars::Schema {
         match self {
             Self::Report => schema_for!(Report),
             Self::Explanation => schema_for!(Explanation),
-            Self::Fit => schema_for!(Fit),
-            Self::Diff => schema_for!(Diff),
+            Self::Fit => schema_for!(FitAnswer),
+            Self::Diff => schema_for!(ReportDiff),
         }
     }
 }
 
 impl Schema {
-    pub(super) fn run(&self) -> Result<Exit, Stopped> {
-        terminal::show(&pipeline::json(&self.document.schema())?);
+    pub(super) fn run(&self) -> Result<Exit, CliError> {
+        terminal::show(&session::json(&self.document.schema())?);
         Ok(Exit::Success)
     }
 }
@@ -63,7 +65,7 @@ mod tests {
 
     use super::*;
     use crate::bytes::Bytes;
-    use crate::fit::{CardFit, Ended, FIT_VERSION, Probe};
+    use crate::fit::{FIT_VERSION, GpuFit, Probe, SearchEnd};
     use crate::report::diff::diff;
     use crate::report::sample;
 
@@ -71,11 +73,11 @@ mod tests {
         serde_json::to_value(document).unwrap()
     }
 
-    /// A model that fits with one value, does not with another, and could not be run with a third.
-    fn fit() -> Fit {
+    /// Returns an answer for a model that fits with one value, does not fit with another, and cannot run with a third.
+    fn fit() -> FitAnswer {
         let run = sample::run("a", "l4");
         let room = Bytes(2 << 30);
-        let probe = |value| Probe::of(Some(value), &run, room, false);
+        let probe = |value| Probe::from_run(Some(value), &run, room, false);
         let too_large = Probe {
             fits: false,
             out_of_memory: true,
@@ -87,7 +89,7 @@ mod tests {
             error: Some("it panicked".to_owned()),
             ..probe(128)
         };
-        Fit {
+        FitAnswer {
             version: FIT_VERSION,
             tool: sample::report(Vec::new()).tool,
             commit: None,
@@ -98,7 +100,7 @@ mod tests {
             warm_only: false,
             headroom: "5%".to_owned(),
             advised: false,
-            cards: vec![CardFit {
+            gpus: vec![GpuFit {
                 gpu: run.gpu.clone(),
                 what_if: crate::protocol::WhatIf {
                     accumulate: Some(2),
@@ -107,32 +109,36 @@ mod tests {
                 room,
                 largest: Some(32),
                 too_large: Some(64),
-                ended: Ended::CannotBeRun,
+                ended: SearchEnd::CannotBeRun,
                 not_monotonic: Vec::new(),
                 probes: vec![probe(32), too_large, broken],
             }],
         }
     }
 
-    /// Each document, and a place in it that cannot be a text.
-    fn documents() -> Vec<(Document, Value, &'static str)> {
+    /// Returns each document, with the path of a value in it that cannot be a string.
+    fn documents() -> Vec<(SchemaKind, Value, &'static str)> {
         let (small, large) = (
             crate::explain::sample::resnet_of(2, 2),
             crate::explain::sample::resnet_of(4, 5),
         );
         let report = |run: &crate::report::Run| sample::report(vec![run.clone(), sample::measured(run.clone())]);
         let mut changes = diff(&report(&small.run), &report(&large.run));
-        crate::report::diff::explain(&mut changes, std::slice::from_ref(&small), std::slice::from_ref(&large));
+        crate::explain::add_causes(&mut changes, std::slice::from_ref(&small), std::slice::from_ref(&large));
         vec![
-            (Document::Report, value(&report(&small.run)), "/runs/0/peaks/warm/live"),
-            (Document::Explanation, value(&large), "/layers/0/feature_bytes"),
             (
-                Document::Explanation,
+                SchemaKind::Report,
+                value(&report(&small.run)),
+                "/runs/0/peaks/warm/live",
+            ),
+            (SchemaKind::Explanation, value(&large), "/layers/0/feature_bytes"),
+            (
+                SchemaKind::Explanation,
                 value(&crate::explain::sample::hostile()),
                 "/tensors/0/bytes",
             ),
-            (Document::Fit, value(&fit()), "/cards/0/probes/0/needed"),
-            (Document::Diff, value(&changes), "/models/0/figures/0/change"),
+            (SchemaKind::Fit, value(&fit()), "/gpus/0/probes/0/needed"),
+            (SchemaKind::Diff, value(&changes), "/models/0/figures/0/change"),
         ]
     }
 

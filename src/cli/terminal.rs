@@ -1,20 +1,56 @@
-//! Where this program writes: results to standard output, everything else to standard error.
+//! All output of the program: results go to standard output, everything else to standard error.
+//!
+//! [`set_up`] stores how much the program prints, once per process.
 
 use std::io::{IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anstream::{stderr, stdout};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::Stopped;
-use super::options::{Color, Loudness};
+use super::options::{Color, Verbosity};
+use crate::cli::error::CliError;
 
-/// Applies `--color`, `CARGO_TERM_COLOR` and `NO_COLOR` to everything that is written.
-pub(super) fn set_up(loudness: Loudness) {
-    let choice = match loudness.color {
+/// The values of `-q`, `-v` and `--color`.
+static VERBOSITY: OnceLock<Verbosity> = OnceLock::new();
+/// The number of existing [`Silence`] values.
+static SILENCES: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether only problems are printed.
+pub(super) fn is_quiet() -> bool {
+    // Global, and not a parameter: 42 signatures had one and mostly passed it on. See docs/design/rooms.md.
+    SILENCES.load(Relaxed) > 0 || VERBOSITY.get().is_some_and(|verbosity| verbosity.quiet)
+}
+
+/// Whether assumptions and times are also printed.
+pub(super) fn is_verbose() -> bool {
+    VERBOSITY.get().is_some_and(|verbosity| verbosity.verbose)
+}
+
+/// Hides progress and remarks until it is dropped. It is used if several runs share one progress display.
+pub(super) struct Silence(());
+
+impl Silence {
+    pub(super) fn new() -> Self {
+        // A count, because silences can lie within each other.
+        SILENCES.fetch_add(1, Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        SILENCES.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Applies `-q`, `-v`, `--color`, `CARGO_TERM_COLOR` and `NO_COLOR` to all output.
+pub(super) fn set_up(verbosity: Verbosity) {
+    let verbosity = VERBOSITY.get_or_init(|| verbosity);
+    let choice = match verbosity.color {
         Color::Auto => anstream::ColorChoice::Auto,
         Color::Always => anstream::ColorChoice::Always,
         Color::Never => anstream::ColorChoice::Never,
@@ -31,11 +67,11 @@ pub(super) fn set_up(loudness: Loudness) {
                 .build(),
         )
     }));
-    // The hook is set once a process, here.
+    // The hook can be set once per process, and only this function sets it.
     debug_assert!(hook.is_ok());
 }
 
-/// Whether a stream takes colours.
+/// Whether a stream is printed in color.
 pub(super) fn colorful(stream: &impl anstream::stream::RawStream) -> bool {
     match anstream::ColorChoice::global() {
         anstream::ColorChoice::Auto => anstream::AutoStream::choice(stream) != anstream::ColorChoice::Never,
@@ -43,7 +79,7 @@ pub(super) fn colorful(stream: &impl anstream::stream::RawStream) -> bool {
     }
 }
 
-/// How wide the terminal is; a pipe takes any width.
+/// Returns the width of the terminal in columns, or 120 if standard output is not a terminal.
 pub(super) fn width() -> usize {
     let wide = 120;
     if !std::io::stdout().is_terminal() {
@@ -52,12 +88,13 @@ pub(super) fn width() -> usize {
     comfy_table::Table::new().width().map_or(wide, usize::from)
 }
 
-/// Whether text is broken into lines as wide as the terminal: a pipe is read by programs, which search in whole lines.
+/// Whether to wrap text at the width of the terminal. Programs that read a pipe search in whole lines, so pipes do not
+/// wrap.
 pub(super) fn wraps() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// How wide messages on standard error are: as the terminal, and no wider than can be read.
+/// Returns the width of messages on standard error: that of the terminal, but at most 100 columns for readability.
 fn message_width() -> usize {
     let widest = 100;
     let mut stderr = comfy_table::Table::new();
@@ -70,22 +107,24 @@ fn message_width() -> usize {
 /// Whether a result could not be written.
 static UNWRITTEN: AtomicBool = AtomicBool::new(false);
 
-/// Writes a result to standard output. Where that fails, [`unwritten`] knows.
+/// Writes a result to standard output. If that fails, [`unwritten`] returns `true` from then on.
 pub(super) fn show(text: &str) {
     let mut stdout = stdout();
+    // Standard output is buffered, so a full disk may show only when it is flushed.
     written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
 }
 
-/// Notes what came of writing to standard output.
+/// Handles the result of writing to standard output: reports the first error.
 pub(super) fn written(result: std::io::Result<()>) {
     match result {
         Ok(()) => {}
-        // A reader that has seen enough, such as `head`, is no error.
+        // A reader such as `head` may stop before the end. That is not an error.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
         Err(error) => {
             if !UNWRITTEN.swap(true, Relaxed) {
                 remark(&format!(
-                    "error: cannot write to standard output: {error}\n  help: see whether the disk that it goes to is full"
+                    "error: cannot write to standard output: {error}\n  \
+                     help: if standard output is a file, check whether its disk is full"
                 ));
             }
         }
@@ -97,35 +136,35 @@ pub(super) fn unwritten() -> bool {
     UNWRITTEN.load(Relaxed)
 }
 
-/// Writes a remark. Where standard error takes none, nobody is left to be told.
+/// Writes a remark to standard error. Ignores failures, because there is no other place to report them.
 pub(super) fn remark(text: &str) {
     let _ = writeln!(stderr(), "{text}");
 }
 
-/// Writes what is wrong.
-pub(super) fn complain(stopped: &Stopped) {
+/// Writes an error to standard error.
+pub(super) fn complain(stopped: &CliError) {
     remark(&format!("{stopped:?}"));
 }
 
-/// How often a command says what it is doing where standard error is not a terminal.
+/// The interval between two progress lines if standard error is not a terminal.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// How far something is.
+/// The progress of one activity.
 #[derive(Debug, Clone, Default)]
-struct Position {
-    /// What is being done: `building models`.
+struct ProgressState {
+    /// The activity: `building models`.
     doing: String,
-    /// What is counted: `crates`.
+    /// The unit of the counts: `crates`.
     unit: &'static str,
     done: usize,
-    /// How many there are; absent where nobody knows.
+    /// The number of all units, if it is known.
     total: Option<usize>,
-    /// What is being done of it at the moment.
+    /// The current part of the activity.
     detail: String,
 }
 
-impl Position {
-    /// `building models: 214 of 431 crates, 2 min 10 s`.
+impl ProgressState {
+    /// Returns the progress line: `building models: 214 of 431 crates, 2 min 10 s`.
     fn line(&self, elapsed: Duration) -> String {
         let Self { doing, unit, done, .. } = self;
         let count = match self.total {
@@ -142,7 +181,7 @@ impl Position {
     }
 }
 
-/// A time that people wait for: `40 s`, `2 min 10 s`.
+/// Returns a duration as text: `40 s`, `2 min 10 s`.
 pub(super) fn duration(time: Duration) -> String {
     match (time.as_secs() / 60, time.as_secs() % 60) {
         (0, seconds) => format!("{seconds} s"),
@@ -150,23 +189,23 @@ pub(super) fn duration(time: Duration) -> String {
     }
 }
 
-/// Progress on standard error: a bar on a terminal; elsewhere a line at the start and another one every 30 seconds. Nothing with
-/// `-q`.
+/// Progress on standard error: a bar on a terminal, otherwise one line at the start and one every 30 seconds. With
+/// `-q`, there is no output.
 pub(super) struct Progress {
     bar: ProgressBar,
-    position: Arc<Mutex<Position>>,
-    /// Writes lines, where standard error is not a terminal; absent with `-q`.
+    position: Arc<Mutex<ProgressState>>,
+    /// The writer of progress lines, if standard error is not a terminal and `-q` is not set.
     lines: Option<Lines>,
 }
 
-/// Writes a line again and again, until it is dropped.
+/// Writes the progress line at each interval until it is dropped.
 struct Lines {
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Lines {
-    fn new(position: Arc<Mutex<Position>>, every: Duration, write: impl Fn(&str) + Send + 'static) -> Self {
+    fn new(position: Arc<Mutex<ProgressState>>, every: Duration, write: impl Fn(&str) + Send + 'static) -> Self {
         let (end, ended) = mpsc::channel();
         let began = Instant::now();
         let again = move || {
@@ -183,15 +222,16 @@ impl Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
+        // The thread sees that the sender is gone, and does not wait for the end of its interval.
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was said by the thread.
+            // If the thread panicked, it has printed its panic message already.
             let _ = thread.join();
         }
     }
 }
 
-fn locked(position: &Mutex<Position>) -> MutexGuard<'_, Position> {
+fn locked(position: &Mutex<ProgressState>) -> MutexGuard<'_, ProgressState> {
     position.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -199,36 +239,30 @@ const SPINNER: &str = "{spinner} {msg} {elapsed:.dim}";
 const BAR: &str = "{spinner} [{pos}/{len}] {bar:24} {msg} {elapsed:.dim}";
 
 impl Progress {
-    /// Something of unknown length.
-    pub(super) fn spinner(loudness: Loudness, message: &str) -> Self {
-        Self::new(loudness, ProgressBar::new_spinner(), SPINNER, message, "", None)
+    /// Shows the progress of an activity of unknown length.
+    pub(super) fn spinner(message: &str) -> Self {
+        Self::new(ProgressBar::new_spinner(), SPINNER, message, "", None)
     }
 
-    /// So many things, called `unit`.
-    pub(super) fn bar(loudness: Loudness, count: usize, unit: &'static str, message: &str) -> Self {
+    /// Shows the progress of `count` things; `unit` is their name.
+    pub(super) fn bar(count: usize, unit: &'static str, message: &str) -> Self {
         let bar = ProgressBar::new(count as u64);
-        Self::new(loudness, bar, BAR, message, unit, Some(count))
+        Self::new(bar, BAR, message, unit, Some(count))
     }
 
-    fn new(
-        loudness: Loudness,
-        bar: ProgressBar,
-        template: &str,
-        message: &str,
-        unit: &'static str,
-        total: Option<usize>,
-    ) -> Self {
+    fn new(bar: ProgressBar, template: &str, message: &str, unit: &'static str, total: Option<usize>) -> Self {
+        // In a log, a bar would be a line per tick. `Lines` writes one every 30 seconds instead.
         let is_seen = std::io::stderr().is_terminal();
-        if loudness.quiet || !is_seen {
+        if is_quiet() || !is_seen {
             bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
         }
-        let position = Arc::new(Mutex::new(Position {
+        let position = Arc::new(Mutex::new(ProgressState {
             doing: message.to_owned(),
             unit,
             total,
-            ..Position::default()
+            ..ProgressState::default()
         }));
-        let lines = (!loudness.quiet && !is_seen).then(|| {
+        let lines = (!is_quiet() && !is_seen).then(|| {
             if !message.is_empty() {
                 remark(&format!("{message} …"));
             }
@@ -247,7 +281,7 @@ impl Progress {
         }
     }
 
-    /// What is being done at the moment.
+    /// Sets the current part of the activity.
     pub(super) fn say(&self, detail: &str) {
         let mut position = locked(&self.position);
         detail.clone_into(&mut position.detail);
@@ -257,7 +291,7 @@ impl Progress {
         });
     }
 
-    /// What is being done at the moment, at once where standard error is not a terminal, too.
+    /// Sets the current part of the activity, and also prints it at once if standard error is not a terminal.
     pub(super) fn tell(&self, detail: &str) {
         self.say(detail);
         if self.lines.is_some() {
@@ -265,9 +299,10 @@ impl Progress {
         }
     }
 
-    /// So many of the things are done. Until their number is known, there is no bar.
+    /// Sets how many things are done. The bar appears as soon as their total is known.
     pub(super) fn reach(&self, done: usize, total: Option<usize>, unit: &'static str) {
         let mut position = locked(&self.position);
+        // Cargo's total is known only after the build has begun.
         if let Some(total) = total.filter(|_| position.total.is_none()) {
             self.bar.set_length(total as u64);
             self.template(BAR);
@@ -276,13 +311,13 @@ impl Progress {
         self.bar.set_position(done as u64);
     }
 
-    /// One thing more is done.
+    /// Counts one more thing as done.
     pub(super) fn step(&self) {
         locked(&self.position).done += 1;
         self.bar.inc(1);
     }
 
-    /// A line that stays: above a bar, or between lines.
+    /// Prints a permanent line, above the bar or between the progress lines.
     pub(super) fn row(&self, text: &str) {
         match &self.lines {
             Some(_) => remark(text),
@@ -291,7 +326,8 @@ impl Progress {
     }
 }
 
-/// Things that take long, one after the other: told as each begins, a line each where standard error is no terminal.
+/// The progress of several long activities in a row. Each is shown when it begins: in the bar, or with one line each if
+/// standard error is not a terminal.
 pub(super) struct Turns {
     progress: Progress,
     count: usize,
@@ -299,17 +335,17 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    pub(super) fn new(loudness: Loudness, count: usize) -> Self {
+    pub(super) fn new(count: usize) -> Self {
         let bar = ProgressBar::new(count as u64);
         let template = "{spinner} [{pos}/{len}] {msg} … {elapsed:.dim}";
         Self {
-            progress: Progress::new(loudness, bar, template, "", "", Some(count)),
+            progress: Progress::new(bar, template, "", "", Some(count)),
             count,
             begun: 0,
         }
     }
 
-    /// The next one begins.
+    /// Shows that the next activity begins.
     pub(super) fn begin(&mut self, what: &str) {
         self.begun += 1;
         what.clone_into(&mut locked(&self.progress.position).doing);
@@ -333,10 +369,10 @@ mod tests {
 
     #[test]
     fn a_line_says_how_far_it_is_and_for_how_long_it_has_been_so() {
-        let mut position = Position {
+        let mut position = ProgressState {
             doing: "building models".to_owned(),
             unit: "crates",
-            ..Position::default()
+            ..ProgressState::default()
         };
         assert_eq!(position.line(Duration::from_secs(30)), "building models, 30 s");
         (position.done, position.total) = (214, Some(431));
@@ -352,9 +388,9 @@ mod tests {
 
     #[test]
     fn lines_are_written_until_they_are_dropped() {
-        let position = Arc::new(Mutex::new(Position {
+        let position = Arc::new(Mutex::new(ProgressState {
             doing: "waiting".to_owned(),
-            ..Position::default()
+            ..ProgressState::default()
         }));
         let (send, written) = mpsc::channel();
         let write = move |line: &str| send.send(line.to_owned()).unwrap();
@@ -363,7 +399,7 @@ mod tests {
         "more".clone_into(&mut locked(&position).detail);
         assert!(written.iter().any(|line| line.ends_with("; more")));
         drop(lines);
-        // The writer is gone, so this ends.
+        // Dropping `lines` dropped the sender, so this loop ends.
         let _rest: Vec<String> = written.iter().collect();
     }
 }

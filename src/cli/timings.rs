@@ -1,4 +1,5 @@
-//! `--timings`: where the time of a command went. It is printed, and stands in no report: it differs from run to run.
+//! `--timings`: prints how long the parts of a command took. Reports do not contain these times, because they differ
+//! from run to run.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -6,32 +7,32 @@ use std::time::{Duration, Instant};
 
 use super::terminal;
 
-/// A part of a command that was timed.
-struct Part {
+/// A timed part of a command.
+struct TimedPart {
     what: String,
     took: Duration,
-    /// Whether it is a part of the part that ended after it.
+    /// Whether it belongs to a longer part, which comes after it in the list.
     is_within: bool,
 }
 
-static PARTS: Mutex<Vec<Part>> = Mutex::new(Vec::new());
+static PARTS: Mutex<Vec<TimedPart>> = Mutex::new(Vec::new());
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// The command is to print them.
+/// Makes [`print()`] print the times.
 pub(super) fn want() {
     WANTED.store(true, Relaxed);
 }
 
-/// Notes a part that took so long.
+/// Stores the duration of a part.
 fn note(what: &str, took: Duration, is_within: bool) {
-    PARTS.lock().unwrap_or_else(PoisonError::into_inner).push(Part {
+    PARTS.lock().unwrap_or_else(PoisonError::into_inner).push(TimedPart {
         what: what.to_owned(),
         took,
         is_within,
     });
 }
 
-/// Does something, and notes how long it took.
+/// Calls a function and stores how long it took.
 pub(super) fn timed<R>(what: &str, act: impl FnOnce() -> R) -> R {
     let began = Instant::now();
     let result = act();
@@ -39,12 +40,12 @@ pub(super) fn timed<R>(what: &str, act: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Notes a part of the part that goes on.
+/// Stores the duration of a part of the current part.
 pub(super) fn within(what: &str, took: Duration) {
     note(what, took, true);
 }
 
-/// Prints them, if that was asked for.
+/// Prints the times if the user asked for them. `whole` is the time of the whole command.
 pub(super) fn print(whole: Duration) {
     if WANTED.load(Relaxed) {
         let parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,9 +53,9 @@ pub(super) fn print(whole: Duration) {
     }
 }
 
-fn table(parts: &[Part], whole: Duration) -> String {
+fn table(parts: &[TimedPart], whole: Duration) -> String {
     let mut rows: Vec<(String, Duration)> = Vec::new();
-    // A part ends after what is within it, and stands above it.
+    // A part ends after its own parts, but it is listed above them.
     let mut within: Vec<(String, Duration)> = Vec::new();
     for part in parts {
         match part.is_within {
@@ -66,9 +67,9 @@ fn table(parts: &[Part], whole: Duration) -> String {
         }
     }
     rows.append(&mut within);
-    rows.push(("  the whole command".to_owned(), whole));
+    rows.push(("  total".to_owned(), whole));
     let width = rows.iter().map(|(what, _)| what.chars().count()).max().unwrap_or(0);
-    let mut text = "where the time went (passes run in parallel, so they can add up to more):".to_owned();
+    let mut text = "times (passes run in parallel, so their sum can exceed the total):".to_owned();
     for (what, took) in rows {
         text.push_str(&format!("\n{what:width$} {:>9.2} s", took.as_secs_f64()));
     }
@@ -81,7 +82,7 @@ mod tests {
 
     #[test]
     fn what_is_within_a_part_stands_below_it() {
-        let part = |what: &str, millis, is_within| Part {
+        let part = |what: &str, millis, is_within| TimedPart {
             what: what.to_owned(),
             took: Duration::from_millis(millis),
             is_within,
@@ -93,12 +94,12 @@ mod tests {
             part("estimating", 1000, false),
         ];
         let expected = [
-            "where the time went (passes run in parallel, so they can add up to more):",
+            "times (passes run in parallel, so their sum can exceed the total):",
             "  building the models        61.25 s",
             "  estimating                  1.00 s",
             "    zoo/vgg16, cold pass      0.90 s",
             "    zoo/vgg16, warm pass      0.80 s",
-            "  the whole command          63.00 s",
+            "  total                      63.00 s",
         ];
         assert_eq!(
             table(&parts, Duration::from_secs(63)).lines().collect::<Vec<_>>(),

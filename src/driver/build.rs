@@ -1,4 +1,4 @@
-//! Compiling the driver, once per source, toolchain and target.
+//! Compiles the driver, once per source, toolchain and target.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -11,15 +11,16 @@ use sha2::{Digest, Sha256};
 use super::{DriverError, DriverLibrary, LIBRARY, NO_FUNCTIONS, SOURCES, SURVEY, SURVEY_SOURCES, fingerprint, hex};
 use crate::folders;
 
-/// Hexadecimal digits of a hash in a folder's name.
+/// The number of hexadecimal digits of a hash in a folder's name.
 const SHORT: usize = 16;
 
-/// The driver for a target (the host, where none is named), compiled unless it is there already.
-/// It lies in a folder of its own in `target_dir`; several processes may ask for it at once.
+/// Returns the driver for a target, or for the host if `target` is `None`; compiles it if necessary.
+///
+/// The driver is in its own folder in `target_dir`. Several processes can call this at once: a lock on a file makes
+/// sure that only one compiles.
 ///
 /// # Errors
-/// Where `rustc` does not run, the target is none that models run on, the source does not
-/// compile, or a file cannot be written.
+/// If `rustc` does not run, models do not run on the target, the source does not compile, or a file cannot be written.
 pub fn build(rustc: &Path, target: Option<&str>, target_dir: &Path) -> Result<DriverLibrary, DriverError> {
     let toolchain = toolchain(rustc)?;
     let host = toolchain
@@ -42,12 +43,15 @@ pub fn build(rustc: &Path, target: Option<&str>, target_dir: &Path) -> Result<Dr
     let lock = parent.join("lock");
     let file = File::create(&lock).map_err(io("create", &lock))?;
     file.lock().map_err(io("lock", &lock))?;
-    // Another process may have built it while this one waited for the lock.
+    // Another process may have built the driver while this process waited for the lock.
     if let Some(library) = DriverLibrary::open(&folder) {
         return Ok(library);
     }
+    // The folder gets its final name last. So a build that is killed leaves nothing that looks like a driver.
+    // See docs/design/driver.md.
     let scratch = parent.join(format!(".{key}"));
     remove(&scratch)?;
+    // `open` found it incomplete, and `rename` cannot replace a folder that has files.
     remove(&folder)?;
     compile(rustc, target, &scratch)?;
     fs::rename(scratch.join("lib"), &folder).map_err(io("create", &folder))?;
@@ -59,7 +63,7 @@ pub fn build(rustc: &Path, target: Option<&str>, target_dir: &Path) -> Result<Dr
     })
 }
 
-/// What `rustc -vV` says.
+/// The output of `rustc -vV`.
 fn toolchain(rustc: &Path) -> Result<String, DriverError> {
     let failed = |source| DriverError::Rustc {
         rustc: rustc.to_owned(),
@@ -74,15 +78,20 @@ fn toolchain(rustc: &Path) -> Result<String, DriverError> {
 }
 
 fn is_supported(target: &str) -> bool {
+    // The trampoline is assembly for these two, and the
+    // library replaces functions of glibc. musl is not enough.
     ["x86_64-", "aarch64-"].iter().any(|arch| target.starts_with(arch)) && target.ends_with("-linux-gnu")
 }
 
-/// The folder's name: whatever makes another library, hashed.
+/// The folder's name: a hash of everything that changes the compiled files.
 fn key(toolchain: &str, target: &str) -> String {
     let mut hash = Sha256::new();
+    // `fingerprint` leaves the survey program out, because no
+    // value depends on it. It must be compiled again, too.
     let survey: String = SURVEY_SOURCES.iter().map(|(_, text)| *text).collect();
     for part in [&fingerprint(), &survey, env!("CARGO_PKG_VERSION"), toolchain, target] {
         hash.update(part);
+        // Without a separator, text could move from one part to the next, and the hash would stay the same.
         hash.update([0]);
     }
     hash.update(NO_FUNCTIONS);
@@ -100,7 +109,7 @@ fn compile(rustc: &Path, target: Option<&str>, scratch: &Path) -> Result<(), Dri
         let path = source.join(name);
         fs::write(&path, text).map_err(io("write", &path))?;
     }
-    // Two of these libraries may be in one process: no symbol of one may bind to the other.
+    // A process can load two copies of this library. Without this option, a symbol of one could bind to the other copy.
     let symbolic = ["-C", "link-arg=-Wl,-Bsymbolic"];
     for (kind, name, options, root, file) in [
         ("cdylib", "cargo_vram_driver", &symbolic[..], "lib.rs", LIBRARY),
@@ -111,7 +120,7 @@ fn compile(rustc: &Path, target: Option<&str>, scratch: &Path) -> Result<(), Dri
             .args(["--crate-type", kind, "--crate-name", name])
             .args(["--edition", "2024", "-O", "-C", "panic=abort", "-C", "strip=debuginfo"])
             .args(options)
-            // A newer compiler may know more lints; they are not the user's business.
+            // A newer compiler may have more lints. The user cannot act on their warnings.
             .args(["--cap-lints", "allow"])
             .arg("-o")
             .arg(lib.join(file))
@@ -125,6 +134,7 @@ fn compile(rustc: &Path, target: Option<&str>, scratch: &Path) -> Result<(), Dri
 fn run(rustc: &Path, command: &mut Command, target: Option<&str>) -> Result<(), DriverError> {
     if let Some(target) = target {
         command.args(["--target", target]);
+        // rustc itself does not read Cargo's variables. Without this, it would call the linker of the host.
         let variable = target.to_uppercase().replace('-', "_");
         if let Some(linker) = std::env::var_os(format!("CARGO_TARGET_{variable}_LINKER")) {
             let mut option = OsString::from("linker=");

@@ -1,4 +1,4 @@
-//! Why the driver cannot be had.
+//! [`DriverError`]: why the virtual CUDA driver could not be built.
 
 use std::path::PathBuf;
 
@@ -8,48 +8,51 @@ use thiserror::Error;
 /// Why the virtual CUDA driver could not be built.
 #[derive(Debug, Error, Diagnostic)]
 pub enum DriverError {
-    /// The compiler did not start, or did not say what it is.
-    #[error("`{}` did not say its version", rustc.display())]
+    /// The compiler did not start or failed.
+    #[error("cannot run the compiler `{}`", rustc.display())]
     #[diagnostic(
         code(driver::rustc),
-        help("the virtual GPU is compiled by the project's own rustc: install it, or set RUSTC")
+        help("install Rust, or set RUSTC to the path of rustc: the project's own rustc compiles the virtual GPU")
     )]
     Rustc {
-        /// The compiler.
+        /// The path of the compiler.
         rustc: PathBuf,
-        /// What went wrong.
+        /// Why it did not start, or its stderr.
         #[source]
         source: std::io::Error,
     },
-    /// The virtual driver needs the dynamic loader of glibc.
+    /// The target is not one of those that models run on: the virtual driver needs the dynamic loader of glibc.
     #[error("models cannot run on `{target}`")]
     #[diagnostic(
         code(driver::unsupported_host),
-        help("the virtual GPU runs on Linux with glibc, x86-64 or aarch64")
+        help("use a machine or target with Linux, glibc and x86-64 or aarch64: the virtual GPU needs them")
     )]
     UnsupportedHost {
-        /// The target that was asked for.
+        /// The target triple.
         target: String,
     },
-    /// The compiler refused the driver's source.
+    /// The compiler could not compile the driver's source.
     #[error("the virtual GPU does not compile:\n{stderr}")]
     #[diagnostic(
         code(driver::compile),
-        help("it needs Rust 1.92 and a C linker; for another target, set CARGO_TARGET_<TRIPLE>_LINKER")
+        help("install Rust 1.92 or newer and a C linker; for another target, set CARGO_TARGET_<TRIPLE>_LINKER")
     )]
     Compile {
-        /// What the compiler said.
+        /// The compiler's stderr.
         stderr: String,
     },
     /// A file or folder could not be read or written.
     #[error("cannot {action} `{}`", path.display())]
-    #[diagnostic(code(driver::io), help("is the target folder writable, and the disk not full?"))]
+    #[diagnostic(
+        code(driver::io),
+        help("check that the target folder is writable and that the disk is not full")
+    )]
     Io {
-        /// What was tried.
+        /// What failed, as a verb: `create`.
         action: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
-        /// What went wrong.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },

@@ -1,11 +1,10 @@
-//! The CUDA driver library, virtual or before a real driver: its source, and the shared library
-//! that it is compiled to on demand.
+//! The CUDA driver library: a virtual driver, or a layer in front of a real driver.
 //!
-//! The source in `source/` is no part of this crate: it is compiled by the user's own `rustc`,
-//! without Cargo and without dependencies, once per source, toolchain and target.
+//! The source in `source/` is not part of this crate. The user's own `rustc` compiles it to a shared library, without
+//! Cargo and without dependencies, once per source, toolchain and target.
 
 mod build;
-// The driver's own table of its codes: one for both.
+// The driver uses the same table of CUDA's result codes.
 #[path = "source/codes.rs"]
 mod codes;
 mod error;
@@ -17,19 +16,19 @@ use sha2::{Digest, Sha256};
 pub use build::build;
 pub use error::DriverError;
 
-/// The variable that tells the driver its configuration file; without it there is no device.
+/// The environment variable with the path of the driver's configuration file; without it, the driver has no device.
 pub const CONFIG_VARIABLE: &str = "CARGO_VRAM_DRIVER_CONFIG";
 
-/// The file name of the library itself; the names in [`LINKS`] lead to it.
+/// The file name of the library; the links in [`LINKS`] point to it.
 pub(crate) const LIBRARY: &str = "libcargo_vram_driver.so";
 
-/// The file name of the program that tells what CUDA says of itself and of its cards.
+/// The file name of the program that asks CUDA for its versions and its GPUs.
 pub(crate) const SURVEY: &str = "vram-survey";
 
-/// The files of the driver's folder; all else in it are links.
+/// The compiled files in the driver's folder; [`DriverLibrary::link`] makes the rest.
 pub(crate) const FILES: [&str; 2] = [LIBRARY, SURVEY];
 
-/// The names under which programs look for CUDA's driver and NVRTC.
+/// The file names by which programs load the CUDA driver and NVRTC.
 const LINKS: [&str; 6] = [
     "libcuda.so",
     "libcuda.so.1",
@@ -39,22 +38,26 @@ const LINKS: [&str; 6] = [
     "libnvrtc.so.13",
 ];
 
-/// The folder beside the library in which NCCL is virtual, too. Before a real driver it is not looked at: there, a program
-/// finds the real NCCL.
+/// The subfolder with the names of NCCL, for virtual GPUs only.
+///
+/// On a real GPU it is not on the library path, so that a program finds the real NCCL.
 const VIRTUAL: &str = "virtual";
+/// The file names by which programs load NCCL.
 const NCCL_LINKS: [&str; 2] = ["libnccl.so", "libnccl.so.2"];
 
-/// Where CUDA's math functions lie in a toolkit, for the compiler of Burn 0.22's kernels.
+/// The path of CUDA's math functions in a toolkit; the kernel compiler of Burn 0.22 links them.
 pub(crate) const LIBDEVICE: &str = "nvvm/libdevice/libdevice.10.bc";
-/// What lies there for a virtual GPU: LLVM bitcode of a module without functions. Kernels that call one of them keep the call, and
-/// no kernel runs. Made from the one line `target triple = "nvptx64-nvidia-cuda"` with `llvm-as` of LLVM 22.
+/// The content of [`LIBDEVICE`] for a virtual GPU: LLVM bitcode of a module without functions.
+///
+/// A kernel that calls a math function keeps the unresolved call. This is harmless because no kernel runs on a virtual
+/// GPU. The bitcode was made from the one line `target triple = "nvptx64-nvidia-cuda"` with `llvm-as` of LLVM 22.
 const NO_FUNCTIONS: &[u8] = include_bytes!("libdevice.bc");
 
 macro_rules! sources {
     ($($file:literal)*) => { &[$(($file, include_str!(concat!("source/", $file)))),*] };
 }
 
-/// Every file of the source; `lib.rs` is the root.
+/// Every source file of the library; `lib.rs` is the root.
 const SOURCES: &[(&str, &str)] = sources! {
     "abi.rs" "call.rs" "clock.rs" "codes.rs" "config.rs" "contents.rs" "context.rs" "copy.rs" "device.rs"
     "error.rs" "event.rs" "forward.rs" "forward_memory.rs" "handles.rs" "hash_keys.rs" "inject.rs" "launch.rs"
@@ -63,23 +66,25 @@ const SOURCES: &[(&str, &str)] = sources! {
     "tensor_map.rs" "trampoline.rs" "unwinding.rs"
 };
 
-/// The program beside the library. What it is does not change a figure, so it is no part of [`fingerprint`].
-/// `survey.rs` is the root.
+/// Every source file of the survey program; `survey.rs` is the root.
+///
+/// The program does not influence any value of a run, so [`fingerprint`] leaves it out.
 const SURVEY_SOURCES: &[(&str, &str)] = sources! { "survey.rs" "survey_library.rs" "survey_proof.rs" };
 
-/// The driver, compiled.
+/// The compiled driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriverLibrary {
-    /// The folder to put first on a process's `LD_LIBRARY_PATH`.
+    /// The folder with the library's links, to put on a process's `LD_LIBRARY_PATH` before the folders of a real
+    /// driver.
     pub folder: PathBuf,
-    /// The library, to put into the process's `LD_PRELOAD` where the virtual clock is wanted.
+    /// The library; to give a process the virtual clock, add it to `LD_PRELOAD`.
     pub library: PathBuf,
-    /// The program that asks a real driver for its cards, to be run beside the models rather than in their process.
+    /// The program that asks a real driver for its GPUs. It runs in its own process, apart from the models.
     pub survey: PathBuf,
 }
 
 impl DriverLibrary {
-    /// The driver in a folder that [`build`] made, here or on another machine.
+    /// Opens the driver in a folder that [`build`] made here or on another machine; `None` if a file is missing.
     #[must_use]
     pub fn open(folder: &Path) -> Option<Self> {
         let library = folder.join(LIBRARY);
@@ -89,6 +94,7 @@ impl DriverLibrary {
         let mut files = [library.clone(), survey.clone(), folder.join(LIBDEVICE)]
             .into_iter()
             .chain(links);
+        // `is_file` follows links, so a link without its library counts as missing.
         let complete = files.all(|file| file.is_file());
         complete.then(|| Self {
             folder: folder.to_owned(),
@@ -97,15 +103,16 @@ impl DriverLibrary {
         })
     }
 
-    /// Makes the names under which programs look for CUDA lead to the library, in a folder that has the library, and puts there
-    /// what they look for in a toolkit.
+    /// Completes a folder that has the library: links the names of CUDA's libraries to it, and writes the library
+    /// of math functions that programs look for in a CUDA toolkit.
     ///
     /// # Errors
-    /// Where a link cannot be made, or a file not be written.
+    /// If a link or folder cannot be made or the file cannot be written.
     pub fn link(folder: &Path) -> std::io::Result<()> {
         let libdevice = folder.join(LIBDEVICE);
         std::fs::create_dir_all(libdevice.with_file_name(""))?;
         std::fs::write(&libdevice, NO_FUNCTIONS)?;
+        // Relative links: `build` renames the folder afterwards, and an archive is unpacked anywhere.
         LINKS.iter().try_for_each(|link| link_to(LIBRARY, &folder.join(link)))?;
         let nccl = folder.join(VIRTUAL);
         std::fs::create_dir_all(&nccl)?;
@@ -115,7 +122,8 @@ impl DriverLibrary {
             .try_for_each(|link| link_to(&library, &nccl.join(link)))
     }
 
-    /// The folder to put before the other one where cards are virtual: several of them are connected by it.
+    /// The folder to put before [`folder`](Self::folder) on `LD_LIBRARY_PATH` for virtual GPUs: its NCCL connects
+    /// several of them.
     #[must_use]
     pub fn connected(&self) -> PathBuf {
         self.folder.join(VIRTUAL)
@@ -129,11 +137,11 @@ fn link_to(file: &str, link: &Path) -> std::io::Result<()> {
 
 #[cfg(not(unix))]
 fn link_to(_file: &str, _link: &Path) -> std::io::Result<()> {
-    // Models do not run on such a machine; it may be the host of a cross compilation.
+    // Models do not run on such a machine, but it can be the host of a cross compilation.
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
-/// What the driver's source is, as a hash: figures of two drivers are not compared.
+/// A hash of the driver's source, in lower-case hexadecimal. Values that two different drivers gave are not compared.
 #[must_use]
 pub fn fingerprint() -> String {
     let mut hash = Sha256::new();

@@ -1,26 +1,29 @@
-//! What became of tensors block by block. Burn 0.22 runs many blocks of operations between two looks, and tells which tensors each of
-//! them makes and frees. So a look is taken apart: what is known of each block is told where that block ends.
+//! Finds out block by block which tensors come and go.
+//!
+//! Burn 0.22 runs many blocks of operations between two looks at its tensors, and reports which tensors each block
+//! makes and frees. So each look is split: what is known about a block takes effect where the block ends.
 
 use std::collections::{HashMap, HashSet};
 
 use super::trace::Happened;
-use crate::protocol::Held;
+use crate::protocol::HeldTensor;
 
-/// A block of operations: what it makes and frees, and what happened in it.
+/// A block of operations: the tensors it makes and frees, and what happened in it.
 struct Block {
     made: Vec<u64>,
     freed: Vec<u64>,
     events: Vec<Happened>,
 }
 
-/// Takes every look apart. `logical`: the elements' bytes of every tensor.
+/// Splits every look by block. `logical` has the bytes of each tensor's elements.
 pub(super) fn by_block(happened: Vec<Happened>, logical: &HashMap<u64, u64>) -> Vec<Happened> {
-    let mut told = Told {
+    let mut told = BlockReader {
         logical,
         held: HashMap::new(),
         all: Vec::with_capacity(happened.len()),
     };
     let mut blocks: Vec<Block> = Vec::new();
+    // See docs/design/burn-0_22-explanations.md.
     for event in happened {
         match event {
             Happened::Ran { made, freed } => blocks.push(Block {
@@ -34,13 +37,14 @@ pub(super) fn by_block(happened: Vec<Happened>, logical: &HashMap<u64, u64>) -> 
                 came,
                 gone,
             } => told.look(std::mem::take(&mut blocks), (steps, after), came, gone),
+            // By the protocol, everything up to the next `Ran` belongs to the block.
             event => match blocks.last_mut() {
                 Some(block) => block.events.push(event),
                 None => told.all.push(event),
             },
         }
     }
-    // Nobody looked at the end of a run that died.
+    // A run that died has blocks after its last look.
     for block in blocks {
         told.begin(&block);
         told.all.extend(block.events);
@@ -48,14 +52,14 @@ pub(super) fn by_block(happened: Vec<Happened>, logical: &HashMap<u64, u64>) -> 
     told.all
 }
 
-struct Told<'a> {
+struct BlockReader<'a> {
     logical: &'a HashMap<u64, u64>,
-    /// The piece of each tensor that has one.
+    /// The piece of memory of each tensor that has one.
     held: HashMap<u64, u64>,
     all: Vec<Happened>,
 }
 
-impl Told<'_> {
+impl BlockReader<'_> {
     fn begin(&mut self, block: &Block) {
         self.all.push(Happened::Ran {
             made: block.made.clone(),
@@ -63,13 +67,14 @@ impl Told<'_> {
         });
     }
 
-    fn look(&mut self, mut blocks: Vec<Block>, when: (u32, u64), came: Vec<Held>, gone: Vec<u64>) {
+    fn look(&mut self, mut blocks: Vec<Block>, when: (u32, u64), came: Vec<HeldTensor>, gone: Vec<u64>) {
         let pieces: HashMap<u64, u64> = came.iter().map(|held| (held.tensor, held.memory)).collect();
         told_late(&mut blocks, &pieces);
         let mut is_told = HashSet::new();
         for block in blocks {
             self.begin(&block);
             let held = self.made_in(&block, &pieces);
+            // Fused tensors are freed, too, but never had memory.
             let freed: Vec<u64> = block
                 .freed
                 .iter()
@@ -80,6 +85,7 @@ impl Told<'_> {
             is_told.extend(held.iter().map(|held| held.tensor).chain(freed.iter().copied()));
             self.tell(when, held, freed);
         }
+        // What a block reported must not come or go again with the look. The rest takes effect at the look.
         let came = came
             .into_iter()
             .filter(|held| !is_told.contains(&held.tensor))
@@ -88,7 +94,7 @@ impl Told<'_> {
         self.tell(when, came, gone);
     }
 
-    fn tell(&mut self, (steps, after): (u32, u64), came: Vec<Held>, gone: Vec<u64>) {
+    fn tell(&mut self, (steps, after): (u32, u64), came: Vec<HeldTensor>, gone: Vec<u64>) {
         self.held.extend(came.iter().map(|held| (held.tensor, held.memory)));
         for id in &gone {
             self.held.remove(id);
@@ -101,13 +107,17 @@ impl Told<'_> {
         });
     }
 
-    /// The tensors that a block makes, with their pieces. Of those that are gone by the next look, each has the first piece of the block
-    /// that nobody else has and that its elements fill, or else that of a tensor of the same size that the block frees: it is written
-    /// over that one, or is the same seen otherwise. What a block makes and frees itself has no memory: that is fused.
-    fn made_in(&self, block: &Block, pieces: &HashMap<u64, u64>) -> Vec<Held> {
+    /// Returns the tensors that a block makes, with their pieces of memory.
+    ///
+    /// A tensor that is gone by the next look gets the first piece of the block that no other tensor has and that its
+    /// elements fill. If there is none, it gets the piece of a tensor of the same size that the block frees: it is
+    /// written over that tensor, or is a view of it. A tensor that the block itself also frees has no memory, because
+    /// it is fused.
+    fn made_in(&self, block: &Block, pieces: &HashMap<u64, u64>) -> Vec<HeldTensor> {
         let freed: HashSet<u64> = block.freed.iter().copied().collect();
         let bytes = |id: &u64| self.logical.get(id).copied();
         let known: HashSet<u64> = block.made.iter().filter_map(|id| pieces.get(id).copied()).collect();
+        // Pieces of tensors that still exist at the look are known, and must not be given to another tensor.
         let mut free: Vec<(u64, u64)> = block.events.iter().filter_map(allocated).collect();
         free.retain(|(piece, _)| !known.contains(piece));
         let mut to_inherit: Vec<u64> = block.freed.clone();
@@ -115,15 +125,18 @@ impl Told<'_> {
         for tensor in block.made.iter().filter(|id| !freed.contains(*id)) {
             let memory = pieces.get(tensor).copied().or_else(|| {
                 let logical = bytes(tensor)?;
+                // Padding never doubles a row, as in `MemoryHistory::meanwhile`. Below 1024, small tensors
+                // fit a unit of 512 bytes.
                 let fits = |(_, bytes): &(u64, u64)| (logical..(logical * 2).max(1024)).contains(bytes);
                 if let Some(at) = free.iter().position(fits) {
                     return Some(free.remove(at).0);
                 }
+                // `remove` below: each freed tensor can pass its memory on only once.
                 let is_alike = |id: &u64| bytes(id) == Some(logical) && self.held.contains_key(id);
                 let at = to_inherit.iter().position(is_alike)?;
                 self.held.get(&to_inherit.remove(at)).copied()
             });
-            held.extend(memory.map(|memory| Held {
+            held.extend(memory.map(|memory| HeldTensor {
                 tensor: *tensor,
                 memory,
             }));
@@ -132,24 +145,28 @@ impl Told<'_> {
     }
 }
 
-/// Pieces that only the look told of: each was there from the beginning of the block that made its tensor.
+/// Moves pieces that were only reported by the look: each existed from the beginning of the block that made its tensor.
 fn told_late(blocks: &mut [Block], pieces: &HashMap<u64, u64>) {
     let Some(last) = blocks.last_mut() else { return };
     let is_sample = |event: &Happened| matches!(event, Happened::Sample { .. });
+    // No sample follows these pieces in the window, so any of its blocks may have asked for them.
     let mut seen = last.events.iter().rposition(is_sample).map_or(0, |at| at + 1);
     let late: Vec<Happened> = last.events.split_off(seen);
     let maker = |piece: u64, blocks: &[Block]| {
         let is_of = |block: &Block| block.made.iter().any(|id| pieces.get(id) == Some(&piece));
         blocks.iter().position(is_of)
     };
+    // Each piece is put at the front of its block, so going backwards keeps their order.
     for event in late.into_iter().rev() {
         let of = allocated(&event).and_then(|(piece, _)| maker(piece, blocks));
         match of {
             Some(block) => {
+                // The insertion moved the place at which pieces of nobody are put.
                 seen += usize::from(block + 1 == blocks.len());
                 blocks[block].events.insert(0, event);
             }
             None => {
+                // Nothing shows which block asked for a piece of nobody, so it comes after what was seen.
                 if let Some(last) = blocks.last_mut() {
                     last.events.insert(seen.min(last.events.len()), event);
                 }
@@ -189,7 +206,7 @@ mod tests {
     }
 
     fn look(came: &[(u64, u64)], gone: &[u64]) -> Happened {
-        let held = |(tensor, memory): &(u64, u64)| Held {
+        let held = |(tensor, memory): &(u64, u64)| HeldTensor {
             tensor: *tensor,
             memory: *memory,
         };
@@ -201,10 +218,10 @@ mod tests {
         }
     }
 
-    /// The tensors that came, with their pieces, and those that went.
+    /// The tensors that came, each with its piece, and the tensors that went.
     type Change = (Vec<(u64, u64)>, Vec<u64>);
 
-    /// What changed from look to look.
+    /// Returns the changes from look to look.
     fn looks(happened: Vec<Happened>, logical: &[(u64, u64)]) -> Vec<Change> {
         let logical = logical.iter().copied().collect();
         let all = by_block(happened, &logical);
@@ -221,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_tensor_comes_with_its_block_and_goes_with_the_one_that_frees_it() {
-        // 1 is made and freed between two looks, 2 stays.
+        // Tensor 1 is made and freed between two looks; tensor 2 stays.
         let window = vec![
             ran(&[1], &[]),
             piece(10, 512),
@@ -245,7 +262,7 @@ mod tests {
         let window = vec![
             ran(&[1], &[]),
             piece(10, 512),
-            // 2 is only a value on the way to 3.
+            // Tensor 2 is only an intermediate value on the way to tensor 3.
             ran(&[2, 3], &[1, 2]),
             ran(&[4], &[3]),
             look(&[(4, 10)], &[]),

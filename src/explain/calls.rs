@@ -1,51 +1,51 @@
-//! Who asked for an operation: the user's line, the modules around it, and the function of Burn's that they called.
+//! Who asked for an operation: the user's line, the modules around it, and the function of Burn that they called.
 
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::trace::{Operation, Trace};
-use super::types::Source;
-use crate::protocol::Symbol;
+use super::trace::{Operation, ReadTrace};
+use super::types::SourceLocation;
+use crate::protocol::SourceSymbol;
 
-/// A module's function on the way to an operation.
+/// A call of a module's function on the way to an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ModuleCall {
     /// The module's type: `Conv2d`.
     pub(super) kind: String,
-    /// Where the call's stack is, which tells one call from another.
+    /// The stack address of the call, which distinguishes it from other calls.
     pub(super) stack: u64,
 }
 
 /// Who asked for an operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Call {
+pub(super) struct TracedCall {
     /// The innermost line of the user's own code.
-    pub(super) source: Option<Source>,
-    /// The lines of the user's own code that called its function, the innermost first.
-    pub(super) callers: Vec<Source>,
+    pub(super) source: Option<SourceLocation>,
+    /// The lines of the user's own code that called the function of `source`, the innermost first.
+    pub(super) callers: Vec<SourceLocation>,
     /// The modules, the outermost first.
     pub(super) modules: Vec<ModuleCall>,
-    /// The function that the innermost module called, and where its stack is: `flatten`.
+    /// The function that the innermost module called, such as `flatten`, and its stack address.
     pub(super) function: Option<(String, u64)>,
-    /// From where it called it.
+    /// The address in the innermost module from which it called that function.
     pub(super) site: u64,
-    /// Whether it is part of one of Burn's losses, which a model may compute in a function of its own.
+    /// Whether the operation is part of one of Burn's losses. A model may compute its loss in a function of its own.
     pub(super) is_loss: bool,
 }
 
-/// Reads the calls of a trace; each stack is read once.
+/// Reads the calls of a trace. It reads each stack once.
 pub(super) struct Calls<'a> {
-    trace: &'a Trace,
+    trace: &'a ReadTrace,
     root: &'a Path,
-    /// By the stack.
-    known: HashMap<u32, Call>,
-    /// Of backward operations: by the stack, and by that of the forward call.
-    linked: HashMap<(u32, u32), Call>,
+    /// Known calls, by stack.
+    known: HashMap<u32, TracedCall>,
+    /// Known calls of backward operations, by their stack and by the stack of the forward call.
+    linked: HashMap<(u32, u32), TracedCall>,
 }
 
 impl<'a> Calls<'a> {
-    /// `root`: the folder of the user's own code.
-    pub(super) fn new(trace: &'a Trace, root: &'a Path) -> Self {
+    /// Creates a reader. `root` is the folder of the user's own code.
+    pub(super) fn new(trace: &'a ReadTrace, root: &'a Path) -> Self {
         Self {
             trace,
             root,
@@ -54,8 +54,8 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// Who asked for it; for a gradient, whose line is known, who asked for what it is the gradient of.
-    pub(super) fn of(&mut self, operation: &Operation) -> Call {
+    /// Finds who asked for an operation. A gradient gets the lines of its forward call, if that call is known.
+    pub(super) fn of(&mut self, operation: &Operation) -> TracedCall {
         let Some(forward) = operation.forward else {
             return self.by_stack(operation.stack);
         };
@@ -63,9 +63,10 @@ impl<'a> Calls<'a> {
             return call.clone();
         }
         let (backward, forward_call) = (self.by_stack(operation.stack), self.by_stack(forward));
+        // The line of `loss.backward()` says little, but more than no line.
         let call = match forward_call.source {
             None => backward,
-            Some(_) => Call {
+            Some(_) => TracedCall {
                 source: forward_call.source,
                 callers: forward_call.callers,
                 ..backward
@@ -75,7 +76,7 @@ impl<'a> Calls<'a> {
         call
     }
 
-    fn by_stack(&mut self, stack: u32) -> Call {
+    fn by_stack(&mut self, stack: u32) -> TracedCall {
         if let Some(call) = self.known.get(&stack) {
             return call.clone();
         }
@@ -84,12 +85,13 @@ impl<'a> Calls<'a> {
         call
     }
 
-    fn read(&self, stack: u32) -> Call {
-        let mut call = Call::default();
-        // The outermost first.
+    fn read(&self, stack: u32) -> TracedCall {
+        let mut call = TracedCall::default();
+        // The outermost frame first.
         let mut frames: Vec<_> = self.trace.frames_of(stack).collect();
         frames.reverse();
         for (frame, symbol) in frames {
+            // The loops and the observed backend stand between the user's code and Burn, and are neither.
             if self.is_own(symbol) {
                 continue;
             }
@@ -101,6 +103,7 @@ impl<'a> Calls<'a> {
             let path = without_generics(&symbol.function);
             call.is_loss |= is_loss(&path);
             if let Some(kind) = module_type(&path) {
+                // `BatchNorm::forward` calls `forward_train` of the same module: that is one call.
                 let same = call.modules.last().is_some_and(|last| last.kind == kind);
                 if !same {
                     call.modules.push(ModuleCall {
@@ -108,6 +111,8 @@ impl<'a> Calls<'a> {
                         stack: frame.stack,
                     });
                 }
+                // A function that called this module is further out than the module itself, so it no longer
+                // counts.
                 call.function = None;
                 call.site = frame.address;
             } else if call.function.is_none() && is_of_burns_interface(&path) {
@@ -118,22 +123,24 @@ impl<'a> Calls<'a> {
         call
     }
 
-    /// Whether it is this library's own.
-    fn is_own(&self, symbol: &Symbol) -> bool {
+    /// Whether a function belongs to cargo-vram.
+    fn is_own(&self, symbol: &SourceSymbol) -> bool {
         let home = symbol
             .file
             .as_ref()
             .is_some_and(|file| file.starts_with(&self.trace.home));
+        // Without debug information there is no file, and only the name shows it.
         home || symbol.function.starts_with("cargo_vram::")
     }
 
-    fn source(&self, symbol: &Symbol) -> Option<Source> {
-        // What `#[derive(Module)]` writes is at the user's line, and not the user's.
+    fn source(&self, symbol: &SourceSymbol) -> Option<SourceLocation> {
+        // Code from `#[derive(Module)]` has the user's line, but the user did not write it.
         if symbol.function.contains(" as burn_core::module::") {
             return None;
         }
+        // Code outside of the workspace belongs to a dependency. The user's line is the one that called it.
         let file = Path::new(symbol.file.as_ref()?).strip_prefix(self.root).ok()?;
-        Some(Source {
+        Some(SourceLocation {
             file: file.to_string_lossy().into_owned(),
             line: symbol.line?,
             function: symbol.function.clone(),
@@ -141,9 +148,9 @@ impl<'a> Calls<'a> {
     }
 }
 
-/// `a::B<C>::d` → `a::B::d`, `<a::B<C> as e::F>::d` → `a::B::d`.
+/// Removes the generics of a path: `a::B<C>::d` becomes `a::B::d`, and `<a::B<C> as e::F>::d` becomes `a::B::d`.
 fn without_generics(function: &str) -> String {
-    // A trait's function: what counts is the type that has it.
+    // For a function of a trait, the type that implements the trait counts.
     let function = function.strip_prefix('<').unwrap_or(function);
     let mut path = String::new();
     let mut depth = 0_u32;
@@ -170,8 +177,8 @@ fn without_generics(function: &str) -> String {
     path
 }
 
-/// The type of the module whose function it is: `burn_nn::modules::conv::conv2d::Conv2d::forward` → `Conv2d`. A module of the
-/// user's own is known by a function `forward…`.
+/// Returns the type of the module whose function this is: `burn_nn::modules::conv::conv2d::Conv2d::forward` gives
+/// `Conv2d`. A module of the user's own is recognised by a function whose name begins with `forward`.
 fn module_type(path: &str) -> Option<String> {
     let mut segments = path.rsplit("::");
     let function = segments.next()?;
@@ -182,7 +189,7 @@ fn module_type(path: &str) -> Option<String> {
     (is_type && is_module).then(|| kind.to_owned())
 }
 
-/// Whether it is a function of one of Burn's losses: `burn_nn::loss::cross_entropy::CrossEntropyLoss::forward`.
+/// Whether a function belongs to one of Burn's losses: `burn_nn::loss::cross_entropy::CrossEntropyLoss::forward`.
 fn is_loss(path: &str) -> bool {
     let mut segments = path.split("::");
     is_burns(segments.next().unwrap_or_default()) && segments.any(|segment| segment == "loss")
@@ -192,7 +199,7 @@ fn is_burns(krate: &str) -> bool {
     krate.starts_with("burn_") || krate.starts_with("cube") || ["burn", "core", "std", "alloc"].contains(&krate)
 }
 
-/// Whether people call it: functions of tensors, and those beside them.
+/// Whether a function is part of Burn's public tensor interface.
 fn is_of_burns_interface(path: &str) -> bool {
     path.starts_with("burn_tensor::")
 }

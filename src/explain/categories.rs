@@ -1,46 +1,47 @@
-//! What each tensor is for, and how many bytes are held for what at each sample.
+//! The category of each tensor, and the bytes of each category at each sample.
 
 use std::collections::HashMap;
 
-use super::bare;
-use super::memory::{Life, Memory};
-use super::trace::{Operation, Trace};
+use super::memory::{Life, MemoryHistory};
+use super::trace::{Operation, ReadTrace, bare};
 use super::types::Category;
 use crate::protocol::{Made, Phase};
 
-/// A tensor as its operation made it.
+/// A tensor with the operation that made it.
 #[derive(Clone, Copy)]
-pub(super) struct Origin<'a> {
+pub(super) struct CategoryOrigin<'a> {
     pub(super) operation: &'a Operation,
     /// The operation's number, from 1.
     pub(super) number: u64,
     pub(super) made: &'a Made,
 }
 
-/// Where each tensor is from.
-pub(super) fn origins(trace: &Trace) -> HashMap<u64, Origin<'_>> {
+/// Returns the operation that made each tensor.
+pub(super) fn origins(trace: &ReadTrace) -> HashMap<u64, CategoryOrigin<'_>> {
     let mut origins = HashMap::new();
     for (index, operation) in trace.operations.iter().enumerate() {
         for made in &operation.outputs {
-            // An operation may hand on the tensor that it was given.
-            origins.entry(made.id).or_insert(Origin {
+            // An operation may return a tensor that it was given; the operation that made the tensor comes first.
+            origins.entry(made.id).or_insert(CategoryOrigin {
                 operation,
                 number: index as u64 + 1,
                 made,
             });
         }
     }
-    // What Burn makes on its way has a number between those of the operation before and of the operation itself.
+    // Burn also makes tensors inside an operation. Their numbers lie between the tensors of the operation before and of
+    // this one.
     let mut last: Vec<(u64, usize)> = Vec::new();
     for (index, operation) in trace.operations.iter().enumerate() {
         let newest = operation.outputs.iter().map(|made| made.id).max();
+        // Only rising numbers, because `partition_point` needs a sorted list.
         let newest = newest.filter(|newest| last.last().is_none_or(|(before, _)| before < newest));
         last.extend(newest.map(|newest| (newest, index)));
     }
     for made in &trace.inner {
         let at = last.partition_point(|(newest, _)| *newest < made.id);
         if let Some((_, index)) = last.get(at) {
-            origins.entry(made.id).or_insert(Origin {
+            origins.entry(made.id).or_insert(CategoryOrigin {
                 operation: &trace.operations[*index],
                 number: *index as u64 + 1,
                 made,
@@ -50,9 +51,12 @@ pub(super) fn origins(trace: &Trace) -> HashMap<u64, Origin<'_>> {
     origins
 }
 
-/// Adds tensors that no operation makes and that have another one's memory: another thread of the program's uses them under a number
-/// of their own.
-pub(super) fn with_aliases<'a>(memory: &Memory, mut origins: HashMap<u64, Origin<'a>>) -> HashMap<u64, Origin<'a>> {
+/// Adds tensors that no operation makes and that share another tensor's memory: another thread of the program uses that
+/// memory under a tensor number of its own.
+pub(super) fn with_aliases<'a>(
+    memory: &MemoryHistory,
+    mut origins: HashMap<u64, CategoryOrigin<'a>>,
+) -> HashMap<u64, CategoryOrigin<'a>> {
     for tensor in &memory.tensors {
         let of = tensor
             .shares
@@ -64,15 +68,15 @@ pub(super) fn with_aliases<'a>(memory: &Memory, mut origins: HashMap<u64, Origin
     origins
 }
 
-/// What each of the tensors is for.
+/// Returns the category of each tensor.
 pub(super) fn categories(
-    trace: &Trace,
-    memory: &Memory,
-    origins: &HashMap<u64, Origin<'_>>,
+    trace: &ReadTrace,
+    memory: &MemoryHistory,
+    origins: &HashMap<u64, CategoryOrigin<'_>>,
     gradients: &HashMap<u64, u64>,
 ) -> Vec<Category> {
-    let borders = Borders::of(trace);
-    // In inference nothing receives a gradient, so that does not tell parameters from running statistics.
+    let borders = Borders::from_trace(trace);
+    // In inference, no parameter receives a gradient, so gradients cannot tell parameters from running statistics.
     let learns = trace.belongs.values().any(|belongs| belongs.learnable);
     let of = |tensor: &Life| match category(trace, &borders, tensor, origins.get(&tensor.id)) {
         Category::Buffer if !learns && trace.belongs.contains_key(&tensor.id) => Category::Parameter,
@@ -83,13 +87,17 @@ pub(super) fn categories(
 }
 
 /// Operations that keep every value, in another shape, order or element type.
+// Elementwise operations are left out on purpose: in `dy * x`, `dy` is the gradient of an activation. See
+// docs/design/categories.md.
 const SAME_VALUES: [&str; 4] = ["reshape", "swap_dims", "permute", "cast"];
-/// Operations that make what others add to.
+/// Operations that make tensors to which other operations add.
 const BLANK: [&str; 2] = ["zeros", "full"];
 
-/// Tensors that serve nothing but a parameter's gradient: the matrix product that is then looked at in another shape, the half-precision
-/// gradient that is cast, the zeros that rows are added to. By each of these, and by each gradient: the gradient.
-pub(super) fn becoming_gradients(trace: &Trace) -> HashMap<u64, u64> {
+/// Finds tensors that only serve a parameter's gradient, and maps each of them, and each gradient, to the gradient.
+///
+/// Examples are a matrix product that is then reshaped, a half-precision gradient that is cast, and zeros that rows are
+/// added to.
+pub(super) fn becoming_gradients(trace: &ReadTrace) -> HashMap<u64, u64> {
     let mut uses: HashMap<u64, u32> = HashMap::new();
     for id in trace.operations.iter().flat_map(|operation| &operation.inputs) {
         *uses.entry(*id).or_default() += 1;
@@ -105,12 +113,14 @@ pub(super) fn becoming_gradients(trace: &Trace) -> HashMap<u64, u64> {
         .operations
         .iter()
         .filter(|operation| operation.at.1 == Phase::Backward);
+    // From the end, so that a chain of operations is followed back from its gradient.
     for operation in backward.rev() {
         let made = operation.outputs.iter();
         let Some(gradient) = made.filter_map(|made| gradients.get(&made.id)).next().copied() else {
             continue;
         };
         let keeps = SAME_VALUES.contains(&bare(&operation.name));
+        // A tensor with a second reader serves something else, too, so it keeps its category.
         let becomes = |id: &&u64| uses.get(*id) == Some(&1) && (keeps || is_blank.get(*id) == Some(&true));
         let becoming = operation.inputs.iter().filter(becomes);
         for id in becoming {
@@ -120,9 +130,9 @@ pub(super) fn becoming_gradients(trace: &Trace) -> HashMap<u64, u64> {
     gradients
 }
 
-fn category(trace: &Trace, borders: &Borders, tensor: &Life, origin: Option<&Origin<'_>>) -> Category {
+fn category(trace: &ReadTrace, borders: &Borders, tensor: &Life, origin: Option<&CategoryOrigin<'_>>) -> Category {
     if let Some(belongs) = trace.belongs.get(&tensor.id) {
-        // The first momentum is the gradient itself.
+        // The first momentum of an optimizer is the gradient itself.
         let is_kept = || origin.is_some_and(|origin| borders.outlives(tensor, origin.operation.at.0));
         return match (belongs.gradient, belongs.learnable) {
             (true, _) if is_kept() => Category::OptimizerState,
@@ -139,19 +149,20 @@ fn category(trace: &Trace, borders: &Borders, tensor: &Life, origin: Option<&Ori
         Phase::Batch => Category::Input,
         Phase::Forward => Category::Activation,
         Phase::Backward => Category::ActivationGradient,
-        // What is there when the next step is under way was made to stay.
+        // A tensor that still exists in the next step was made to stay.
         Phase::Optimizer if borders.outlives(tensor, step) => Category::OptimizerState,
+        // Parameters that nobody named count here, too: only their phase is known.
         Phase::Model | Phase::Context if borders.outlives(tensor, step) => Category::Buffer,
         Phase::Optimizer | Phase::Model | Phase::Context => Category::Workspace,
     }
 }
 
-/// With which operation each step comes to its optimizer: what an earlier step did not mean to keep is gone by then, even where fusion
-/// put off what uses it.
+/// The number of the last forward or backward operation of each step. A tensor that an earlier step did not mean to
+/// keep is gone by then, even if fusion delayed the operations that use it.
 struct Borders(HashMap<u32, u64>);
 
 impl Borders {
-    fn of(trace: &Trace) -> Self {
+    fn from_trace(trace: &ReadTrace) -> Self {
         let numbered = trace.operations.iter().zip(1..);
         let before = numbered.filter(|(operation, _)| matches!(operation.at.1, Phase::Forward | Phase::Backward));
         Self(
@@ -162,13 +173,15 @@ impl Borders {
     }
 
     fn outlives(&self, tensor: &Life, step: Option<u32>) -> bool {
+        // Nobody saw the tensor go, so it exists to the end.
         let (Some(after), Some(steps)) = (tensor.gone_after, tensor.gone_steps) else {
             return true;
         };
+        // What was made before the first step must outlive step 0.
         let next = step.map_or(0, |step| step + 1);
         match self.0.get(&next) {
             Some(end) => after >= *end,
-            // It was the last step.
+            // There is no next step.
             None => steps >= next,
         }
     }
@@ -178,16 +191,19 @@ fn live() -> impl Iterator<Item = Category> {
     Category::ALL.into_iter().filter(|category| category.is_live())
 }
 
-/// Bytes by category, in the order of [`Category::ALL`], at each sample: they add up to live.
+/// Returns the bytes of each category at each sample, in the order of [`Category::ALL`]. They add up to live memory.
 pub(super) fn over_time(
-    memory: &Memory,
+    memory: &MemoryHistory,
     categories: &[Category],
-    origins: &HashMap<u64, Origin<'_>>,
+    origins: &HashMap<u64, CategoryOrigin<'_>>,
 ) -> Vec<(Category, Vec<u64>)> {
     let samples = memory.samples.len();
+    // Only the changes, and a running sum at the end: a tensor that lives through a million samples has two
+    // entries.
     let mut changes: HashMap<Category, Vec<i64>> = live().map(|one| (one, vec![0; samples + 1])).collect();
     let mut add = |category: Category, from: usize, to: usize, bytes: u64| {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        // A piece that comes and goes between two samples is in none of their sums.
         if let Some(changes) = changes.get_mut(&category).filter(|_| from < to) {
             changes[from] += bytes;
             changes[to] -= bytes;
@@ -195,11 +211,14 @@ pub(super) fn over_time(
     };
     for piece in &memory.pieces {
         let end = piece.died.unwrap_or(samples);
+        // No tensor ever had this piece, so an operation needed it for itself.
         if piece.holders.is_empty() {
             add(Category::Workspace, piece.born, end, piece.bytes);
         }
         for (number, (from, holders)) in piece.holders.iter().enumerate() {
             let to = piece.holders.get(number + 1).map_or(end, |(next, _)| (*next).min(end));
+            // `min` takes the category that comes first in the enum: a view of a parameter is still the
+            // parameter.
             let category = holders.iter().map(|tensor| categories[*tensor]).min();
             let logical = holders
                 .iter()
@@ -207,6 +226,8 @@ pub(super) fn over_time(
                 .map(|origin| origin.made.bytes)
                 .max()
                 .unwrap_or(piece.bytes)
+                // An expanded view has more elements than its memory has room for. The padding must not
+                // underflow.
                 .min(piece.bytes);
             add(category.unwrap_or(Category::Unattributed), *from, to, logical);
             add(Category::Alignment, *from, to, piece.bytes - logical);
@@ -225,7 +246,7 @@ pub(super) fn over_time(
         .collect();
     for (sample, (unknown, over)) in memory.unknown.iter().zip(&memory.over).enumerate() {
         let mut over = *over;
-        // Whatever was rounded up too far was rounded up: alignment, and only where there is none, something else.
+        // Bytes that were rounded up too far come from alignment first, and only then from other categories.
         let alignment_first = |category: &Category| *category != Category::Alignment;
         let mut order: Vec<usize> = (0..series.len()).collect();
         order.sort_by_key(|at| (alignment_first(&series[*at].0), std::cmp::Reverse(*at)));

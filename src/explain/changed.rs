@@ -1,11 +1,11 @@
-//! What a what-if changes, against the model as it is.
+//! What a what-if changes, compared with the model as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Category, Changed, Explanation};
 use crate::bytes::Bytes;
 
-/// What is held for what at the peaks of a model as it is and of a what-if.
+/// Compares the bytes of each category at the peak of the model as it is and at the peak of a what-if.
 #[must_use]
 pub fn changed(origin: &Explanation, other: &Explanation) -> Vec<Changed> {
     let (before, after) = (held(origin), held(other));

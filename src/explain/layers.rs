@@ -1,17 +1,16 @@
-//! The layer table: the operations of a forward phase, put together as people call them.
+//! The layer table: the operations of a forward phase, grouped into the calls that a user would name.
 
 use std::collections::{HashMap, HashSet};
 
-use super::bare;
-use super::calls::{Call, Calls};
-use super::categories::Origin;
-use super::memory::Memory;
-use super::trace::{Operation, Trace};
+use super::calls::{Calls, TracedCall};
+use super::categories::CategoryOrigin;
+use super::memory::MemoryHistory;
+use super::trace::{Operation, ReadTrace, bare};
 use super::types::{Activations, Layer, Totals};
 use crate::bytes::Bytes;
 use crate::protocol::{Made, Phase};
 
-/// Modules and functions that only bend a tensor's values.
+/// Names of activation modules and functions.
 const ACTIVATIONS: [&str; 24] = [
     "relu",
     "leakyrelu",
@@ -43,18 +42,19 @@ const CONTAINERS: [&str; 3] = ["Vec", "Array", "Tuple"];
 
 /// The model's modules by path.
 pub(super) struct Modules {
-    /// The type of each that has fields; the root's path is empty.
+    /// The type of each module that has fields. The root's path is empty.
     types: HashMap<String, String>,
-    /// The fields of each, in their order.
+    /// The fields of each module, in order.
     fields: HashMap<String, Vec<String>>,
-    /// The parameters: the tensor, and its module's path.
+    /// The path of the module that each parameter tensor belongs to.
     owners: HashMap<u64, String>,
 }
 
 impl Modules {
-    pub(super) fn of(trace: &Trace) -> Self {
+    pub(super) fn from_trace(trace: &ReadTrace) -> Self {
         let mut types = HashMap::new();
         let mut fields: HashMap<String, Vec<String>> = HashMap::new();
+        // The trace has the type of each field's parent, so only modules with fields get a type.
         for (path, parent_type) in &trace.modules {
             let parent = parent(path).to_owned();
             types.insert(parent.clone(), parent_type.clone());
@@ -66,7 +66,7 @@ impl Modules {
             .filter(|(_, belongs)| !belongs.gradient)
             .map(|(tensor, belongs)| (*tensor, parent(&belongs.path).to_owned()))
             .collect();
-        // Mixed precision works on copies of another element type.
+        // Mixed precision works on copies of the parameters in another element type.
         for operation in &trace.operations {
             let owner = operation.inputs.iter().find_map(|input| owners.get(input));
             if let Some(owner) = owner.filter(|_| bare(&operation.name) == "cast").cloned() {
@@ -76,7 +76,7 @@ impl Modules {
         Self { types, fields, owners }
     }
 
-    /// The module that a parameter belongs to.
+    /// Returns the module that a parameter belongs to.
     pub(super) fn owner(&self, tensor: u64) -> Option<&str> {
         self.owners.get(&tensor).map(String::as_str)
     }
@@ -90,7 +90,7 @@ impl Modules {
         fields.iter().all(|field| !self.types.contains_key(field))
     }
 
-    /// The module of this type nearest to `path`: itself, or what it is a part of.
+    /// Returns the innermost module of this type that is `path` or contains it.
     fn around<'p>(&self, path: &'p str, kind: &str) -> Option<&'p str> {
         let mut at = path;
         loop {
@@ -104,7 +104,7 @@ impl Modules {
         }
     }
 
-    /// The first module of this type within `path`.
+    /// Returns the first module of this type inside `path`.
     fn within(&self, path: &str, kind: &str) -> Option<&str> {
         let fields = self.fields.get(path)?;
         fields.iter().find_map(|field| {
@@ -116,7 +116,7 @@ impl Modules {
     }
 }
 
-/// The module that a module or parameter is a field of.
+/// Returns the path of the module that has this module or parameter as a field.
 pub(super) fn parent(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(parent, _)| parent)
 }
@@ -129,22 +129,23 @@ fn joined(parent: &str, name: &str) -> String {
     }
 }
 
-/// Operations that are one row of the table.
-pub(super) struct Row {
+/// Operations that form one row of the table.
+pub(super) struct CalledLayer {
     /// Indices into the trace's operations.
     pub(super) operations: Vec<usize>,
-    pub(super) call: Call,
-    /// Where the parameters that it uses belong.
+    pub(super) call: TracedCall,
+    /// The path of the module whose parameters the row uses.
     owner: Option<String>,
     pub(super) path: String,
     pub(super) inferred: bool,
     kind: String,
 }
 
-impl Row {
-    /// What it makes: the largest tensor that a later operation of the step reads, and of several the last. A `BatchNorm` ends with
-    /// operations that make its running statistics, which it reads itself if it is called once more.
-    fn output<'a>(&self, trace: &'a Trace, readers: &HashMap<u64, usize>) -> Option<&'a Made> {
+impl CalledLayer {
+    /// Returns the output of the row: the largest tensor that a later operation of the step reads, or the last of
+    /// equals. A `BatchNorm` ends with operations that make its running statistics, which it reads itself if it is
+    /// called again.
+    fn output<'a>(&self, trace: &'a ReadTrace, readers: &HashMap<u64, usize>) -> Option<&'a Made> {
         let last = *self.operations.last()?;
         let made = |index: &usize| trace.operations[*index].outputs.first();
         let is_read = |made: &&Made| readers.get(&made.id).is_some_and(|reader| *reader > last);
@@ -152,36 +153,40 @@ impl Row {
         read.max_by_key(|made| made.bytes).or_else(|| made(&last))
     }
 
-    /// Whether an operation is part of it, too.
+    /// Whether an operation belongs to this row, too.
     fn goes_on(
         &self,
-        trace: &Trace,
+        trace: &ReadTrace,
         modules: &Modules,
         operation: &Operation,
-        call: &Call,
+        call: &TracedCall,
         owner: Option<&str>,
     ) -> bool {
+        // A row is a call. Rows by names alone would split `gelu`, whose first operation comes twice in Burn
+        // 0.22. See docs/design/layers.md.
         let is_module = self.is_module(modules);
         let is_same_place = self.call.source == call.source || is_module && self.is_within_module(call);
         if self.call.modules != call.modules || !is_same_place {
             return false;
         }
+        // Without parameters, only the call site tells two calls of one function apart.
         if !is_module && (self.call.function != call.function || self.call.site != call.site) {
             return false;
         }
         match (&self.owner, owner) {
             (Some(own), Some(owner)) => own == owner,
-            // A module's function may do something to the input before it comes to its parameters.
+            // A module's function may change its input before it uses its parameters.
             (Some(_), None) => is_module,
             (None, _) if is_module && self.may_have_parameters(modules) => true,
-            // From the same place in the function once more: that is a call of its own.
+            // The same place in the function again is a call of its own.
             (None, None) => trace.operations[self.operations[0]].stack != operation.stack,
             (None, Some(_)) => false,
         }
     }
 
-    /// Whether both are lines of the module's own function, in one call of it: the user's code has modules with parameters of their own.
-    fn is_within_module(&self, call: &Call) -> bool {
+    /// Whether both calls come from one call of the module's own function. A user's module with parameters is one row,
+    /// even if its function has several lines.
+    fn is_within_module(&self, call: &TracedCall) -> bool {
         let (Some(module), Some(own), Some(other)) = (self.call.modules.last(), &self.call.source, &call.source) else {
             return false;
         };
@@ -193,8 +198,9 @@ impl Row {
         is_own && own.function == other.function && self.call.callers == call.callers
     }
 
-    /// Takes the last operations away that have nothing to do with those before: they prepare what the next module of this type is given.
-    fn strays(&mut self, trace: &Trace, modules: &Modules) -> Vec<usize> {
+    /// Removes the last operations if they have nothing to do with those before: they prepare the input of the next
+    /// module of this type.
+    fn strays(&mut self, trace: &ReadTrace, modules: &Modules) -> Vec<usize> {
         let ids = |index: &usize| {
             let operation = &trace.operations[*index];
             let made = operation.outputs.iter().map(|made| made.id);
@@ -207,9 +213,12 @@ impl Row {
             }
         }
         let uses_parameters = |index: &usize| ids(index).any(|id| modules.owner(id).is_some());
+        // From the end: `start` is the first place from which on no operation shares a tensor with one before
+        // it.
         let mut start = self.operations.len();
         let mut earliest = usize::MAX;
         for (place, index) in self.operations.iter().enumerate().rev() {
+            // An operation with parameters certainly belongs to this layer.
             if uses_parameters(index) {
                 break;
             }
@@ -221,14 +230,15 @@ impl Row {
         self.operations.split_off(start)
     }
 
-    /// Whether the innermost function is that of a module without modules in it, rather than one that the module called.
+    /// Whether the innermost function belongs to a module without submodules, and not to a function that a module
+    /// called.
     fn is_module(&self, modules: &Modules) -> bool {
         let Some(last) = self.call.modules.last() else {
             return false;
         };
         let mut of_this_type = modules.types.iter().filter(|(_, kind)| **kind == last.kind).peekable();
         if of_this_type.peek().is_none() {
-            // It has no fields: nothing but its function tells of it.
+            // The module has no fields, so only its function shows it.
             return true;
         }
         of_this_type.all(|(path, _)| modules.is_leaf(path))
@@ -240,21 +250,23 @@ impl Row {
     }
 }
 
-/// Puts the forward operations of a step together; `calls` tells who asked for each.
-pub(super) fn rows(trace: &Trace, modules: &Modules, calls: &mut Calls<'_>, step: u32) -> Vec<Row> {
-    let mut rows: Vec<Row> = Vec::new();
+/// Groups the forward operations of a step into rows. `calls` finds who asked for each operation.
+pub(super) fn rows(trace: &ReadTrace, modules: &Modules, calls: &mut Calls<'_>, step: u32) -> Vec<CalledLayer> {
+    let mut rows: Vec<CalledLayer> = Vec::new();
     let forward = trace
         .operations
         .iter()
         .enumerate()
         .filter(|(_, operation)| operation.at == (Some(step), Phase::Forward));
-    let mut all: Vec<(usize, Call)> = forward.map(|(index, operation)| (index, calls.of(operation))).collect();
-    // That of a `TrainStep` is computed within the model.
+    let mut all: Vec<(usize, TracedCall)> = forward.map(|(index, operation)| (index, calls.of(operation))).collect();
+    // A `TrainStep` computes its loss inside the model.
     all.retain(|(_, call)| !call.is_loss);
-    // The loss is no layer. A program whose functions have no names has no modules to tell it by.
+    // The loss is not a layer. A program without function names has no modules, so its loss cannot be found.
     if all.iter().any(|(_, call)| !call.modules.is_empty()) {
         let root = modules.kind("").map(str::to_owned);
-        let outermost = |call: &Call| call.modules.first().map(|first| first.kind.clone());
+        let outermost = |call: &TracedCall| call.modules.first().map(|first| first.kind.clone());
+        // If the root's own function was inlined, no call begins with the root. Then every call within a
+        // module counts.
         let is_known = all.iter().any(|(_, call)| outermost(call) == root);
         all.retain(|(_, call)| {
             let outermost = outermost(call);
@@ -263,11 +275,12 @@ pub(super) fn rows(trace: &Trace, modules: &Modules, calls: &mut Calls<'_>, step
     }
     for (index, call) in all {
         let operation = &trace.operations[index];
-        // What only moves a tensor to where it is makes nothing.
+        // An operation that returns its own input makes nothing: it moves a tensor to where the tensor already is.
         if operation.outputs.iter().all(|made| operation.inputs.contains(&made.id)) {
             continue;
         }
         let owner = operation.inputs.iter().find_map(|input| modules.owner(*input));
+        // Only the last row can go on: a module that is called again later has a second row.
         match rows.last_mut() {
             Some(row) if row.goes_on(trace, modules, operation, &call, owner) => {
                 row.operations.push(index);
@@ -276,13 +289,15 @@ pub(super) fn rows(trace: &Trace, modules: &Modules, calls: &mut Calls<'_>, step
                 }
             }
             last => {
-                let is_next = |row: &&mut Row| {
+                // A loop calls the next module of the same type from the same line. The last operations may
+                // already be its input.
+                let is_next = |row: &&mut CalledLayer| {
                     row.owner.is_some() && row.call.modules == call.modules && row.call.source == call.source
                 };
                 let before = last.filter(|row| owner.is_some() && is_next(row));
                 let mut operations = before.map_or_else(Vec::new, |row| row.strays(trace, modules));
                 operations.push(index);
-                rows.push(Row {
+                rows.push(CalledLayer {
                     operations,
                     call,
                     owner: owner.map(str::to_owned),
@@ -299,8 +314,8 @@ pub(super) fn rows(trace: &Trace, modules: &Modules, calls: &mut Calls<'_>, step
     rows
 }
 
-/// Which operations make each tensor, in their order.
-fn makers(trace: &Trace) -> HashMap<u64, Vec<usize>> {
+/// Returns the operations that make each tensor, in order.
+fn makers(trace: &ReadTrace) -> HashMap<u64, Vec<usize>> {
     let mut makers: HashMap<u64, Vec<usize>> = HashMap::new();
     for (index, operation) in trace.operations.iter().enumerate() {
         for made in &operation.outputs {
@@ -310,21 +325,23 @@ fn makers(trace: &Trace) -> HashMap<u64, Vec<usize>> {
     makers
 }
 
-/// The last forward operation of a step that reads each tensor. What the next step reads, such as running statistics, is no output.
-fn readers(trace: &Trace, step: Option<u32>) -> HashMap<u64, usize> {
+/// Returns the last forward operation of a step that reads each tensor. Tensors that only the next step reads, such as
+/// running statistics, are not outputs.
+fn readers(trace: &ReadTrace, step: Option<u32>) -> HashMap<u64, usize> {
     let operations = trace.operations.iter().enumerate();
     let forward = operations.filter(|(_, operation)| operation.at == (step, Phase::Forward));
     let reads = forward.flat_map(|(index, operation)| operation.inputs.iter().map(move |id| (*id, index)));
     reads.collect()
 }
 
-/// Whether it only adds or drops sides of one: the same map, seen otherwise.
-fn is_of_ones(trace: &Trace, row: &Row, makers: &HashMap<u64, Vec<usize>>) -> bool {
+/// Whether a row only adds or removes dimensions of size 1, so that its output is the same feature map.
+fn is_of_ones(trace: &ReadTrace, row: &CalledLayer, makers: &HashMap<u64, Vec<usize>>) -> bool {
     let [index] = row.operations[..] else { return false };
     let operation = &trace.operations[index];
     let ([input], Some(made)) = (&operation.inputs[..], operation.outputs.first()) else {
         return false;
     };
+    // Such a view is not a layer in Keras either. A `flatten` that joins dimensions is one.
     if !operation.name.ends_with("_reshape") {
         return false;
     }
@@ -337,11 +354,11 @@ fn is_of_ones(trace: &Trace, row: &Row, makers: &HashMap<u64, Vec<usize>>) -> bo
     given.is_some_and(|given| sides(given) == sides(made))
 }
 
-/// Gives every row its path and kind.
-fn name(rows: &mut [Row], trace: &Trace, modules: &Modules) {
-    // The parameters used last, which tell where we are.
+/// Sets the path and the kind of every row.
+fn name(rows: &mut [CalledLayer], trace: &ReadTrace, modules: &Modules) {
+    // The module whose parameters were used last, which shows the current place in the model.
     let mut here = String::new();
-    // The next row that has an owner, for each: itself, or one behind it.
+    // For each row, the next row with an owner: the row itself or a later one.
     let mut next_owned = vec![None; rows.len()];
     let mut next = None;
     for (number, row) in rows.iter().enumerate().rev() {
@@ -362,7 +379,8 @@ fn name(rows: &mut [Row], trace: &Trace, modules: &Modules) {
                 (joined(owner, &function), function, true)
             }
         } else if let Some(kind) = last.filter(|_| row.is_module(modules)) {
-            // A module without parameters: Burn does not tell what its field is called.
+            // A module without parameters: Burn does not report the name of its field.
+            // The innermost call is the module itself, so the name comes from the module around it.
             let around = around(row, modules, &here, next.as_deref(), 1);
             (joined(&around, &kind.to_lowercase()), kind, true)
         } else {
@@ -375,22 +393,24 @@ fn name(rows: &mut [Row], trace: &Trace, modules: &Modules) {
     }
 }
 
-/// What was called: `flatten`; where that is not known, Burn's name of the operation.
-fn function(row: &Row, trace: &Trace) -> String {
+/// Returns the called function, such as `flatten`. If it is unknown, Burn's name of the operation.
+fn function(row: &CalledLayer, trace: &ReadTrace) -> String {
     match &row.call.function {
         Some((name, _)) => name.clone(),
-        None => super::bare(&trace.operations[row.operations[0]].name).to_owned(),
+        None => bare(&trace.operations[row.operations[0]].name).to_owned(),
     }
 }
 
-/// The module that something without parameters happens in: the one of the innermost call's type nearest to where we
-/// are. `skip`: so many of the innermost calls are its own.
-fn around(row: &Row, modules: &Modules, here: &str, next: Option<&str>, skip: usize) -> String {
+/// Returns the module in which an operation without parameters runs: of the innermost call's type, the module nearest
+/// to `here`. The `skip` innermost calls are left out.
+fn around(row: &CalledLayer, modules: &Modules, here: &str, next: Option<&str>, skip: usize) -> String {
     let calls = &row.call.modules[..row.call.modules.len() - skip];
     for call in calls.iter().rev() {
         if CONTAINERS.contains(&call.kind.as_str()) {
             continue;
         }
+        // From the nearest place to the farthest. Another module of this type may be meant, so the row is
+        // marked as inferred.
         let found = modules
             .around(here, &call.kind)
             .or_else(|| modules.around(next?, &call.kind))
@@ -402,13 +422,13 @@ fn around(row: &Row, modules: &Modules, here: &str, next: Option<&str>, skip: us
     String::new()
 }
 
-/// The table, with the batch first.
+/// Builds the table. The batch comes first.
 pub(super) fn table(
-    trace: &Trace,
-    rows: &[Row],
+    trace: &ReadTrace,
+    rows: &[CalledLayer],
     modules: &Modules,
-    memory: &Memory,
-    origins: &HashMap<u64, Origin<'_>>,
+    memory: &MemoryHistory,
+    origins: &HashMap<u64, CategoryOrigin<'_>>,
     activations: Activations,
 ) -> Vec<Layer> {
     let own_memory: HashSet<u64> = memory
@@ -428,11 +448,13 @@ pub(super) fn table(
             continue;
         };
         let is_activation = ACTIVATIONS.contains(&row.kind.to_lowercase().as_str());
+        // An activation at the very beginning has no layer before it to be part of.
         if is_activation && activations == Activations::Fused && !layers.is_empty() {
             continue;
         }
         let counts = !(is_activation && activations == Activations::InPlace);
         let [parameters, learnable, bytes] = match &row.owner {
+            // A module that is called twice has its parameters only once.
             Some(owner) if counted.insert(owner.clone()) => parameters(trace, modules, owner, origins),
             _ => [0; 3],
         };
@@ -454,8 +476,13 @@ pub(super) fn table(
     layers
 }
 
-/// Parameters that belong to a module itself: how many, how many of them learnable, and bytes of all.
-fn parameters(trace: &Trace, modules: &Modules, owner: &str, origins: &HashMap<u64, Origin<'_>>) -> [u64; 3] {
+/// Returns the parameters of a module itself: their number, the number of learnable ones, and the bytes of all.
+fn parameters(
+    trace: &ReadTrace,
+    modules: &Modules,
+    owner: &str,
+    origins: &HashMap<u64, CategoryOrigin<'_>>,
+) -> [u64; 3] {
     let mut seen = HashSet::new();
     let mut sum = [0; 3];
     let own = trace
@@ -464,7 +491,7 @@ fn parameters(trace: &Trace, modules: &Modules, owner: &str, origins: &HashMap<u
         .filter(|(tensor, belongs)| !belongs.gradient && modules.owner(**tensor) == Some(owner));
     for (tensor, belongs) in own {
         let Some(origin) = origins.get(tensor) else { continue };
-        // After each step of the optimizer another tensor is the same parameter.
+        // After each optimizer step, another tensor is the same parameter.
         if seen.insert(&belongs.path) {
             let count: u64 = origin.made.shape.iter().product();
             sum[0] += count;
@@ -475,9 +502,9 @@ fn parameters(trace: &Trace, modules: &Modules, owner: &str, origins: &HashMap<u
     sum
 }
 
-/// What the batch consists of, as far as layers use it: as it is, or by way of operations that are no layers, such as a view
-/// with a side of one more.
-fn inputs(trace: &Trace, rows: &[Row], origins: &HashMap<u64, Origin<'_>>) -> Vec<Layer> {
+/// Returns the tensors of the batch that layers use, directly or through operations that are not layers, such as a view
+/// with one more dimension of size 1.
+fn inputs(trace: &ReadTrace, rows: &[CalledLayer], origins: &HashMap<u64, CategoryOrigin<'_>>) -> Vec<Layer> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
     let used = rows
@@ -491,8 +518,9 @@ fn inputs(trace: &Trace, rows: &[Row], origins: &HashMap<u64, Origin<'_>>) -> Ve
                 continue;
             };
             match origin.operation.at.1 {
-                // Burn 0.22 makes parameters when they are first asked for.
+                // Burn 0.22 makes parameters when they are first used, which may be in the batch phase.
                 Phase::Batch if !trace.belongs.contains_key(&origin.made.id) => found.push(origin),
+                // `pop` takes the last one, so `rev` keeps the inputs in their order.
                 Phase::Forward => to_follow.extend(origin.operation.inputs.iter().rev()),
                 _ => {}
             }
@@ -517,7 +545,7 @@ fn inputs(trace: &Trace, rows: &[Row], origins: &HashMap<u64, Origin<'_>>) -> Ve
         .collect()
 }
 
-/// What the layers add up to.
+/// Adds up the layers.
 pub(super) fn totals(layers: &[Layer], batch_size: Option<u64>) -> Totals {
     let sum = |of: fn(&Layer) -> u64| layers.iter().map(of).sum::<u64>();
     let (parameters, learnable) = (sum(|layer| layer.parameters), sum(|layer| layer.learnable));
@@ -536,6 +564,7 @@ pub(super) fn totals(layers: &[Layer], batch_size: Option<u64>) -> Totals {
         parameter_bytes,
         feature_bytes,
         input_bytes,
+        // Inputs receive no gradient.
         forward_backward_bytes: Bytes((feature_bytes - input_bytes).0 * 2),
         total_bytes: parameter_bytes + feature_bytes,
     }

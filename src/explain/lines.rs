@@ -1,40 +1,42 @@
-//! What came and went while each line of the user's code ran.
+//! The memory that came and went while each line of the user's code ran.
 
 use std::collections::HashMap;
 
-use super::calls::{Call, Calls};
-use super::categories::Origin;
-use super::memory::Memory;
-use super::trace::{At, Trace};
-use super::types::{Line, Source};
+use super::calls::{Calls, TracedCall};
+use super::categories::CategoryOrigin;
+use super::memory::MemoryHistory;
+use super::trace::{At, ReadTrace};
+use super::types::{SourceLineMemory, SourceLocation};
 use crate::bytes::Bytes;
 
-/// One line that ran: from its first operation to its last.
-struct Ran {
-    source: Source,
-    callers: Vec<Source>,
+/// One execution of a line, from its first operation to its last.
+struct ExecutedLine {
+    source: SourceLocation,
+    callers: Vec<SourceLocation>,
     at: At,
     came: Vec<usize>,
     went: Vec<usize>,
 }
 
-/// The lines in the order in which they ran. A tensor counts where it was asked for, though fusion may make it later, and
-/// goes where it was first seen to be gone.
+/// Returns the lines in the order in which they ran. A tensor comes with the line that asked for it, even if fusion
+/// makes it later. It goes with the line where it was first seen to be gone.
 pub(super) fn lines(
-    trace: &Trace,
-    memory: &Memory,
-    origins: &HashMap<u64, Origin<'_>>,
+    trace: &ReadTrace,
+    memory: &MemoryHistory,
+    origins: &HashMap<u64, CategoryOrigin<'_>>,
     calls: &mut Calls<'_>,
-) -> Vec<Line> {
-    let mut ran: Vec<Ran> = Vec::new();
-    // Which line each operation is of.
+) -> Vec<SourceLineMemory> {
+    let mut ran: Vec<ExecutedLine> = Vec::new();
+    // The line of each operation, as an index into `ran`.
     let mut of: Vec<Option<usize>> = Vec::with_capacity(trace.operations.len());
     for operation in &trace.operations {
-        let Call { source, callers, .. } = calls.of(operation);
-        let same =
-            |last: &Ran| Some(&last.source) == source.as_ref() && last.callers == callers && last.at == operation.at;
+        let TracedCall { source, callers, .. } = calls.of(operation);
+        // The same line in another phase, or called from elsewhere, is another execution.
+        let same = |last: &ExecutedLine| {
+            Some(&last.source) == source.as_ref() && last.callers == callers && last.at == operation.at
+        };
         if let Some(source) = source.clone().filter(|_| !ran.last().is_some_and(same)) {
-            ran.push(Ran {
+            ran.push(ExecutedLine {
                 source,
                 callers,
                 at: operation.at,
@@ -42,14 +44,16 @@ pub(super) fn lines(
                 went: Vec::new(),
             });
         }
+        // An operation without a line counts for the line before it, so that no memory is lost.
         of.push(ran.len().checked_sub(1));
     }
     let line = |number: u64| {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        // A damaged trace may have fewer operations than the probe counted.
         of.get(index.min(of.len().checked_sub(1)?)).copied().flatten()
     };
     for (index, tensor) in memory.tensors.iter().enumerate() {
-        // What is written over another tensor, or is one seen otherwise, neither comes nor goes.
+        // A tensor that is written over another one, or is a view of it, neither comes nor goes.
         if tensor.shares.is_some() {
             continue;
         }
@@ -57,12 +61,13 @@ pub(super) fn lines(
         if let Some(born) = born {
             ran[born].came.push(index);
         }
-        // The piece goes with the last tensor that has it.
+        // A piece of memory goes with the last tensor that holds the piece.
         let last = memory.pieces[tensor.piece]
             .holders
             .last()
             .and_then(|(_, holders)| holders.last());
         let gone = last.and_then(|last| memory.tensors[*last].gone_after).and_then(line);
+        // A tensor that came with no line must not go with one, or `live` would be too small.
         if let Some(gone) = gone.filter(|_| born.is_some()) {
             ran[gone].went.push(index);
         }
@@ -77,7 +82,7 @@ pub(super) fn lines(
         .map(|ran| {
             let (came, went) = (bytes(&ran.came), bytes(&ran.went));
             live = (live + came).saturating_sub(went);
-            Line {
+            SourceLineMemory {
                 source: ran.source,
                 callers: ran.callers,
                 step: ran.at.0,

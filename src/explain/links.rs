@@ -1,68 +1,72 @@
-//! Which forward call each operation of backward belongs to.
+//! Links each backward operation to its forward call.
 //!
-//! A backward operation is asked for by `loss.backward()`, so its own stack does not say where its gradient comes from. The names of
-//! autodiff's functions on both stacks, the tensors that forward saved, and whose gradient each tensor is, do. One step of autodiff is
-//! one or several operations, a group. Where nothing fits, an operation keeps the line of `loss.backward()`.
+//! `loss.backward()` asks for all backward operations, so their own stacks do not show where a gradient comes from.
+//! Other facts do: the names of autodiff's functions on both stacks, the tensors that the forward phase saved, and the
+//! tensor that each gradient belongs to.
+//!
+//! One step of autodiff is one or several operations, which form a group. If no forward call fits, an operation keeps
+//! the line of `loss.backward()`.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::trace::Trace;
+use super::trace::ReadTrace;
 use crate::protocol::{Frame, Phase};
 
-/// What a stack says of autodiff.
+/// What a stack shows about autodiff.
 #[derive(Debug, Clone, Default)]
-struct Kind {
-    /// Autodiff's function: `conv2d`.
+struct LinkKind {
+    /// The name of autodiff's function, such as `conv2d`.
     function: Option<String>,
-    /// Whether it is computing gradients.
+    /// Whether autodiff is computing gradients.
     is_backward: bool,
-    /// Made of what called the function, which tells one call from another.
+    /// A hash of the frames that called the function, which distinguishes one call from another.
     call: u64,
     /// The addresses of all frames, the outermost first.
     path: Vec<u64>,
 }
 
-/// A call of one of autodiff's functions in forward.
-struct Node {
+/// A forward call of one of autodiff's functions.
+struct LinkNode {
     call: u64,
-    /// Where autodiff asked for the last of its operations.
+    /// The frame addresses from which autodiff asked for the last of its operations.
     path: Vec<u64>,
     stack: u32,
-    /// How many calls lead to it, one after the other: autodiff goes backward from the deepest.
+    /// The length of the longest chain of calls that leads to it. Autodiff goes backward from the deepest call.
     depth: usize,
     reads: Vec<u64>,
     makes: Vec<u64>,
     is_used: bool,
 }
 
-impl Node {
+impl LinkNode {
     fn has(&self, id: u64) -> bool {
         self.reads.contains(&id) || self.makes.contains(&id)
     }
 }
 
-/// The operations of one gradient.
+/// The operations that compute one gradient.
 #[derive(Default)]
 struct Group {
     function: Option<String>,
     operations: Vec<usize>,
     reads: Vec<u64>,
     makes: Vec<u64>,
-    /// The gradient that they are made of.
+    /// The gradient that the operations take as input.
     given: HashSet<u64>,
-    /// Where autodiff asked for the last of them.
+    /// The frame addresses from which autodiff asked for the last operation.
     last: Option<Vec<u64>>,
 }
 
-/// Finds the forward call of each backward operation. Operations that autodiff asks for within a forward phase, as in Burn's
-/// `TrainStep`, are backward ones from here on.
-pub(super) fn link(trace: &mut Trace) {
-    let kinds: HashMap<u32, Kind> = trace
+/// Finds the forward call of each backward operation. Operations that autodiff asks for within a forward phase, as in
+/// Burn's `TrainStep`, are moved to the backward phase.
+pub(super) fn link(trace: &mut ReadTrace) {
+    let kinds: HashMap<u32, LinkKind> = trace
         .stacks
         .iter()
         .map(|(stack, frames)| (*stack, kind(trace, frames)))
         .collect();
+    // See docs/design/burn-0_22-explanations.md.
     let made = trace.operations.iter().flat_map(|operation| &operation.outputs);
     let shapes: HashMap<u64, Vec<u64>> = made.map(|made| (made.id, made.shape.clone())).collect();
     let mut linker = Linker {
@@ -82,6 +86,7 @@ pub(super) fn link(trace: &mut Trace) {
             continue;
         };
         let makes: Vec<u64> = operation.outputs.iter().map(|made| made.id).collect();
+        // A gradient belongs to a forward call of its own step.
         if step != operation.at.0 {
             step = operation.at.0;
             linker.resolve(std::mem::take(&mut group));
@@ -96,6 +101,7 @@ pub(super) fn link(trace: &mut Trace) {
         }
         is_backward = true;
         let mut given = linker.given(&group, &operation.name, &operation.inputs);
+        // `given` depends on the group: what the last group made is a foreign gradient for the next one.
         if !Linker::goes_on(&group, kind, &given) {
             linker.resolve(std::mem::take(&mut group));
             group.function.clone_from(&kind.function);
@@ -114,6 +120,8 @@ pub(super) fn link(trace: &mut Trace) {
     }
     for operation in &mut trace.operations {
         let is_backward = kinds.get(&operation.stack).is_some_and(|kind| kind.is_backward);
+        // A `TrainStep` of Burn 0.22 marks no backward phase. Only the stacks show where autodiff goes
+        // backward.
         if is_backward && operation.at.1 == Phase::Forward {
             operation.at.1 = Phase::Backward;
         }
@@ -122,16 +130,16 @@ pub(super) fn link(trace: &mut Trace) {
 
 struct Linker {
     shapes: HashMap<u64, Vec<u64>>,
-    nodes: Vec<Node>,
-    /// The depth of each tensor's node.
+    nodes: Vec<LinkNode>,
+    /// The depth of the call that made each tensor.
     depths: HashMap<u64, usize>,
-    /// Tensors that backward made.
+    /// The tensors that backward operations made.
     gradients: HashSet<u64>,
-    /// Nodes by their function, in their order.
+    /// The calls of each function, as indices into `nodes`, in order.
     by_function: HashMap<String, Vec<usize>>,
     /// The tensors that a tensor is the gradient of.
     whose: HashMap<u64, Vec<u64>>,
-    /// The stack of the forward call, by the operation's index.
+    /// The stack of the forward call, by the index of the backward operation.
     found: Vec<(usize, u32)>,
 }
 
@@ -144,11 +152,14 @@ impl Linker {
         self.whose.clear();
     }
 
-    fn forward(&mut self, kind: &Kind, stack: u32, reads: &[u64], makes: Vec<u64>) {
+    fn forward(&mut self, kind: &LinkKind, stack: u32, reads: &[u64], makes: Vec<u64>) {
         let Some(function) = &kind.function else { return };
-        // Further down in the same call: the same place once more is the next round of a loop.
-        let is_same =
-            |last: &&mut Node| last.call == kind.call && kind.path > last.path && reads.iter().any(|id| last.has(*id));
+        // An operation further down in the same function belongs to the same call. The same place again is the next
+        // iteration of a loop.
+        // A later place in a function mostly has a larger address, so a longer way down compares as larger.
+        let is_same = |last: &&mut LinkNode| {
+            last.call == kind.call && kind.path > last.path && reads.iter().any(|id| last.has(*id))
+        };
         let depth = reads
             .iter()
             .filter_map(|id| self.depths.get(id))
@@ -166,7 +177,7 @@ impl Linker {
             .entry(function.clone())
             .or_default()
             .push(self.nodes.len());
-        self.nodes.push(Node {
+        self.nodes.push(LinkNode {
             call: kind.call,
             path: kind.path.clone(),
             stack,
@@ -177,7 +188,8 @@ impl Linker {
         });
     }
 
-    /// The gradients that an operation takes which the group did not make. One that a gradient is added to has come another way.
+    /// Returns the gradients that an operation takes and that the group did not make. If the operation adds to a tensor
+    /// of the group, the other gradient came another way and does not count.
     fn given(&self, group: &Group, name: &str, inputs: &[u64]) -> Vec<u64> {
         let is_own = |id: &u64| group.makes.contains(id);
         if name == "float_add" && inputs.iter().any(is_own) {
@@ -187,9 +199,9 @@ impl Linker {
         given.copied().collect()
     }
 
-    /// Whether an operation, which takes these gradients, is of the same one as those of the group: autodiff asks for it further down in
-    /// the same function, and there is one gradient that all of them are made of.
-    fn goes_on(group: &Group, kind: &Kind, given: &[u64]) -> bool {
+    /// Whether an operation that takes these gradients belongs to the group: autodiff asks for it further down in the
+    /// same function, and all operations of the group take one gradient.
+    fn goes_on(group: &Group, kind: &LinkKind, given: &[u64]) -> bool {
         let is_later = group.last.as_ref().is_some_and(|last| kind.path > *last);
         let of: HashSet<&u64> = group.given.iter().chain(given).collect();
         group.function == kind.function && is_later && of.len() <= 1
@@ -201,7 +213,7 @@ impl Linker {
         }
         let Some(node) = self.find(&group) else {
             if group.reads.is_empty() {
-                // The gradient of the loss, which forward made last.
+                // The group makes the gradient of the loss, which the forward phase made last.
                 let last = self.nodes.last().map(|last| last.makes.clone()).unwrap_or_default();
                 self.owe(&group, &last);
             }
@@ -214,13 +226,14 @@ impl Linker {
         self.owe(&group, &reads);
     }
 
-    /// Tensors that the group makes are gradients of those of the same shape among these.
+    /// Notes that the group's tensors are gradients of the tensors in `of` that have the same shape.
     fn owe(&mut self, group: &Group, of: &[u64]) {
         for made in &group.makes {
             let shape = self.shapes.get(made);
             let mut whose: Vec<u64> = of.iter().copied().filter(|id| self.shapes.get(id) == shape).collect();
-            // A sum hands its gradient on as it is.
+            // A sum passes its gradient on unchanged.
             let mut next = 0;
+            // Sums of sums: each new tensor is followed, too, and each only once.
             while let Some(id) = whose.get(next).copied() {
                 next += 1;
                 let sums = ["float_add", "float_sub"]
@@ -245,18 +258,19 @@ impl Linker {
             Some(function) => self.by_function.get(function).cloned().unwrap_or_default(),
             None => (0..self.nodes.len()).collect(),
         };
+        // Autodiff goes backward through each call once.
         let is_possible = |node: &usize| !self.nodes[*node].is_used;
         let mut possible: Vec<usize> = alike.into_iter().filter(is_possible).collect();
-        // The deepest first, and of these the last.
+        // The deepest calls first, and the last of equals first.
         possible.sort_by_key(|node| std::cmp::Reverse((self.nodes[*node].depth, *node)));
         let unused = || possible.iter().copied();
         let saved = |node: usize| group.reads.iter().filter(|id| self.nodes[node].has(**id)).count();
-        // The deepest of those that share the most.
+        // The deepest of the calls that share the most tensors with the group.
         let most = unused().map(saved).max().unwrap_or(0);
         if most > 0 {
             return unused().find(|node| saved(*node) == most);
         }
-        // Without a name of its function, nothing else tells.
+        // Without the name of the function, nothing else shows the call.
         group.function.as_ref()?;
         let owed: Vec<u64> = group
             .reads
@@ -265,6 +279,7 @@ impl Linker {
             .flatten()
             .copied()
             .collect();
+        // No call shares a tensor with the group, so only shapes and the flow of gradients are evidence.
         let fits = |node: &usize| {
             let node = &self.nodes[*node];
             let mut ids = node.reads.iter().chain(&node.makes);
@@ -280,14 +295,16 @@ impl Linker {
     }
 }
 
-fn kind(trace: &Trace, frames: &[Frame]) -> Kind {
-    let mut kind = Kind::default();
+fn kind(trace: &ReadTrace, frames: &[Frame]) -> LinkKind {
+    let mut kind = LinkKind::default();
     let mut from = 0;
     for (at, frame) in frames.iter().enumerate() {
+        // The loop goes on to the outermost frame: only further out does the stack show that autodiff goes
+        // backward.
         let symbols = trace.addresses.get(&frame.address).map_or(&[][..], Vec::as_slice);
         for symbol in symbols {
             let name = symbol.function.as_str();
-            // What calls every backward function has no name of its own.
+            // `ops::base` calls every backward function, so its name does not identify one.
             let is_function = name.contains("burn_autodiff::ops::") && !name.contains("burn_autodiff::ops::base::");
             if kind.function.is_none() && is_function {
                 kind.function = function(name);
@@ -303,7 +320,8 @@ fn kind(trace: &Trace, frames: &[Frame]) -> Kind {
     kind
 }
 
-/// `…<impl … for …Autodiff<B,C>>::conv2d` and `<…<impl …>::conv2d::WithBias as …Backward<B, 3>>::backward` → `conv2d`
+/// Extracts the name of the function: `…<impl … for …Autodiff<B,C>>::conv2d` and `<…<impl …>::conv2d::WithBias as
+/// …Backward<B, 3>>::backward` give `conv2d`.
 fn function(name: &str) -> Option<String> {
     let name = name.split(" as burn_autodiff::ops::backward::Backward").next()?;
     let (_, path) = name.rsplit_once(">::")?;

@@ -1,10 +1,10 @@
-//! Which piece of memory is there when, and which tensors have it.
+//! Finds out when each piece of memory exists, and which tensors have it.
 //!
-//! Burn tells when it hands out a piece, which tensors have one by looks, and in which order fusion makes and frees
-//! tensors. When a piece is given back it does not tell. But it tells what all of them add up to, at every sample: so a
-//! piece that no tensor has any more is gone as soon as the sum says so.
+//! Burn reports when it hands out a piece. Looks show which tensors have one, and fusion reports the order in which it
+//! makes and frees tensors. Nobody reports when a piece is given back. But every sample has the sum of all pieces: a
+//! piece that no tensor has any more is gone as soon as the sum shows it.
 //!
-//! All of this takes time in proportion to the trace (times a logarithm), however many pieces are loose at once.
+//! The time is proportional to the trace (times a logarithm), however many pieces are loose at once.
 
 mod loose;
 #[cfg(test)]
@@ -12,119 +12,120 @@ mod oracle;
 
 use std::collections::{HashMap, HashSet};
 
-use self::loose::{FirstFit, Loose, Turn};
-use super::trace::{At, Happened, Trace};
-use crate::protocol::{Held, Phase};
+use self::loose::{FirstFit, FreeOrder, Loose};
+use super::trace::{At, Happened, ReadTrace};
+use crate::protocol::{HeldTensor, Phase};
 
-/// How far a sum may be off, at so many live bytes: Burn's account of each piece of its persistent pool is off by less than
-/// 512 bytes.
+/// Returns how far a sum may be off at this many live bytes. Burn's account of each piece in its persistent pool is off
+/// by less than 512 bytes.
 fn near(live: u64) -> u64 {
     (live >> 14).clamp(2 << 10, 64 << 10)
 }
 
-/// After how many steps something was gone that nobody saw go.
+/// The number of steps for a tensor that nobody saw go.
 const NEVER: u32 = u32::MAX;
 
-/// One look at Burn's allocator.
+/// One sample of Burn's allocator.
 #[derive(Debug, PartialEq, Clone, Copy)]
 pub(super) struct Sample {
     pub(super) time: u64,
     pub(super) live: u64,
     pub(super) kernel: Option<u32>,
     pub(super) at: At,
-    /// So many operations were with fusion before it, at least.
+    /// At least this many operations had reached fusion before the sample.
     pub(super) after: u64,
 }
 
 /// A piece of memory.
 #[derive(Debug, PartialEq)]
 pub(super) struct Piece {
-    /// Its size, rounding included.
+    /// The size in bytes, rounding included.
     pub(super) bytes: u64,
-    /// The first sample that sees it.
+    /// The first sample that sees the piece.
     pub(super) born: usize,
-    /// The first sample that sees it no more.
+    /// The first sample that no longer sees the piece.
     pub(super) died: Option<usize>,
-    /// Which tensors have it, from which sample on; never none once there was one.
+    /// The tensors that have the piece, each list with the first sample that it holds for. Once a tensor had the piece,
+    /// no list is empty.
     pub(super) holders: Vec<(usize, Vec<usize>)>,
-    /// How many tensors have it now.
+    /// The number of tensors that have the piece now.
     held: usize,
 }
 
-/// A tensor that has memory.
+/// A tensor that has or had memory.
 #[derive(Debug, PartialEq)]
 pub(super) struct Life {
-    /// Burn's number of it.
+    /// Burn's number of the tensor.
     pub(super) id: u64,
-    /// Its piece.
+    /// The piece of the tensor, as an index.
     pub(super) piece: usize,
-    /// The first sample that sees it.
+    /// The first sample that sees the tensor.
     pub(super) born: usize,
-    /// The first sample that sees it no more.
+    /// The first sample that no longer sees the tensor.
     pub(super) died: Option<usize>,
-    /// After how many operations it was seen to be gone.
+    /// The number of operations after which the tensor was seen to be gone.
     pub(super) gone_after: Option<u64>,
-    /// After how many steps.
+    /// The number of steps after which the tensor was seen to be gone.
     pub(super) gone_steps: Option<u32>,
-    /// Another tensor had the piece before, or has it, too.
+    /// A tensor that held the piece before or still shares it, as an index.
     pub(super) shares: Option<usize>,
-    /// No other tensor had the piece any more.
+    /// Whether no other tensor had the piece any more when this one got it.
     pub(super) takes_over: bool,
 }
 
 /// Memory over time.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Memory {
+pub(super) struct MemoryHistory {
     pub(super) samples: Vec<Sample>,
     pub(super) pieces: Vec<Piece>,
     pub(super) tensors: Vec<Life>,
     /// Bytes at each sample that no piece accounts for.
     pub(super) unknown: Vec<u64>,
-    /// Bytes at each sample that pieces are more than Burn's account of them.
+    /// Bytes at each sample by which the pieces exceed Burn's account.
     pub(super) over: Vec<u64>,
     /// Whether it is known block by block which tensors come and go.
     pub(super) blocks: bool,
 }
 
-/// What is known while reading.
-struct State<'a> {
-    /// The elements' bytes of every tensor.
+/// The state while a trace is read.
+struct MemoryReader<'a> {
+    /// The bytes of each tensor's elements.
     logical: &'a HashMap<u64, u64>,
-    /// The newest piece of each number.
+    /// The newest piece of each memory number.
     pieces: HashMap<u64, usize>,
-    /// Tensors that have memory.
+    /// The tensors that have memory now.
     tensors: HashMap<u64, usize>,
-    /// The tensors of each number that ever had memory.
+    /// All lives of each tensor number that ever had memory.
     lives: HashMap<u64, Vec<usize>>,
-    /// Which pieces are there, or may be: no tensor has them, and no sum said that they are gone.
+    /// Whether each piece is loose: no tensor holds the piece, and no sum has shown that it is gone.
     is_loose: Vec<bool>,
-    /// Those of them that were there before this window, and in the course of it those that came since.
+    /// The loose pieces from before this window. While the window is settled, those that came in it are added.
     loose: Loose,
-    /// Pieces of which tensors came or went in this window.
+    /// Pieces whose tensors came or went in this window.
     changed: Vec<usize>,
     /// Bytes of pieces that tensors have.
     certain: u64,
-    /// The first sample of this window, which is the time between two looks.
+    /// The first sample of this window. A window is the time between two looks.
     window: usize,
     /// The first piece of this window.
     first: usize,
-    /// What fusion made and freed in this window.
+    /// The tensors that fusion made and freed in this window.
     ran: Vec<(&'a [u64], &'a [u64])>,
-    /// After how many operations the last look was.
+    /// The number of operations before the last look.
     after: u64,
-    /// Whether looks tell of single blocks of operations.
+    /// Whether each look is about a single block of operations.
     blocks: bool,
 }
 
-impl Memory {
-    pub(super) fn of(trace: &Trace) -> Self {
+impl MemoryHistory {
+    pub(super) fn from_trace(trace: &ReadTrace) -> Self {
         let mut memory = Self {
             blocks: trace.blocks,
             ..Self::default()
         };
         let logical = trace.logical();
         let is_piece = |happened: &&Happened| matches!(happened, Happened::Allocated { .. });
-        let mut state = State {
+        let mut state = MemoryReader {
             logical: &logical,
             pieces: HashMap::new(),
             tensors: HashMap::new(),
@@ -153,6 +154,7 @@ impl Memory {
                 Happened::Allocated { memory: number, bytes } => {
                     let piece = memory.pieces.len();
                     memory.pieces.push(Piece {
+                        // Burn reports the requested size, but its sum of live memory counts the rounded one.
                         bytes: bytes.next_multiple_of(trace.alignment.max(1)),
                         born: memory.samples.len(),
                         died: None,
@@ -175,7 +177,7 @@ impl Memory {
                 }
             }
         }
-        // Nobody looked at the end of a run that died: what was to be freed may be gone.
+        // A run that died has no last look. The tensors that were to be freed may be gone.
         let freed: Vec<u64> = state.ran.iter().flat_map(|(_, freed)| freed.iter().copied()).collect();
         let last = (state.after, NEVER);
         memory.look(&mut state, last, &[], &freed);
@@ -183,22 +185,24 @@ impl Memory {
         memory
     }
 
-    /// Tensors got memory, or gave it back, in the window that ends now.
-    fn look(&mut self, state: &mut State<'_>, when: (u64, u32), came: &[Held], gone: &[u64]) {
+    /// Applies a look: tensors got memory, or gave it back, in the window that ends now.
+    fn look(&mut self, state: &mut MemoryReader<'_>, when: (u64, u32), came: &[HeldTensor], gone: &[u64]) {
         let mut changed: Vec<usize> = Vec::new();
         let came_now: HashSet<u64> = came.iter().map(|held| held.tensor).collect();
         if state.blocks {
-            // Of a block, those that go make room: what is written over a tensor has its piece alone.
+            // In a block, the tensors that go make room first: a tensor that is written over another one has its piece
+            // alone.
             changed.extend(self.go(state, when, gone));
             changed.extend(self.come(state, came));
         } else {
             changed.extend(self.come(state, came));
             changed.extend(self.go(state, when, gone));
         }
-        // A block has told what it made and freed itself, but for the last one of a run that died.
+        // A block has reported itself what it made and freed, except for the last block of a run that died.
         if !state.blocks || when.1 == NEVER {
             self.meanwhile(state, when, &came_now);
         }
+        // One look can both give a piece to a tensor and take it from another.
         changed.sort_unstable();
         changed.dedup();
         for piece in &changed {
@@ -210,6 +214,7 @@ impl Memory {
                 state.is_loose[piece] = false;
                 state.loose.remove(piece, bytes);
                 state.certain += bytes;
+                // `settle` took this piece for gone. A tensor that has it proves that another one was gone.
                 if let Some(died) = self.pieces[piece].died.take() {
                     self.was_there(bytes, died);
                 }
@@ -221,10 +226,11 @@ impl Memory {
         state.changed.extend(changed);
     }
 
-    /// Tensors got memory: which pieces.
-    fn come(&mut self, state: &mut State<'_>, came: &[Held]) -> Vec<usize> {
+    /// Gives tensors their memory. Returns the pieces.
+    fn come(&mut self, state: &mut MemoryReader<'_>, came: &[HeldTensor]) -> Vec<usize> {
         let mut changed = Vec::new();
         for held in came {
+            // A damaged trace may lack the line of the piece.
             let Some(&piece) = state.pieces.get(&held.memory) else {
                 continue;
             };
@@ -236,13 +242,13 @@ impl Memory {
         changed
     }
 
-    /// Tensors gave memory back: which pieces.
-    fn go(&mut self, state: &mut State<'_>, when: (u64, u32), gone: &[u64]) -> Vec<usize> {
+    /// Takes memory back from tensors. Returns the pieces.
+    fn go(&mut self, state: &mut MemoryReader<'_>, when: (u64, u32), gone: &[u64]) -> Vec<usize> {
         let gone: Vec<usize> = gone.iter().filter_map(|id| state.tensors.remove(id)).collect();
         gone.into_iter().map(|tensor| self.release(tensor, when)).collect()
     }
 
-    /// A piece of so many bytes was there all the time, which was taken to be gone from a sample on.
+    /// Corrects the samples from `from` on: a piece of this size existed, although it was taken to be gone.
     fn was_there(&mut self, bytes: u64, from: usize) {
         for (unknown, over) in self.unknown[from..].iter_mut().zip(&mut self.over[from..]) {
             let known = bytes.min(*unknown);
@@ -251,11 +257,13 @@ impl Memory {
         }
     }
 
-    /// A tensor has a piece from now on.
+    /// Gives a tensor a piece from now on. Returns the index of the tensor.
     fn hold(&mut self, piece: usize, id: u64) -> usize {
         let now = self.samples.len();
         let tensor = self.tensors.len();
         let before = self.pieces[piece].holders.last();
+        // Looks come late: the piece's first tensor had it all along. Each later one has it only from this
+        // look on.
         let from = if before.is_some() { now } else { self.pieces[piece].born };
         let shares = before.and_then(|(_, holders)| holders.first().copied());
         let others = before.map(|(_, holders)| holders.clone()).unwrap_or_default();
@@ -278,13 +286,14 @@ impl Memory {
         let piece = &mut self.pieces[piece];
         piece.held += 1;
         match piece.holders.last_mut() {
+            // No sample lies between these two changes.
             Some((at, same)) if *at == from => *same = holders,
             _ => piece.holders.push((from, holders)),
         }
         tensor
     }
 
-    /// A tensor has its piece no more.
+    /// Takes the piece away from a tensor. Returns the index of the piece.
     fn release(&mut self, tensor: usize, (after, steps): (u64, u32)) -> usize {
         let now = self.samples.len();
         let life = &mut self.tensors[tensor];
@@ -295,21 +304,22 @@ impl Memory {
         life.piece
     }
 
-    /// Tensors that were made and freed between two looks: each has the first piece of the window that no other tensor has and
-    /// that its elements fill.
-    fn meanwhile(&mut self, state: &mut State<'_>, when: (u64, u32), came: &HashSet<u64>) {
+    /// Places tensors that were made and freed between two looks: each gets the first piece of the window that no other
+    /// tensor has and that its elements fill.
+    fn meanwhile(&mut self, state: &mut MemoryReader<'_>, when: (u64, u32), came: &HashSet<u64>) {
         let free = (state.first..self.pieces.len()).filter(|piece| self.pieces[*piece].holders.is_empty());
         let mut free = FirstFit::new(free.map(|piece| (self.pieces[piece].bytes, piece)).collect());
         let made: Vec<u64> = state.ran.iter().flat_map(|(made, _)| made.iter().copied()).collect();
         for id in made {
+            // The look itself shows the pieces of these.
             if came.contains(&id) || state.tensors.contains_key(&id) {
                 continue;
             }
             let Some(&logical) = state.logical.get(&id) else {
                 continue;
             };
-            // Rows are rounded up to a power of two of bytes at most: never to twice as much. Both come in order: the first
-            // that fits.
+            // Rows are rounded up to a power of two of bytes at most, so never to twice their size. Tensors and pieces
+            // come in order, so the first piece that fits is taken.
             let Some(piece) = free.take(logical, (logical * 2).max(1024)) else {
                 continue;
             };
@@ -319,13 +329,13 @@ impl Memory {
         }
     }
 
-    /// Finds out which loose pieces were gone at which sample of the window.
-    fn settle(&mut self, state: &mut State<'_>) {
+    /// Finds out at which sample of the window each loose piece was gone.
+    fn settle(&mut self, state: &mut MemoryReader<'_>) {
         let now = self.samples.len();
-        // Pieces of this window are there from a sample on; in the order in which they were born.
+        // Each piece of this window exists from some sample on. They are in the order of that sample.
         let mut coming = self.order(state).into_iter().peekable();
         let (window, pieces) = (state.window, &mut self.pieces);
-        // Pieces that tensors have, and that were born within the window, are not there before.
+        // Pieces that tensors have, and that were born within the window, do not exist before that.
         let young = (state.first..pieces.len()).filter(|piece| pieces[*piece].held > 0);
         let young: Vec<(usize, u64)> = young.map(|piece| (pieces[piece].born, pieces[piece].bytes)).collect();
         let mut unborn: u64 = young.iter().map(|(_, bytes)| bytes).sum();
@@ -342,10 +352,12 @@ impl Memory {
             let mut left = state.loose.bytes();
             let mut excess = (certain + left).saturating_sub(live);
             let (freed, bytes) = match state.blocks && sample == window && excess > 0 {
-                // It is known that the tensors of these were freed by now.
+                // The tensors of these pieces are known to be freed by now.
                 true => state.loose.freed_before(),
                 false => (Vec::new(), 0),
             };
+            // Otherwise the sum shows that some of these pieces are still there, and the search below decides
+            // which.
             if excess >= bytes {
                 for piece in freed {
                     let bytes = pieces[piece].bytes;
@@ -367,10 +379,12 @@ impl Memory {
                     state.loose.remove(piece, bytes);
                 }
             }
+            // Whatever remains is kept per sample, so that categories can always add up to exactly Burn's
+            // sum.
             self.unknown.push(live.saturating_sub(certain + left));
             self.over.push((certain + left).saturating_sub(live));
         }
-        // No sample of this window saw them.
+        // No sample of this window saw these pieces.
         for (piece, turn) in coming {
             state.loose.insert(piece, pieces[piece].bytes, turn);
         }
@@ -380,13 +394,14 @@ impl Memory {
         state.ran.clear();
     }
 
-    /// Tells the loose pieces in which order they go: first those that tensors had, in the order in which these are freed, then
-    /// all others. Gives those of this window, with their turns.
-    fn order(&self, state: &mut State<'_>) -> Vec<(usize, Turn)> {
+    /// Sets the order in which the loose pieces go: first those that tensors had, in the order in which the tensors are
+    /// freed, then all others. Returns the pieces of this window with their turns.
+    fn order(&self, state: &mut MemoryReader<'_>) -> Vec<(usize, FreeOrder)> {
         let freed = state.ran.iter().flat_map(|(_, freed)| freed.iter());
         let places: HashMap<u64, usize> = freed.enumerate().map(|(place, id)| (*id, place)).collect();
-        // The others are where they were.
+        // All other pieces keep their turns.
         let mut moved = std::mem::take(&mut state.changed);
+        // A tensor that is freed now may have had other pieces before, whose turns it also decides.
         let lives = places.keys().filter_map(|id| state.lives.get(id)).flatten();
         moved.extend(lives.map(|tensor| self.tensors[*tensor].piece));
         moved.retain(|piece| *piece < state.first);
@@ -397,6 +412,7 @@ impl Memory {
         let place = |piece: usize| {
             let (_, holders) = self.pieces[piece].holders.last()?;
             let places = holders.iter().map(|holder| places.get(&self.tensors[*holder].id));
+            // A shared piece goes with the last of its tensors.
             places.map(|place| place.copied()).max().flatten()
         };
         let mut freed: Vec<(usize, usize)> = moved
@@ -408,9 +424,9 @@ impl Memory {
         let turns: HashMap<usize, usize> = freed.iter().enumerate().map(|(turn, piece)| (*piece, turn)).collect();
         state.loose.begin(freed);
         let turn = |piece: usize| match turns.get(&piece) {
-            Some(turn) => Turn::Freed(*turn),
-            None if self.pieces[piece].holders.is_empty() => Turn::Never,
-            None => Turn::Before,
+            Some(turn) => FreeOrder::Freed(*turn),
+            None if self.pieces[piece].holders.is_empty() => FreeOrder::Never,
+            None => FreeOrder::Before,
         };
         let young = moved.partition_point(|piece| *piece < state.first);
         for piece in &moved[..young] {

@@ -1,10 +1,11 @@
-//! Where a model's memory goes: layers, categories, phases, tensors, lines, leaks and savings, from a trace.
+//! Explanations: where a model's memory goes, found from a trace. Layers, categories, phases, tensors, lines, leaks and
+//! savings.
 
 mod blocks;
 mod calls;
 mod categories;
 mod changed;
-mod check;
+mod compare;
 mod layers;
 mod lines;
 mod links;
@@ -14,70 +15,77 @@ mod refused;
 #[cfg(test)]
 pub(crate) mod sample;
 mod savings;
+mod sources;
 mod trace;
 mod types;
+mod validate;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 
 pub use changed::changed;
-pub use check::{MOST_BYTES, Unsound};
+pub use compare::add_causes;
 pub use types::*;
+pub use validate::{MOST_BYTES, Unsound};
 
 use self::calls::Calls;
-use self::categories::Origin;
-use self::layers::{Modules, Row};
-use self::memory::{Life, Memory};
-use self::trace::Trace;
+use self::categories::CategoryOrigin;
+use self::layers::Modules;
+use self::memory::{Life, MemoryHistory};
+use self::sources::TensorSources;
+use self::trace::{ReadTrace, bare};
 use crate::bytes::Bytes;
 use crate::report::words::phase_name;
-use crate::report::{ENOUGH_STEPS, Outside, Phase, Run, Step, Tool, Trend};
+use crate::report::{Assumption, ENOUGH_STEPS, Phase, ProcessOverhead, Run, Step, Tool, Trend};
 use crate::run::record::Record;
 
-/// What an explanation is made of.
+/// The input of [`explain`].
 #[derive(Debug)]
-pub struct Ingredients<'a> {
-    /// Which program.
+pub struct ExplainInput<'a> {
+    /// The program that explains.
     pub tool: Tool,
-    /// The commit that was checked out.
+    /// The git commit that was checked out.
     pub commit: Option<String>,
-    /// The run, as a report has it.
+    /// The run, as in a report.
     pub run: Run,
-    /// The trace of its traced pass.
+    /// The trace of the run's observed pass.
     pub trace: &'a Path,
     /// The driver's record of that pass.
     pub record: &'a Record,
-    /// The phases of its cold pass.
+    /// The phases of the run's cold pass.
     pub cold: &'a [Step],
     /// The folder of the user's own code.
     pub root: &'a Path,
     /// How the layer table counts activations.
     pub activations: Activations,
-    /// Whether lines are wanted.
+    /// Whether to include source lines.
     pub lines: bool,
-    /// Whether savings are, as far as the timeline tells of them.
+    /// Whether to include the savings that the timeline alone shows.
     pub savings: bool,
 }
 
-/// Explains a run.
+/// Explains a run from its trace.
 ///
 /// # Errors
 ///
-/// The trace cannot be read.
-pub fn explain(mut of: Ingredients<'_>) -> std::io::Result<Explanation> {
-    let trace = Trace::read(of.trace)?;
-    let memory = Memory::of(&trace);
+/// Returns an error if the trace cannot be read.
+pub fn explain(mut of: ExplainInput<'_>) -> std::io::Result<Explanation> {
+    let trace = ReadTrace::read(of.trace)?;
+    // When each tensor has memory and which operation made it decide everything below: categories, layers,
+    // lines and savings.
+    let memory = MemoryHistory::from_trace(&trace);
     let origins = categories::with_aliases(&memory, categories::origins(&trace));
     let gradients = categories::becoming_gradients(&trace);
     let categories = categories::categories(&trace, &memory, &origins, &gradients);
-    let modules = Modules::of(&trace);
+    let modules = Modules::from_trace(&trace);
     let mut calls = Calls::new(&trace, of.root);
     let first = trace.operations.iter().filter_map(|operation| operation.at.0).min();
+    // A run that died before its first step has no step number. Its table is empty.
     let rows = layers::rows(&trace, &modules, &mut calls, first.unwrap_or(0));
     let layers = layers::table(&trace, &rows, &modules, &memory, &origins, of.activations);
     let timeline = timeline(&trace, &memory, &categories, &origins, of.record);
-    let places = Places::of(&trace, &modules, &rows, &mut calls, &origins, &gradients);
-    let tensors: Vec<Tensor> = memory
+    let places = TensorSources::new(&trace, &modules, &rows, &mut calls, &origins, &gradients);
+    let tensors: Vec<TensorLife> = memory
         .tensors
         .iter()
         .zip(&categories)
@@ -85,13 +93,14 @@ pub fn explain(mut of: Ingredients<'_>) -> std::io::Result<Explanation> {
         .collect();
     let mut totals = layers::totals(&layers, of.run.inputs.get("batch_size").copied());
     if let Some(parameters) = of.run.parameters {
-        // Those that no layer of the first step uses count, too.
+        // Parameters that no layer of the first step uses count, too.
         totals.parameters = parameters.count;
         totals.learnable = parameters.learnable;
         totals.not_learnable = parameters.count - parameters.learnable;
         totals.parameter_bytes = parameters.bytes;
         totals.total_bytes = parameters.bytes + totals.feature_bytes;
     }
+    // A refused tensor never gets memory, so the report knows only its size. The trace knows the rest.
     refused::name(&mut of.run, &trace, &origins, &places, &mut calls);
     let peak = peak(&of.run, &memory, &timeline, &tensors);
     let lines = if of.lines {
@@ -108,6 +117,7 @@ pub fn explain(mut of: Ingredients<'_>) -> std::io::Result<Explanation> {
         version: EXPLANATION_VERSION,
         tool: of.tool,
         commit: of.commit,
+        // The command adds these and the lines' texts: nothing in this folder asks git or reads sources.
         commit_date: None,
         dirty: None,
         partial: partial(&of.run, &trace),
@@ -121,6 +131,7 @@ pub fn explain(mut of: Ingredients<'_>) -> std::io::Result<Explanation> {
         tensors,
         timeline,
         lines,
+        stacks: places.stacks,
         texts: Vec::new(),
         savings,
         assumptions: assumptions(&trace, &of.run),
@@ -128,65 +139,66 @@ pub fn explain(mut of: Ingredients<'_>) -> std::io::Result<Explanation> {
     })
 }
 
-/// What the attribution rests on.
-fn assumptions(trace: &Trace, run: &Run) -> Vec<String> {
-    let mut list = Vec::new();
-    if trace.belongs.is_empty() {
-        list.push(
-            "the model's parameters are not known: a loop written by hand tells them with `step.model(&model)`; until then they \
-             count as what the phase they are made in makes"
-                .to_owned(),
-        );
-    }
-    if run.features.is_some_and(|features| !features.fusion) {
-        list.push(
-            "without fusion, an explained model has tensors of another type: one that chooses its kernels by a tensor's `TypeId` may \
-             choose others than in an estimate"
-                .to_owned(),
-        );
-    }
-    if trace.operations.is_empty() {
-        list.push("the model asked Burn for no operation".to_owned());
-    }
-    if trace.addresses.values().flatten().all(|symbol| symbol.line.is_none()) {
-        list.push("the program has no line numbers: build it with `debug = \"line-tables-only\"`".to_owned());
-    }
-    list
+/// Returns what the attribution depends on and nobody checked.
+fn assumptions(trace: &ReadTrace, run: &Run) -> Vec<Assumption> {
+    let holds = [
+        (trace.belongs.is_empty(), Assumption::UnknownParameters),
+        (
+            // `Observed` wraps Burn's tensors only without fusion. See docs/design/explanations.md.
+            run.features.is_some_and(|features| !features.fusion),
+            Assumption::OtherTensorType,
+        ),
+        (trace.operations.is_empty(), Assumption::NoOperation),
+        (
+            trace.addresses.values().flatten().all(|symbol| symbol.line.is_none()),
+            Assumption::NoLineNumbers,
+        ),
+    ];
+    let holds = holds.into_iter().filter(|(holds, _)| *holds);
+    holds.map(|(_, assumption)| assumption).collect()
 }
 
-/// Why it is of less than the whole run.
-fn partial(run: &Run, trace: &Trace) -> Option<String> {
+/// Returns why the explanation covers less than the whole run; `None` if it covers all of it.
+fn partial(run: &Run, trace: &ReadTrace) -> Option<String> {
     if let Some(oom) = &run.oom {
         let place = oom.phase.map_or_else(String::new, |phase| {
             let phase = phase_name(phase);
-            oom.step
-                .map_or_else(|| format!(" in {phase}"), |step| format!(" in {phase} of step {step}"))
+            oom.step.map_or_else(
+                || format!(" in the {phase} phase"),
+                |step| format!(" in the {phase} phase of step {step}"),
+            )
         });
         return Some(format!(
-            "the model ran out of memory{place}: what follows is what was seen until then"
+            "the model ran out of memory{place}: this explanation covers the run until then"
         ));
     }
     if let Some(error) = &run.error {
-        return Some(format!("{}: what follows is what was seen until then", error.message));
+        return Some(format!(
+            "this explanation covers the run until its error: {}",
+            error.message
+        ));
     }
     trace
         .is_damaged
-        .then(|| "lines of the trace make no sense: they were left out".to_owned())
+        .then(|| "some lines of the trace are damaged and were skipped".to_owned())
 }
 
 fn number(index: usize) -> u32 {
+    // The format has `u32` indices. `Explanation::check` refuses a timeline that needs larger ones.
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
 fn timeline(
-    trace: &Trace,
-    memory: &Memory,
+    trace: &ReadTrace,
+    memory: &MemoryHistory,
     categories: &[Category],
-    origins: &HashMap<u64, Origin<'_>>,
+    origins: &HashMap<u64, CategoryOrigin<'_>>,
     record: &Record,
-) -> Timeline {
+) -> MemoryTimeline {
+    // The trace numbers kernels from 0 without gaps, so a kernel's number is its index in this list.
     let mut kernels: Vec<String> = trace.kernels.values().cloned().collect();
     let unnamed = number(kernels.len());
+    // Every entry of the column `kernel` must be a valid index, so an unknown kernel has an (empty) name.
     if memory.samples.iter().any(|sample| sample.kernel.is_none()) {
         kernels.push(String::new());
     }
@@ -202,12 +214,14 @@ fn timeline(
             });
         }
     }
-    Timeline {
+    MemoryTimeline {
         live: memory.samples.iter().map(|sample| Bytes(sample.live)).collect(),
         reserved: memory
             .samples
             .iter()
-            .map(|sample| record.card(0).at(sample.time))
+            // Reserved memory never comes from Burn's account. GPU 0, because explanations cover one GPU
+            // only.
+            .map(|sample| record.gpu(0).at(sample.time))
             .collect(),
         kernel: memory
             .samples
@@ -226,82 +240,25 @@ fn timeline(
     }
 }
 
-/// Which module each tensor belongs to, and who asked for it.
-struct Places {
-    /// By tensor: the module's path, and whether it was inferred.
-    modules: HashMap<u64, (String, bool)>,
-    /// By tensor.
-    sources: HashMap<u64, Source>,
-}
-
-impl Places {
-    fn of(
-        trace: &Trace,
-        modules: &Modules,
-        rows: &[Row],
-        calls: &mut Calls<'_>,
-        origins: &HashMap<u64, Origin<'_>>,
-        gradients: &HashMap<u64, u64>,
-    ) -> Self {
-        let mut known: HashMap<u64, (String, bool)> = HashMap::new();
-        let own = trace.belongs.keys().map(|tensor| (tensor, tensor));
-        for (tensor, named) in own.chain(gradients) {
-            let belongs = &trace.belongs[named];
-            known.insert(*tensor, (layers::parent(&belongs.path).to_owned(), false));
-        }
-        let steps: BTreeSet<u32> = trace.operations.iter().filter_map(|operation| operation.at.0).collect();
-        let mut note = |rows: &[Row]| {
-            for row in rows {
-                for made in row
-                    .operations
-                    .iter()
-                    .flat_map(|index| &trace.operations[*index].outputs)
-                {
-                    known.entry(made.id).or_insert_with(|| (row.path.clone(), row.inferred));
-                }
-            }
-        };
-        // Those of the first step are here already.
-        note(rows);
-        for step in steps.into_iter().skip(1) {
-            note(&layers::rows(trace, modules, calls, step));
-        }
-        // What is made of a tensor belongs where that one does, if nothing else is known.
-        for operation in &trace.operations {
-            let given = operation.inputs.iter().find_map(|input| known.get(input).cloned());
-            if let Some((path, _)) = given {
-                for made in &operation.outputs {
-                    known.entry(made.id).or_insert_with(|| (path.clone(), true));
-                }
-            }
-        }
-        let sources = origins
-            .iter()
-            .filter_map(|(tensor, origin)| Some((*tensor, calls.of(origin.operation).source?)))
-            .collect();
-        Self {
-            modules: known,
-            sources,
-        }
-    }
-}
-
 fn tensor(
     life: &Life,
     category: Category,
-    memory: &Memory,
-    origins: &HashMap<u64, Origin<'_>>,
-    places: &Places,
-) -> Tensor {
+    memory: &MemoryHistory,
+    origins: &HashMap<u64, CategoryOrigin<'_>>,
+    places: &TensorSources,
+) -> TensorLife {
     let origin = origins.get(&life.id);
     let bytes = memory.pieces[life.piece].bytes;
     let place = places.modules.get(&life.id);
     let (step, phase) = origin.map_or((None, Phase::Context), |origin| origin.operation.at);
+    // The batch is made outside of the model. A module could only come from a wrong inference.
     let has_module = !matches!(category, Category::Input | Category::Unattributed);
-    Tensor {
+    TensorLife {
         id: life.id,
         shape: origin.map(|origin| origin.made.shape.clone()).unwrap_or_default(),
         dtype: origin.map(|origin| origin.made.dtype.clone()).unwrap_or_default(),
+        // Shared memory counts once, or the tensors would add up to more than live memory. If blocks show
+        // that the other tensor is gone, the memory is this tensor's alone.
         bytes: Bytes(match life.shares.is_none() || (memory.blocks && life.takes_over) {
             true => bytes,
             false => 0,
@@ -316,7 +273,8 @@ fn tensor(
         operation: origin
             .map(|origin| bare(&origin.operation.name).to_owned())
             .unwrap_or_default(),
-        source: places.sources.get(&life.id).cloned(),
+        source: places.source(life.id).cloned(),
+        stack: places.stack_of.get(&life.id).copied().map(number),
         step,
         phase,
         born: number(life.born),
@@ -325,24 +283,21 @@ fn tensor(
     }
 }
 
-/// When a tensor's memory is seen no more, for it or for whoever has it next.
-fn died(life: &Life, memory: &Memory) -> Option<usize> {
+/// Returns the first sample that no longer sees a tensor's memory. For the last tensor of a piece of memory, this is
+/// the end of the piece.
+fn died(life: &Life, memory: &MemoryHistory) -> Option<usize> {
     let piece = &memory.pieces[life.piece];
     let is_last = piece
         .holders
         .last()
         .is_some_and(|(_, holders)| holders.iter().any(|holder| memory.tensors[*holder].id == life.id));
+    // The last tensor may be gone before its memory is: a freed piece lives until a sum shows that it is
+    // gone.
     if is_last { piece.died } else { life.died }
 }
 
-/// Burn's name of an operation without the kind of tensor.
-fn bare(name: &str) -> &str {
-    let kinds = ["float_", "int_", "bool_", "q_"];
-    kinds.iter().find_map(|kind| name.strip_prefix(kind)).unwrap_or(name)
-}
-
-/// The moment with the most live bytes: the first of them.
-fn peak(run: &Run, memory: &Memory, timeline: &Timeline, tensors: &[Tensor]) -> Moment {
+/// Returns the first moment with the most live bytes.
+fn peak(run: &Run, memory: &MemoryHistory, timeline: &MemoryTimeline, tensors: &[TensorLife]) -> PeakMoment {
     let most = timeline.live.iter().max().copied().unwrap_or_default();
     let sample = timeline.live.iter().position(|live| *live == most).unwrap_or(0);
     let (step, phase) = memory
@@ -350,7 +305,7 @@ fn peak(run: &Run, memory: &Memory, timeline: &Timeline, tensors: &[Tensor]) -> 
         .get(sample)
         .map_or((None, Phase::Context), |sample| sample.at);
     let reserved = timeline.reserved.get(sample).copied().unwrap_or_default();
-    let outside = |outside: &Option<Outside>| outside.as_ref().map_or(Bytes(0), |one| one.bytes);
+    let outside = |outside: &Option<ProcessOverhead>| outside.as_ref().map_or(Bytes(0), |one| one.bytes);
     let (context, modules) = (outside(&run.gpu.context), outside(&run.gpu.modules));
     let mut categories: Vec<CategoryBytes> = timeline
         .categories
@@ -363,6 +318,7 @@ fn peak(run: &Run, memory: &Memory, timeline: &Timeline, tensors: &[Tensor]) -> 
     categories.extend([
         CategoryBytes {
             category: Category::Fragmentation,
+            // Two different accounts: reserved memory is the driver's, live memory is Burn's.
             bytes: reserved.saturating_sub(most),
         },
         CategoryBytes {
@@ -374,7 +330,7 @@ fn peak(run: &Run, memory: &Memory, timeline: &Timeline, tensors: &[Tensor]) -> 
             bytes: modules,
         },
     ]);
-    Moment {
+    PeakMoment {
         sample: number(sample),
         step,
         phase,
@@ -390,8 +346,8 @@ fn peak(run: &Run, memory: &Memory, timeline: &Timeline, tensors: &[Tensor]) -> 
     }
 }
 
-/// The tensors that are there at a sample, the largest first.
-fn at(memory: &Memory, tensors: &[Tensor], sample: usize) -> Vec<u32> {
+/// Returns the tensors that exist at a sample, the largest first.
+fn at(memory: &MemoryHistory, tensors: &[TensorLife], sample: usize) -> Vec<u32> {
     let mut there: Vec<usize> = Vec::new();
     for piece in &memory.pieces {
         if piece.born > sample || piece.died.is_some_and(|died| died <= sample) {
@@ -402,6 +358,7 @@ fn at(memory: &Memory, tensors: &[Tensor], sample: usize) -> Vec<u32> {
     }
     there.sort_by_key(|tensor| {
         (
+            // A tensor that shares memory has 0 bytes, so its elements decide.
             std::cmp::Reverse(tensors[*tensor].bytes.max(tensors[*tensor].logical)),
             *tensor,
         )
@@ -409,8 +366,8 @@ fn at(memory: &Memory, tensors: &[Tensor], sample: usize) -> Vec<u32> {
     there.into_iter().map(number).collect()
 }
 
-/// What is left of each step, where live memory grows with each.
-fn leak(run: &Run, tensors: &[Tensor], memory: &Memory) -> Leaking {
+/// Finds the tensors that each step leaves behind, if live memory grows from step to step.
+fn leak(run: &Run, tensors: &[TensorLife], memory: &MemoryHistory) -> Leaking {
     let growing = match run.trend() {
         Trend::Unknown { steps } => {
             return Leaking::Unknown {
@@ -421,15 +378,17 @@ fn leak(run: &Run, tensors: &[Tensor], memory: &Memory) -> Leaking {
         Trend::Steady => return Leaking::No,
         Trend::Growing(growing) => growing,
     };
+    // Tensors of the last step are no evidence: there was no next step that they could outlive.
     let last = u32::try_from(growing.steps.len() - 1).ok();
     let mut left: Vec<usize> = (0..tensors.len())
         .filter(|index| {
             let tensor = &tensors[*index];
+            // Parameters, buffers and optimizer state are meant to stay.
             let is_meant_to_go = matches!(
                 tensor.category,
                 Category::Activation | Category::ActivationGradient | Category::Input | Category::Gradient
             );
-            // It outlived the step that it was made in.
+            // The tensor outlived the step that made it.
             let next = tensor.step.map(|step| step + 1);
             is_meant_to_go
                 && tensor.step < last

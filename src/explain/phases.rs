@@ -1,10 +1,10 @@
-//! The table of phases: every one of every step, cold and warm.
+//! The table of phases: every phase of every step, from the cold and the observed pass.
 
 use super::types::PhaseRow;
 use crate::bytes::Bytes;
 use crate::report::{Pass, Phase, Run, Step};
 
-/// The rows of a run, and of its cold pass.
+/// Returns the rows of a run: first those of its cold pass, then those of its observed pass.
 pub(super) fn phases(run: &Run, cold: &[Step]) -> Vec<PhaseRow> {
     let mut rows = of(run, Pass::Cold, cold);
     rows.extend(of(run, Pass::Traced, &run.steps));
@@ -17,12 +17,14 @@ fn of(run: &Run, pass: Pass, steps: &[Step]) -> Vec<PhaseRow> {
     let mut rows = Vec::new();
     for step in steps {
         for phase in &step.phases {
+            // A report counts what happens before the first step as step 0.
             let is_before = matches!(phase.phase, Phase::Context | Phase::Model);
             let number = (!is_before).then_some(step.step);
             rows.push(PhaseRow {
                 pass,
                 step: number,
                 phase: phase.phase,
+                // The cold pass does not observe live memory, and 0 would look like a value.
                 live_end: is_observed.then_some(phase.live_end),
                 live_peak: is_observed.then_some(phase.live_peak),
                 live_change: is_observed.then(|| phase.live_end.less(live)),
@@ -30,6 +32,7 @@ fn of(run: &Run, pass: Pass, steps: &[Step]) -> Vec<PhaseRow> {
                 reserved_peak: phase.reserved_peak,
                 reserved_change: phase.reserved_end.less(reserved),
                 failed: run.oom.as_ref().is_some_and(|oom| {
+                    // In an estimate, the observed pass is the warm pass.
                     let same_pass = oom.pass == pass || (is_observed && oom.pass == Pass::Warm);
                     same_pass && oom.step == number && oom.phase == Some(phase.phase)
                 }),
@@ -47,7 +50,7 @@ fn of(run: &Run, pass: Pass, steps: &[Step]) -> Vec<PhaseRow> {
         && !rows.iter().any(|row| row.failed)
         && let Some(last) = rows.last_mut()
     {
-        // Where it died is where it was seen last.
+        // The run ended in the phase that was seen last.
         last.failed = true;
     }
     rows

@@ -1,28 +1,30 @@
-//! Which tensor was refused, where Burn's allocator refused one that is larger than any of its pages.
+//! Finds the tensor that Burn's allocator refused because it is larger than any page.
 
 use std::collections::{HashMap, HashSet};
 
-use super::categories::Origin;
-use super::trace::{Happened, Trace};
-use super::{Calls, Places, bare};
+use super::calls::Calls;
+use super::categories::CategoryOrigin;
+use super::sources::TensorSources;
+use super::trace::{Happened, ReadTrace, bare};
 use crate::protocol::Made;
 use crate::report::Run;
 
-/// The smallest pitch of a row (cubecl-runtime 0.10, `optimal_align`).
+/// The smallest pitch of a row in bytes (cubecl-runtime 0.10, `optimal_align`).
 const LEAST_PITCH: u64 = 16;
 
-/// Says of the tensor that was refused what the trace tells of it: shape, operation, module and line.
+/// Adds to the refused tensor what the trace shows: shape, operation, module and line.
 pub(super) fn name(
     run: &mut Run,
-    trace: &Trace,
-    origins: &HashMap<u64, Origin<'_>>,
-    places: &Places,
+    trace: &ReadTrace,
+    origins: &HashMap<u64, CategoryOrigin<'_>>,
+    places: &TensorSources,
     calls: &mut Calls<'_>,
 ) {
     let Some(oom) = &mut run.oom else { return };
     let (Some(tensor), Some(requested)) = (&mut oom.tensor, oom.requested) else {
         return;
     };
+    // Nothing of this size is in the trace. A guess would send the user to a wrong line.
     let Some((id, origin)) = find(trace, origins, requested.0) else {
         return;
     };
@@ -40,13 +42,14 @@ pub(super) fn name(
     }
 }
 
-/// The first tensor of this size that was to be made and never got memory. Where fusion said what it was about to run, only
-/// that can have been refused: of what it fuses, not every tensor gets memory.
+/// Finds the first tensor of this size that was to be made and never got memory. If fusion reported what it was about
+/// to run, a tensor of that run comes first: not every tensor that fusion fuses gets memory.
 fn find<'a, 'b>(
-    trace: &'a Trace,
-    origins: &'b HashMap<u64, Origin<'a>>,
+    trace: &'a ReadTrace,
+    origins: &'b HashMap<u64, CategoryOrigin<'a>>,
     requested: u64,
-) -> Option<(u64, &'b Origin<'a>)> {
+) -> Option<(u64, &'b CategoryOrigin<'a>)> {
+    // Several tensors may have the refused size. Those that got memory were not refused.
     let had_memory: HashSet<u64> = trace
         .happened
         .iter()
@@ -74,15 +77,19 @@ fn find<'a, 'b>(
     })
 }
 
-/// Whether a tensor takes so many bytes of the allocator: its elements, or its rows each padded to a pitch, rounded up
-/// (cubecl-runtime 0.10, `PitchedMemoryLayoutPolicy`).
+/// Whether a tensor takes this many bytes of the allocator: its elements, or its rows each padded to a pitch, rounded
+/// up (cubecl-runtime 0.10, `PitchedMemoryLayoutPolicy`).
 fn takes(made: &Made, requested: u64, alignment: u64) -> bool {
+    // A damaged trace may lack its first line, which has the alignment.
     let alignment = alignment.max(1);
+    // Burn stores a tensor contiguously or with padded rows, and the trace does not say which.
     if made.bytes.next_multiple_of(alignment) == requested {
         return true;
     }
     let elements: u64 = made.shape.iter().product();
     let width = made.shape.last().copied().unwrap_or(1);
+    // `optimal_align` does not pad rows of one element. Elements of less than a byte have no row length in
+    // bytes.
     if elements == 0 || width <= 1 || made.bytes < elements {
         return false;
     }
@@ -99,7 +106,7 @@ mod tests {
     use super::super::trace::Operation;
     use super::*;
     use crate::bytes::Bytes;
-    use crate::protocol::{Frame, Held, Phase, Symbol};
+    use crate::protocol::{Frame, HeldTensor, Phase, SourceSymbol};
     use crate::report::{Oom, Pass, RefusedTensor, sample};
 
     const REFUSED: u64 = 10_909_384_704;
@@ -124,10 +131,11 @@ mod tests {
         }
     }
 
-    /// Three operations that make tensors of the refused size, at lines 1 to 3, and one that makes a small one.
-    fn trace() -> Trace {
+    /// Returns a trace of three operations at lines 1 to 3 that make tensors of the refused size, and one that makes a
+    /// small tensor.
+    fn trace() -> ReadTrace {
         let large = [1, 1, 2_663_424, 1024];
-        let mut trace = Trace {
+        let mut trace = ReadTrace {
             home: "/cargo-vram/src".to_owned(),
             alignment: 512,
             operations: vec![
@@ -136,7 +144,7 @@ mod tests {
                 operation("float_add", 2, made(3, &large)),
                 operation("float_relu", 3, made(4, &large)),
             ],
-            ..Trace::default()
+            ..ReadTrace::default()
         };
         for stack in 1..=3 {
             let frame = Frame {
@@ -144,7 +152,7 @@ mod tests {
                 stack: 0,
             };
             trace.stacks.insert(stack, vec![frame]);
-            let symbol = Symbol {
+            let symbol = SourceSymbol {
                 function: "own::forward".to_owned(),
                 file: Some("/root/src/model.rs".to_owned()),
                 line: Some(stack),
@@ -154,11 +162,11 @@ mod tests {
         trace
     }
 
-    fn named(trace: &Trace, requested: u64) -> RefusedTensor {
+    fn named(trace: &ReadTrace, requested: u64) -> RefusedTensor {
         let mut run = sample::run("resnet18", "l4");
         run.oom = Some(Oom {
             pass: Pass::Warm,
-            card: None,
+            gpu_number: None,
             step: Some(0),
             phase: Some(Phase::Forward),
             kernel: None,
@@ -173,9 +181,9 @@ mod tests {
             }),
         });
         let origins = origins(trace);
-        let modules = Modules::of(trace);
+        let modules = Modules::from_trace(trace);
         let mut calls = Calls::new(trace, std::path::Path::new("/root"));
-        let places = Places::of(trace, &modules, &[], &mut calls, &origins, &HashMap::new());
+        let places = TensorSources::new(trace, &modules, &[], &mut calls, &origins, &HashMap::new());
         name(&mut run, trace, &origins, &places, &mut calls);
         run.oom.unwrap().tensor.unwrap()
     }
@@ -195,7 +203,7 @@ mod tests {
     #[test]
     fn with_fusion_it_is_of_what_was_about_to_run() {
         let mut trace = trace();
-        // The convolution's and the sum's are fused away: only what the last one makes gets memory.
+        // The tensors of the convolution and the sum are fused away: only the tensor of the last operation gets memory.
         trace.happened.push(Happened::Ran {
             made: vec![1],
             freed: Vec::new(),
@@ -214,7 +222,7 @@ mod tests {
         trace.happened.push(Happened::Look {
             steps: 0,
             after: 2,
-            came: vec![Held { tensor: 2, memory: 1 }],
+            came: vec![HeldTensor { tensor: 2, memory: 1 }],
             gone: Vec::new(),
         });
         let tensor = named(&trace, REFUSED);

@@ -1,24 +1,24 @@
-//! An explanation made by hand, for tests: a ResNet-18 in training, played with an allocator of a few lines.
+//! A hand-made explanation for tests: the training of a ResNet-18, simulated with a simple allocator.
 
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::report::{Growing, Metric, Obtained, Oom, Outside, Pass, Peak, Phase, Tool};
+use crate::report::{Growing, Obtained, Oom, Pass, Peak, Phase, ProcessOverhead, Tool};
 
 const ROW: u64 = 512;
 const PAGE: u64 = 64 << 20;
 
-/// A training run of so many steps, with so many small launches added to each phase.
+/// Returns a training run with this many steps, and with this many small launches added to each phase.
 pub(crate) fn resnet(steps: u32, idle_launches: u32) -> Explanation {
     Play::new(32).all(steps, idle_launches)
 }
 
-/// The same with another batch.
+/// Returns the same training with another batch size.
 pub(crate) fn resnet_of(batch: u64, steps: u32) -> Explanation {
     Play::new(batch).all(steps, 2)
 }
 
-/// 100,000 samples and 20,000 tensors.
+/// Returns a training with at least 100,000 samples and 20,000 tensors.
 pub(crate) fn large() -> Explanation {
     let mut explanation = resnet(110, 55);
     let count = |explanation: &Explanation| (explanation.timeline.live.len(), explanation.tensors.len());
@@ -28,10 +28,10 @@ pub(crate) fn large() -> Explanation {
     explanation
 }
 
-/// Names that try to get out of wherever they are put.
+/// A name that tries to break out of wherever it is put.
 pub(crate) const HOSTILE: &str = "</script><img src=x onerror=alert(1)>\u{202e}\u{1b}[2J\u{0}&\"'<!--]]>\u{2028}";
 
-/// An explanation in which everything that can be a text is [`HOSTILE`], and that died for lack of memory.
+/// Returns an explanation of a run that ran out of memory, in which every text is [`HOSTILE`].
 pub(crate) fn hostile() -> Explanation {
     let mut it = resnet(2, 0);
     let evil = || HOSTILE.to_owned();
@@ -44,11 +44,11 @@ pub(crate) fn hostile() -> Explanation {
     it.run.burn = evil();
     it.run.gpu.name = evil();
     it.run.inputs = BTreeMap::from([(evil(), 1)]);
-    it.run.assumptions = vec![evil()];
-    it.assumptions = vec![evil()];
+    it.run.assumptions = vec![Assumption::from_document(evil(), evil())];
+    it.assumptions = vec![Assumption::from_document(evil(), evil())];
     it.run.oom = Some(Oom {
         pass: Pass::Warm,
-        card: None,
+        gpu_number: None,
         step: Some(1),
         phase: Some(Phase::Forward),
         kernel: Some(evil()),
@@ -59,7 +59,7 @@ pub(crate) fn hostile() -> Explanation {
         available: Bytes(1 << 20),
         tensor: None,
     });
-    let source = || Source {
+    let source = || SourceLocation {
         file: evil(),
         line: 1,
         function: evil(),
@@ -97,13 +97,13 @@ pub(crate) fn hostile() -> Explanation {
     it
 }
 
-/// A convolution with what belongs to it.
+/// A convolution and its sizes.
 struct Conv {
     path: String,
     from: u64,
     to: u64,
     kernel: u64,
-    /// Height and width of its output.
+    /// The height and width of the output.
     size: u64,
 }
 
@@ -150,7 +150,7 @@ impl Play {
                 total_bytes: Bytes(0),
             },
             layers: Vec::new(),
-            peak: Moment {
+            peak: PeakMoment {
                 sample: 0,
                 step: None,
                 phase: Phase::Context,
@@ -164,12 +164,16 @@ impl Play {
             changed: Vec::new(),
             phases: Vec::new(),
             tensors: Vec::new(),
-            timeline: Timeline::default(),
+            timeline: MemoryTimeline::default(),
             lines: Vec::new(),
+            stacks: Vec::new(),
             texts: Vec::new(),
             leak: Leaking::No,
             savings: Vec::new(),
-            assumptions: vec!["modules of operations without parameters are inferred from their neighbours".to_owned()],
+            assumptions: vec![Assumption::from_document(
+                "code",
+                "modules of operations without parameters are inferred from their neighbours",
+            )],
         };
         Self {
             batch,
@@ -204,7 +208,7 @@ impl Play {
         }
     }
 
-    /// A launch that holds a workspace meanwhile.
+    /// Launches a kernel that holds a workspace meanwhile.
     fn launch(&mut self, kernel: &str, workspace: u64) {
         let kernels = &mut self.explanation.timeline.kernels;
         let at = kernels.iter().position(|known| known == kernel).unwrap_or_else(|| {
@@ -250,7 +254,7 @@ impl Play {
         *self.held.entry(category).or_default() += logical;
         *self.held.entry(Category::Alignment).or_default() += bytes - logical;
         let tensors = &mut self.explanation.tensors;
-        tensors.push(Tensor {
+        tensors.push(TensorLife {
             id: tensors.len() as u64 * 3 + 7,
             shape: shape.to_vec(),
             dtype: "f32".to_owned(),
@@ -261,6 +265,7 @@ impl Play {
             inferred: operation == "relu" || operation == "add",
             operation: operation.to_owned(),
             source: module.map(source),
+            stack: None,
             step: self.step,
             phase: self.phase,
             born: self.explanation.timeline.live.len() as u32,
@@ -419,7 +424,7 @@ impl Play {
 
     fn optimizer(&mut self, gradients: Vec<u32>) {
         for gradient in gradients {
-            let Tensor { shape, module, .. } = self.explanation.tensors[gradient as usize].clone();
+            let TensorLife { shape, module, .. } = self.explanation.tensors[gradient as usize].clone();
             let path = module.unwrap();
             if self.step == Some(0) {
                 let states = [(); 2].map(|()| self.make(&shape, Category::OptimizerState, Some(&path), "adam"));
@@ -433,7 +438,7 @@ impl Play {
     }
 
     fn all(mut self, steps: u32, idle_launches: u32) -> Explanation {
-        self.explanation.timeline.categories = crate::report::palette::STACK
+        self.explanation.timeline.categories = Category::STACK
             .into_iter()
             .filter(|category| *category != Category::Unattributed)
             .map(|category| Series {
@@ -468,7 +473,7 @@ impl Play {
                 self.launch("fuse_elemwise_f32", 8192);
             }
             self.free(input);
-            // A history that somebody keeps: a leak.
+            // The program keeps a history, which is a leak.
             let kept = self.make(&[64, 1024], Category::Activation, Some("history"), "clone");
             self.launch("copy_f32", 0);
             self.kept.push(kept);
@@ -494,7 +499,7 @@ impl Play {
             .rfind(|border| border.sample as usize <= sample)
             .unwrap();
         let (context, modules) = (Bytes(312 << 20), Bytes(32 << 20));
-        let mut categories: Vec<_> = crate::report::palette::STACK
+        let mut categories: Vec<_> = Category::STACK
             .into_iter()
             .map(|category| CategoryBytes {
                 category,
@@ -516,12 +521,12 @@ impl Play {
             .collect();
         categories.sort_by_key(|each| each.category);
         let at = sample as u32;
-        let there = |tensor: &Tensor| tensor.born <= at && tensor.died.is_none_or(|died| at < died);
+        let there = |tensor: &TensorLife| tensor.born <= at && tensor.died.is_none_or(|died| at < died);
         let mut tensors: Vec<u32> = (0..it.tensors.len() as u32)
             .filter(|tensor| there(&it.tensors[*tensor as usize]))
             .collect();
         tensors.sort_by_key(|tensor| std::cmp::Reverse(it.tensors[*tensor as usize].bytes));
-        it.peak = Moment {
+        it.peak = PeakMoment {
             sample: at,
             step: border.step,
             phase: border.phase,
@@ -543,8 +548,8 @@ impl Play {
         it.run.task = Some(crate::protocol::Task::Train);
         it.run.gpu.name = "NVIDIA L4".to_owned();
         it.run.assumptions = vec![
-            "32 MiB for loaded kernels".to_owned(),
-            "autotune's choices: 41 assumed".to_owned(),
+            Assumption::from_document("code", "32 MiB for loaded kernels"),
+            Assumption::from_document("code", "autotune's choices: 41 assumed"),
         ];
         let ends: Vec<_> = it
             .phases
@@ -555,7 +560,7 @@ impl Play {
         it.leak = if steps > 2 {
             Leaking::Yes(Leak {
                 growing: Growing {
-                    card: None,
+                    gpu_number: None,
                     left: Bytes((ends.len() as u64 - 2) * 64 * 1024 * 4),
                     steps: ends,
                     per_step: Bytes(64 * 1024 * 4),
@@ -571,7 +576,7 @@ impl Play {
             .phases
             .iter()
             .enumerate()
-            .map(|(at, row)| Line {
+            .map(|(at, row)| SourceLineMemory {
                 source: source(&format!("line{at}.x")),
                 callers: Vec::new(),
                 step: row.step,
@@ -652,11 +657,11 @@ fn savings(live: Bytes, reserved: Bytes) -> Vec<Saving> {
     ]
 }
 
-fn source(path: &str) -> Source {
+fn source(path: &str) -> SourceLocation {
     let line = path
         .bytes()
         .fold(17, |sum: u32, byte| (sum * 31 + u32::from(byte)) % 240);
-    Source {
+    SourceLocation {
         file: "crates/vision/classification/models/src/resnet.rs".to_owned(),
         line: line + 1,
         function: "models::resnet::ResNet<B>::forward".to_owned(),
@@ -687,38 +692,29 @@ fn convs() -> Vec<Conv> {
     all
 }
 
-/// A limit that holds and one that does not.
-pub(crate) fn limits(explanation: &Explanation) -> Vec<crate::report::Limit> {
-    let limit = |metric, bytes| crate::report::Limit {
-        label: "budgets.yaml:4".to_owned(),
-        metric,
-        bytes: Bytes(bytes),
-    };
-    vec![
-        limit(Metric::Live, explanation.peak.live.0 * 9 / 10),
-        limit(Metric::Reserved, explanation.peak.reserved.0 * 11 / 10),
-    ]
-}
-
-/// Nothing that is there only where it was asked for; a card with an assumed context, and a view at the peak.
+/// Returns an explanation without the parts that must be requested, for a GPU with an assumed context, and with a view
+/// at the peak.
 fn plain() -> Explanation {
     let mut it = resnet(2, 0);
     it.lines.clear();
     it.texts.clear();
     it.savings.clear();
     let why = "2 KiB for each of 58 × 1536 resident threads".to_owned();
-    it.run.assumptions = vec![format!("The CUDA context of `l4`, 174 MiB, is assumed: {why}.")];
+    it.run.assumptions = vec![Assumption::from_document(
+        "gpu-value",
+        format!("the CUDA context of `l4` is assumed to be 174 MiB: {why}"),
+    )];
     let outside = |obtained, source| {
-        Some(Outside {
+        Some(ProcessOverhead {
             bytes: Bytes(174 << 20),
             obtained,
             source,
         })
     };
     it.run.gpu.context = outside(Obtained::Assumed, why);
-    it.run.gpu.modules = outside(Obtained::Measured, "on another card".to_owned());
+    it.run.gpu.modules = outside(Obtained::Measured, "on another GPU".to_owned());
     let shared = it.peak.tensors[0];
-    let view = Tensor {
+    let view = TensorLife {
         bytes: Bytes(0),
         operation: "transpose".to_owned(),
         shares: Some(shared),
@@ -729,7 +725,42 @@ fn plain() -> Explanation {
     it
 }
 
-/// Writes the explanations that the browser is shown, as `tests/browser/run` asks for.
+/// Returns a training that runs out of memory, and ends, in the backward phase of its second step.
+pub(crate) fn out_of_memory() -> Explanation {
+    let mut it = resnet(2, 0);
+    let end = it.timeline.borders.pop().unwrap().sample;
+    assert!(it.peak.sample < end);
+    let timeline = &mut it.timeline;
+    timeline.live.truncate(end as usize);
+    timeline.reserved.truncate(end as usize);
+    timeline.kernel.truncate(end as usize);
+    for series in &mut timeline.categories {
+        series.bytes.truncate(end as usize);
+    }
+    it.tensors
+        .iter_mut()
+        .for_each(|tensor| tensor.died = tensor.died.filter(|died| *died < end));
+    it.phases.pop();
+    it.phases.last_mut().unwrap().failed = true;
+    it.run.peaks.warm = Peak::default();
+    it.partial = Some("the model ran out of memory in step 1, backward; the timeline ends there".to_owned());
+    it.run.oom = Some(Oom {
+        pass: Pass::Traced,
+        gpu_number: None,
+        step: Some(1),
+        phase: Some(Phase::Backward),
+        kernel: Some("conv2d_weight_backward_f32".to_owned()),
+        requested: Some(Bytes(3 << 30)),
+        function: None,
+        reserved: Bytes(21 << 30),
+        live: None,
+        available: Bytes(2 << 30),
+        tensor: None,
+    });
+    it
+}
+
+/// Writes the explanations for the browser tests, as `tests/browser/run` requests them.
 #[test]
 #[ignore = "writes files, for tests/browser/run"]
 fn write_samples() {
@@ -753,12 +784,12 @@ fn write_samples() {
     });
     write("died.json", &died);
     let mut empty = resnet(1, 0);
-    empty.timeline = Timeline::default();
+    empty.timeline = MemoryTimeline::default();
     empty.tensors.clear();
     empty.layers.clear();
     empty.phases.clear();
     empty.lines.clear();
-    empty.peak = Moment {
+    empty.peak = PeakMoment {
         sample: 0,
         live: Bytes(0),
         categories: Vec::new(),

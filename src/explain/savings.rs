@@ -1,24 +1,24 @@
-//! What would take less, as far as the timeline alone tells.
+//! Savings that the timeline alone shows.
 
 use std::collections::HashMap;
 
-use super::memory::Memory;
-use super::trace::Trace;
-use super::types::{Category, Certainty, Layer, Moment, Saving, Tensor};
+use super::memory::MemoryHistory;
+use super::trace::{ReadTrace, bare};
+use super::types::{Category, Certainty, Layer, PeakMoment, Saving, TensorLife};
 use crate::bytes::Bytes;
 use crate::report::words::phase_name;
 
-/// Tensors that are shown which could be dropped earlier.
+/// The number of savings that are shown for tensors that could be dropped earlier.
 const SHOWN: usize = 3;
-/// Of live, in one part of this many: less is not worth a line.
+/// A saving of less than one part in this many of live memory is not worth a line.
 const WORTH: u64 = 200;
 
-/// Tensors that nothing uses any more while memory is at its highest, the largest layer, and what fusion reuses already.
+/// Finds tensors that nothing uses any more at the peak, the largest layer, and memory that fusion already reuses.
 pub(super) fn savings(
-    trace: &Trace,
-    memory: &Memory,
-    tensors: &[Tensor],
-    peak: &Moment,
+    trace: &ReadTrace,
+    memory: &MemoryHistory,
+    tensors: &[TensorLife],
+    peak: &PeakMoment,
     layers: &[Layer],
 ) -> Vec<Saving> {
     let mut savings = dropped_early(trace, memory, tensors, peak);
@@ -27,7 +27,7 @@ pub(super) fn savings(
     savings
 }
 
-fn dropped_early(trace: &Trace, memory: &Memory, tensors: &[Tensor], peak: &Moment) -> Vec<Saving> {
+fn dropped_early(trace: &ReadTrace, memory: &MemoryHistory, tensors: &[TensorLife], peak: &PeakMoment) -> Vec<Saving> {
     let mut last_use: HashMap<u64, u64> = HashMap::new();
     for (operation, number) in trace.operations.iter().zip(1..) {
         for input in &operation.inputs {
@@ -37,8 +37,9 @@ fn dropped_early(trace: &Trace, memory: &Memory, tensors: &[Tensor], peak: &Mome
     let Some(at_peak) = memory.samples.get(peak.sample as usize) else {
         return Vec::new();
     };
-    let used = |tensor: &Tensor| last_use.get(&tensor.id).copied().unwrap_or(0);
-    let is_idle = |tensor: &Tensor| {
+    let used = |tensor: &TensorLife| last_use.get(&tensor.id).copied().unwrap_or(0);
+    let is_idle = |tensor: &TensorLife| {
+        // Parameters, buffers and optimizer state must stay, even if nothing uses them at the peak.
         let is_of_the_step = matches!(
             tensor.category,
             Category::Activation | Category::ActivationGradient | Category::Input | Category::Gradient
@@ -46,13 +47,13 @@ fn dropped_early(trace: &Trace, memory: &Memory, tensors: &[Tensor], peak: &Mome
         is_of_the_step && tensor.shares.is_none() && used(tensor) < at_peak.after
     };
     // The last operation that uses a tensor, and its phase.
-    let last = |tensor: &Tensor| {
+    let last = |tensor: &TensorLife| {
         let operation = trace
             .operations
             .get(usize::try_from(used(tensor)).ok()?.checked_sub(1)?)?;
-        Some((super::bare(&operation.name), operation.at.1))
+        Some((bare(&operation.name), operation.at.1))
     };
-    // One that a loop leaves behind each time around is one thing to change.
+    // Tensors that a loop leaves behind in each iteration are one thing to change.
     let mut kinds: HashMap<_, Vec<usize>> = HashMap::new();
     for index in peak.tensors.iter().map(|index| *index as usize) {
         let tensor = &tensors[index];
@@ -70,13 +71,14 @@ fn dropped_early(trace: &Trace, memory: &Memory, tensors: &[Tensor], peak: &Mome
     let bytes = |kind: &[usize]| kind.iter().map(|index| tensors[*index].bytes).sum::<Bytes>();
     let mut found: Vec<Vec<usize>> = kinds.into_values().collect();
     found.retain(|kind| bytes(kind).0 > peak.live.0 / WORTH);
+    // The index decides between equals, because a `HashMap` has another order in each run.
     found.sort_by_key(|kind| (std::cmp::Reverse(bytes(kind)), kind.first().copied()));
     found.truncate(SHOWN);
     found
         .into_iter()
         .filter_map(|kind| {
             let tensor = &tensors[*kind.first()?];
-            // Without each from its last use on.
+            // Leave out each tensor from its last use on.
             let mut spared = vec![0; memory.samples.len()];
             for index in &kind {
                 let (tensor, born) = (&tensors[*index], memory.tensors[*index].born);
@@ -89,17 +91,17 @@ fn dropped_early(trace: &Trace, memory: &Memory, tensors: &[Tensor], peak: &Mome
                 }
             }
             let samples = memory.samples.iter().zip(spared);
+            // The peak may move to another sample, so dropping a tensor can save less than its size.
             let live = samples
                 .map(|(sample, spared)| sample.live.saturating_sub(spared))
                 .max()
                 .unwrap_or(0);
-            let place = tensor
-                .source
-                .as_ref()
-                .map_or_else(String::new, |source| format!(" at {}:{}", source.file, source.line));
+            let place = tensor.source.as_ref().map_or_else(String::new, |source| {
+                format!("made at {}:{}; ", source.file, source.line)
+            });
             let last = last(tensor).map_or_else(
-                || "nothing uses it".to_owned(),
-                |(operation, phase)| format!("{operation} in {} was the last to use it", phase_name(phase)),
+                || "never used".to_owned(),
+                |(operation, phase)| format!("last used by {operation} in {}", phase_name(phase)),
             );
             let shape: Vec<String> = tensor.shape.iter().map(ToString::to_string).collect();
             let times = match kind.len() {
@@ -108,20 +110,21 @@ fn dropped_early(trace: &Trace, memory: &Memory, tensors: &[Tensor], peak: &Mome
             };
             Some(Saving {
                 code: "drop-early".to_owned(),
-                change: format!("drop {times}{} [{}] sooner", tensor.operation, shape.join(", ")),
+                change: format!("drop {times}{} [{}] earlier", tensor.operation, shape.join(", ")),
                 live: Some(Bytes(live)),
+                // Pages decide reserved memory, and the timeline does not show them.
                 reserved: None,
                 saved_live: Some(peak.live.less(Bytes(live))),
                 saved_reserved: None,
                 cost: String::new(),
                 certainty: Certainty::Timeline,
-                note: Some(format!("made{place}; {last}, and something holds it still at the peak")),
+                note: Some(format!("{place}{last}, but still held at the peak")),
             })
         })
         .collect()
 }
 
-fn largest_layer(tensors: &[Tensor], peak: &Moment) -> Option<Saving> {
+fn largest_layer(tensors: &[TensorLife], peak: &PeakMoment) -> Option<Saving> {
     let mut modules: HashMap<&str, u64> = HashMap::new();
     for tensor in peak.tensors.iter().map(|index| &tensors[*index as usize]) {
         if let Some(module) = &tensor.module {
@@ -130,19 +133,22 @@ fn largest_layer(tensors: &[Tensor], peak: &Moment) -> Option<Saving> {
     }
     let (module, bytes) = modules
         .into_iter()
+        // The name decides between equals, so that each run names the same layer.
         .max_by_key(|(module, bytes)| (*bytes, std::cmp::Reverse(*module)))?;
     let part = u128::from(bytes) * 100 / u128::from(peak.live.0.max(1));
     Some(Saving {
         code: "largest-layer".to_owned(),
-        change: format!("a smaller {module}"),
+        change: format!("make {module} smaller"),
+        // How much smaller is up to the user.
         live: None,
         reserved: None,
         saved_live: None,
         saved_reserved: None,
-        cost: "another model".to_owned(),
+        cost: "a different model".to_owned(),
         certainty: Certainty::Timeline,
         note: Some(format!(
-            "the largest layer: {} at the peak with parameters, gradients, state and what it made, {part} % of live",
+            "the largest layer: {} at the peak, {part} % of live memory (parameters, gradients, optimizer state and \
+             the tensors it made)",
             Bytes(bytes)
         )),
     })
@@ -156,7 +162,7 @@ fn reused(layers: &[Layer]) -> Option<Saving> {
     let bytes: Bytes = reused.iter().map(|layer| layer.feature_bytes).sum();
     (!reused.is_empty()).then(|| Saving {
         code: "fusion".to_owned(),
-        change: "what fusion reuses already".to_owned(),
+        change: "memory that fusion already reuses".to_owned(),
         live: None,
         reserved: None,
         saved_live: None,
@@ -164,7 +170,8 @@ fn reused(layers: &[Layer]) -> Option<Saving> {
         cost: String::new(),
         certainty: Certainty::Already,
         note: Some(format!(
-            "{} of {} layers, {bytes}, have no memory of their own: written over their input, or never written",
+            "{} of {} layers ({bytes}) have no memory of their own: Burn writes them over their input, or never writes \
+             them",
             reused.len(),
             layers.len()
         )),
@@ -179,9 +186,9 @@ mod tests {
     use crate::explain::trace::Operation;
     use crate::protocol::Phase;
 
-    /// Two activations of 256 MiB and one of 64 MiB, which nothing uses after the operation that made the last of them; the
-    /// peak is two samples later.
-    fn left_behind() -> (Trace, Memory, Vec<Tensor>, Moment) {
+    /// Returns two activations of 256 MiB and one of 64 MiB, with their trace, history and peak. Nothing uses them
+    /// after the first operation. The peak is two samples later.
+    fn left_behind() -> (ReadTrace, MemoryHistory, Vec<TensorLife>, PeakMoment) {
         let shown = sample::resnet(1, 0);
         let operation = |inputs: &[u64]| Operation {
             name: "float_linear".to_owned(),
@@ -191,14 +198,14 @@ mod tests {
             forward: None,
             at: (Some(0), Phase::Forward),
         };
-        let trace = Trace {
+        let trace = ReadTrace {
             operations: vec![operation(&[0, 1, 2]), operation(&[])],
-            ..Trace::default()
+            ..ReadTrace::default()
         };
-        let tensors: Vec<Tensor> = [256_u64, 256, 64]
+        let tensors: Vec<TensorLife> = [256_u64, 256, 64]
             .into_iter()
             .zip(0..)
-            .map(|(mib, id)| Tensor {
+            .map(|(mib, id)| TensorLife {
                 id,
                 shape: vec![mib, 1024, 256],
                 bytes: Bytes(mib << 20),
@@ -210,7 +217,7 @@ mod tests {
                 ..shown.tensors[0].clone()
             })
             .collect();
-        let memory = Memory {
+        let memory = MemoryHistory {
             samples: [(1, 400), (2, 600), (2, 800)]
                 .map(|(after, mib)| Sample {
                     time: 0,
@@ -232,9 +239,9 @@ mod tests {
                     takes_over: false,
                 })
                 .collect(),
-            ..Memory::default()
+            ..MemoryHistory::default()
         };
-        let peak = Moment {
+        let peak = PeakMoment {
             sample: 2,
             live: Bytes(800 << 20),
             tensors: vec![0, 1, 2],
@@ -254,8 +261,8 @@ mod tests {
         assert_eq!(
             told,
             [
-                ("drop 2 × linear [256, 1024, 256] sooner", 288),
-                ("drop linear [64, 1024, 256] sooner", 736),
+                ("drop 2 × linear [256, 1024, 256] earlier", 288),
+                ("drop linear [64, 1024, 256] earlier", 736),
             ]
         );
     }

@@ -1,28 +1,28 @@
-//! Reads a trace: the operations that the program asked for, and what became of them on the device.
+//! Reads a trace: the operations that the program asked for, and what happened on the device.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use super::{blocks, links};
-use crate::protocol::{Frame, Held, Made, Phase, Symbol, Traced};
+use crate::protocol::{Frame, HeldTensor, Made, Phase, SourceSymbol, Traced};
 
-/// A step and a phase; before the first step there is no step.
+/// A step and a phase. Before the first step, the step is `None`.
 pub(super) type At = (Option<u32>, Phase);
 
-/// What a program asked for, in its own order.
+/// An operation that the program asked for. A trace has them in the program's order.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) name: String,
     pub(super) inputs: Vec<u64>,
     pub(super) outputs: Vec<Made>,
     pub(super) stack: u32,
-    /// The stack of the forward call whose gradient it computes, where it is known.
+    /// The stack of the forward call whose gradient the operation computes, if known.
     pub(super) forward: Option<u32>,
     pub(super) at: At,
 }
 
-/// What the device did, in its own order.
+/// Something that happened on the device. A trace has them in the device's order.
 #[derive(Debug)]
 pub(super) enum Happened {
     Sample {
@@ -37,7 +37,7 @@ pub(super) enum Happened {
     Look {
         steps: u32,
         after: u64,
-        came: Vec<Held>,
+        came: Vec<HeldTensor>,
         gone: Vec<u64>,
     },
     Ran {
@@ -47,7 +47,7 @@ pub(super) enum Happened {
     Reached(At),
 }
 
-/// A parameter, or a gradient of one.
+/// Says that a tensor is a parameter, or the gradient of one.
 #[derive(Debug, Clone)]
 pub(super) struct Belongs {
     pub(super) path: String,
@@ -55,29 +55,29 @@ pub(super) struct Belongs {
     pub(super) gradient: bool,
 }
 
-/// A trace, whole or cut short.
+/// A trace, complete or cut short.
 #[derive(Debug, Default)]
-pub(super) struct Trace {
+pub(super) struct ReadTrace {
     pub(super) home: String,
     pub(super) alignment: u64,
-    /// Whether each block of operations is told of as it begins.
+    /// Whether each block of operations is reported when it begins.
     pub(super) blocks: bool,
     pub(super) operations: Vec<Operation>,
     pub(super) happened: Vec<Happened>,
-    /// Tensors that Burn makes on its way to what an operation makes.
+    /// Tensors that Burn makes on the way to the result of an operation.
     pub(super) inner: Vec<Made>,
     pub(super) stacks: HashMap<u32, Vec<Frame>>,
-    pub(super) addresses: HashMap<u64, Vec<Symbol>>,
+    pub(super) addresses: HashMap<u64, Vec<SourceSymbol>>,
     pub(super) kernels: BTreeMap<u32, String>,
-    /// Every module and parameter, with the type that it is a field of, in their order.
+    /// Every module and parameter with the type of its parent module, in order.
     pub(super) modules: Vec<(String, String)>,
     pub(super) belongs: HashMap<u64, Belongs>,
-    /// A last line was cut short, or lines make no sense.
+    /// Whether the last line is cut short or lines are invalid.
     pub(super) is_damaged: bool,
 }
 
-impl Trace {
-    /// Reads a file line by line: a model that died left what it had written until then.
+impl ReadTrace {
+    /// Reads a file line by line. A model that died leaves what it had written until then.
     pub(super) fn read(path: &Path) -> std::io::Result<Self> {
         let mut reader = BufReader::with_capacity(1 << 20, std::fs::File::open(path)?);
         let mut trace = Self::default();
@@ -86,7 +86,10 @@ impl Trace {
         let mut line = Vec::new();
         loop {
             line.clear();
+            // Bytes instead of `lines()`: a last line that is cut within a character must count as damaged.
+            // `lines()` would return an error.
             if reader.read_until(b'\n', &mut line)? == 0 {
+                // Both need the whole trace: the sizes of tensors that later lines name, and all stacks.
                 trace.told_by_block();
                 if trace.blocks {
                     links::link(&mut trace);
@@ -95,12 +98,13 @@ impl Trace {
             }
             match serde_json::from_slice(&line) {
                 Ok(traced) => trace.line(traced, &mut at, &mut known),
+                // A model that died leaves a cut line. What stands before it still explains the run.
                 Err(_) => trace.is_damaged = true,
             }
         }
     }
 
-    /// The elements' bytes of every tensor.
+    /// Returns the bytes of each tensor's elements.
     pub(super) fn logical(&self) -> HashMap<u64, u64> {
         let made = self.operations.iter().flat_map(|operation| &operation.outputs);
         made.chain(&self.inner).map(|made| (made.id, made.bytes)).collect()
@@ -166,7 +170,9 @@ impl Trace {
                 self.inner.extend(inner);
             }
             Traced::Module { path, parent } => {
+                // A hand-written loop may report its model in each step.
                 if known.insert(path.clone()) {
+                    // Burn writes `Struct:Linear` for a module of a user's type.
                     let parent = parent.rsplit(':').next().unwrap_or_default().to_owned();
                     self.modules.push((path, parent));
                 }
@@ -189,12 +195,18 @@ impl Trace {
         }
     }
 
-    /// The frames of a stack, the innermost first: several of one address where functions were inlined.
-    pub(super) fn frames_of(&self, stack: u32) -> impl Iterator<Item = (&Frame, &Symbol)> {
+    /// Returns the frames of a stack, the innermost first. An address has several symbols if functions were inlined.
+    pub(super) fn frames_of(&self, stack: u32) -> impl Iterator<Item = (&Frame, &SourceSymbol)> {
         let frames = self.stacks.get(&stack).map_or(&[][..], Vec::as_slice);
         frames.iter().flat_map(|frame| {
             let symbols = self.addresses.get(&frame.address).map_or(&[][..], Vec::as_slice);
             symbols.iter().map(move |symbol| (frame, symbol))
         })
     }
+}
+
+/// Burn's name of an operation without the kind of tensor: `float_add` gives `add`.
+pub(super) fn bare(name: &str) -> &str {
+    let kinds = ["float_", "int_", "bool_", "q_"];
+    kinds.iter().find_map(|kind| name.strip_prefix(kind)).unwrap_or(name)
 }

@@ -1,15 +1,15 @@
-//! The types of an explanation. Their names are the format: renaming one is a new version.
+//! The types of an explanation. Their names are the format: renaming one needs a new version.
 //!
-//! Moments are told by *sample*: an index into [`Timeline`], which has one sample before and one after each launch.
+//! A moment is a *sample*: an index into [`MemoryTimeline`], which has one sample before and one after each launch.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
-use crate::report::{Growing, Pass, Phase, Run, Tool};
+use crate::report::{Assumption, Growing, Pass, Phase, Run, Tool};
 
-/// The version of the format that this program writes.
-pub const EXPLANATION_VERSION: u32 = 2;
+/// The version of the explanation format that this program writes.
+pub const EXPLANATION_VERSION: u32 = 3;
 
 /// Where the memory of one model goes, layer by layer and moment by moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -17,137 +17,142 @@ pub struct Explanation {
     /// The version of this format.
     #[schemars(extend("const" = EXPLANATION_VERSION))]
     pub version: u32,
-    /// Which program made it.
+    /// The program that wrote the explanation.
     pub tool: Tool,
-    /// The commit that was checked out, where the workspace is a git checkout.
+    /// The git commit of the workspace; null if the workspace is not a git checkout.
     pub commit: Option<String>,
-    /// When that commit was made, by its committer's clock: `2026-11-23T18:04:05+01:00`.
+    /// When that commit was made, by the committer's clock: `2026-11-23T18:04:05+01:00`; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit_date: Option<String>,
-    /// Whether there were changes on top of that commit; absent where nobody could tell.
+    /// Whether the workspace had changes on top of that commit; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dirty: Option<bool>,
-    /// The run that is explained, as a report has it.
+    /// The explained run, as in a report.
     pub run: Run,
-    /// Why it is of less than the whole run, where the model died on its way.
+    /// Why the explanation covers less than the whole run; null if it covers all of it.
     pub partial: Option<String>,
     /// How the layer table counts activations.
     pub activations: Activations,
-    /// What the layers add up to.
+    /// The sums over all layers.
     pub totals: Totals,
-    /// The operations of the first step's forward phase that make a feature map, in their order.
+    /// The operations of the first step's forward phase that make a feature map, in order.
     pub layers: Vec<Layer>,
-    /// The moment with the most live bytes.
-    pub peak: Moment,
-    /// Of a what-if: what is held for what at the peak of the model as it is, and at this one's. Empty of a model as it is.
+    /// The first moment with the most live memory.
+    pub peak: PeakMoment,
+    /// For a what-if: the bytes of each category at the peak of the model as it is, and at this run's peak. Absent for
+    /// other runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<Changed>,
     /// Every phase of every step, by pass.
     pub phases: Vec<PhaseRow>,
     /// Every tensor that held memory, in the order in which they came.
-    pub tensors: Vec<Tensor>,
+    pub tensors: Vec<TensorLife>,
     /// Memory over time.
-    pub timeline: Timeline,
-    /// What came and went, by source line of the user's code; empty unless asked for.
-    pub lines: Vec<Line>,
-    /// The text of these lines, as it was when the model was explained, by file and line; empty unless lines were asked for,
-    /// and without those that the workspace does not have.
+    pub timeline: MemoryTimeline,
+    /// The memory that came and went per source line of the user's code; empty unless requested with `--lines`.
+    pub lines: Vec<SourceLineMemory>,
+    /// The user's lines that led to tensors, the innermost first: one list per stack. Absent if no line is known, and in
+    /// documents of older versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stacks: Vec<Vec<SourceLocation>>,
+    /// The text of the lines of `stacks` and `lines` when the model was explained, by file and line. Lines that the
+    /// workspace does not have are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub texts: Vec<LineText>,
     /// Whether live memory grows from step to step.
     pub leak: Leaking,
-    /// What would take less; empty unless asked for.
+    /// Changes that would need less memory; empty unless requested with `--savings`.
     pub savings: Vec<Saving>,
-    /// What the attribution rests on, besides what the run's figures do, in sentences.
-    pub assumptions: Vec<String>,
+    /// What the attribution depends on and nobody checked, in addition to the assumptions of the run.
+    pub assumptions: Vec<Assumption>,
 }
 
-/// A category of a model as it is, and of a what-if, each at its own peak of live.
+/// The bytes of one category for the model as it is and for a what-if, each at its own peak of live memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Changed {
-    /// What the memory is held for.
+    /// The category.
     pub category: Category,
-    /// As the model is.
+    /// The bytes for the model as it is.
     pub before: Bytes,
-    /// With what is otherwise.
+    /// The bytes for the what-if.
     pub after: Bytes,
 }
 
-/// How activation layers count in the layer table.
+/// How the layer table counts activation layers.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activations {
-    /// Each is a row with a feature map of its own.
+    /// Give each activation a row with its own feature map
     #[default]
     Own,
-    /// Each is inside the layer before it.
+    /// Leave activations out, as part of the layer before
     Fused,
-    /// Each is a row, and works in its input's memory: it counts nothing.
+    /// Give each activation a row with 0 bytes, because it works in its input's memory
     InPlace,
 }
 
-/// What the layers add up to. Bytes are logical.
+/// The sums over all layers. Bytes are without padding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Totals {
-    /// The input `batch_size`, where the model has one.
+    /// The input `batch_size`; null if the model has none.
     pub batch_size: Option<u64>,
-    /// Parameters, learnable and not.
+    /// The number of parameters, learnable and not.
     pub parameters: u64,
-    /// Those that receive a gradient: in inference none.
+    /// The number of parameters that receive a gradient; 0 in inference.
     pub learnable: u64,
-    /// Those that do not: running statistics, and in inference all.
+    /// The number of parameters that receive none: running statistics, and in inference all parameters.
     pub not_learnable: u64,
     /// Bytes of all parameters.
     pub parameter_bytes: Bytes,
-    /// Bytes of the feature maps, inputs included.
+    /// Bytes of all feature maps, inputs included.
     pub feature_bytes: Bytes,
-    /// Of these, the inputs.
+    /// Bytes of the inputs, which are part of `feature_bytes`.
     pub input_bytes: Bytes,
-    /// Bytes of the feature maps that layers make, twice: once forward, once as gradients.
+    /// Bytes of the feature maps without inputs, counted twice: once forward, once as gradients.
     pub forward_backward_bytes: Bytes,
-    /// Parameters and feature maps.
+    /// Bytes of parameters and feature maps.
     pub total_bytes: Bytes,
 }
 
 /// One row of the layer table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Layer {
-    /// The module's path: `layer1.0.conv1`; for what is no module, that of the module it happens in, and the
-    /// operation: `layer1.0.add`.
+    /// The module's path, such as `layer1.0.conv1`. For an operation that is not a module: the path of the module
+    /// around it and the operation, such as `layer1.0.add`.
     pub path: String,
-    /// The path was inferred from its neighbours, for the operation has no parameters.
+    /// Whether the path was inferred from neighbouring layers, because the operation has no parameters.
     pub inferred: bool,
-    /// What it is: `Conv2d`, `Relu`, `flatten`; `input` for what the batch consists of.
+    /// The kind of layer: `Conv2d`, `Relu`, `flatten`; `input` for a tensor of the batch.
     pub kind: String,
-    /// Whether it is an activation.
+    /// Whether the layer is an activation.
     pub activation: bool,
-    /// The output's shape, batch included.
+    /// The shape of the output, batch dimension included.
     pub output: Vec<u64>,
-    /// The output's element type: `f32`.
+    /// The element type of the output, such as `f32`.
     pub dtype: String,
-    /// Parameters, learnable and not.
+    /// The number of parameters, learnable and not; 0 if an earlier row already counts them.
     pub parameters: u64,
-    /// Those that receive a gradient.
+    /// The number of parameters that receive a gradient.
     pub learnable: u64,
-    /// Bytes of all parameters, logical.
+    /// Bytes of all parameters, without padding.
     pub parameter_bytes: Bytes,
-    /// Bytes of the output, logical; 0 where it counts elsewhere (see [`Activations`]).
+    /// Bytes of the output, without padding; 0 if it counts elsewhere (see [`Activations`]).
     pub feature_bytes: Bytes,
-    /// Burn gave the output no memory of its own: it is written over the input, looked at in another shape, or never
-    /// written at all, since it is fused into what comes next.
+    /// Whether Burn gave the output no memory of its own: it is written over the input, is a view of it, or is never
+    /// written, because it is fused into the next operation.
     pub shares_memory: bool,
-    /// Where the user's code asked for it.
-    pub source: Option<Source>,
+    /// The user's line that asked for the layer; null if unknown.
+    pub source: Option<SourceLocation>,
 }
 
 /// A place in source code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub struct Source {
-    /// The file, relative to the workspace root where it is in there.
+pub struct SourceLocation {
+    /// The file, relative to the workspace root if it is inside the workspace.
     pub file: String,
     /// The line, from 1.
     pub line: u32,
-    /// The function: `resnet::ResNet<B>::forward`.
+    /// The function, such as `resnet::ResNet<B>::forward`.
     pub function: String,
 }
 
@@ -157,34 +162,71 @@ pub struct Source {
 pub enum Category {
     /// Learnable parameters.
     Parameter,
-    /// Parameters that receive no gradient.
+    /// Parameters that receive no gradient, and other tensors that the model phase made to stay.
     Buffer,
     /// Gradients of parameters.
     Gradient,
-    /// What the optimizer keeps from step to step.
+    /// Tensors that the optimizer keeps from step to step.
     OptimizerState,
-    /// What forward makes.
+    /// Tensors that the forward phase makes.
     Activation,
-    /// What backward makes on its way to the parameters' gradients.
+    /// Tensors that the backward phase makes on the way to the parameters' gradients.
     ActivationGradient,
-    /// The batch.
+    /// Tensors of the batch.
     Input,
-    /// What is held within an operation, or within a phase for no layer.
+    /// Memory that is held only within an operation, or within a phase but for no layer.
     Workspace,
-    /// Live bytes less logical bytes: rows and tensors are rounded up.
+    /// Padding: live bytes minus the bytes of the tensors' elements, because rows and tensors are rounded up.
     Alignment,
-    /// Live bytes of which it is not known what they are for.
+    /// Live bytes of unknown use.
     Unattributed,
-    /// Reserved bytes less live bytes.
+    /// Reserved bytes minus live bytes.
     Fragmentation,
-    /// What the process holds before its first tensor.
+    /// Memory that the process holds before its first tensor.
     Context,
-    /// What loaded kernels take.
+    /// Memory that loaded kernels take.
     Modules,
 }
 
 impl Category {
-    /// All, in the order in which they are told: what is a part of live first.
+    /// The categories of live memory, from the bottom of a stacked drawing to its top. Lasting memory comes first, so
+    /// that it lies flat.
+    pub(crate) const STACK: [Self; 10] = [
+        Self::Parameter,
+        Self::Buffer,
+        Self::OptimizerState,
+        Self::Gradient,
+        Self::Input,
+        Self::Activation,
+        Self::ActivationGradient,
+        Self::Workspace,
+        Self::Alignment,
+        Self::Unattributed,
+    ];
+
+    /// The categories on top of live memory in that drawing.
+    pub(crate) const ABOVE: [Self; 3] = [Self::Fragmentation, Self::Context, Self::Modules];
+
+    /// Returns the name in output.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Parameter => "parameters",
+            Self::Buffer => "buffers",
+            Self::Gradient => "gradients",
+            Self::OptimizerState => "optimizer state",
+            Self::Activation => "activations",
+            Self::ActivationGradient => "activation gradients",
+            Self::Input => "inputs",
+            Self::Workspace => "workspace",
+            Self::Alignment => "alignment",
+            Self::Unattributed => "unattributed",
+            Self::Fragmentation => "fragmentation",
+            Self::Context => "context",
+            Self::Modules => "modules",
+        }
+    }
+
+    /// All categories in the order of output: those of live memory first.
     pub const ALL: [Self; 13] = [
         Self::Parameter,
         Self::Buffer,
@@ -201,131 +243,134 @@ impl Category {
         Self::Modules,
     ];
 
-    /// Whether it is a part of live bytes, and not of what the process holds besides.
+    /// Whether the category is part of live memory.
     #[must_use]
     pub const fn is_live(self) -> bool {
         !matches!(self, Self::Fragmentation | Self::Context | Self::Modules)
     }
 }
 
-/// How much is held for what.
+/// The bytes of one category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CategoryBytes {
-    /// For what.
+    /// The category.
     pub category: Category,
-    /// How much; logical bytes of the tensors, `alignment` apart.
+    /// The bytes. Padding of tensors counts only for `alignment`.
     pub bytes: Bytes,
 }
 
-/// A moment, and what was held at it.
+/// The moment of the peak, and what was held then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Moment {
-    /// Which sample of the timeline.
+pub struct PeakMoment {
+    /// The sample, as an index into the timeline.
     pub sample: u32,
-    /// The step, from 0; absent before the first.
+    /// The step, from 0; null before the first step.
     pub step: Option<u32>,
     /// The phase.
     pub phase: Phase,
-    /// The kernel that is launched.
+    /// The kernel that is launched; null if unknown.
     pub kernel: Option<String>,
-    /// Live bytes: all categories but fragmentation, context and modules.
+    /// Live bytes: the sum of all categories except fragmentation, context and modules.
     pub live: Bytes,
-    /// Reserved bytes: live and fragmentation.
+    /// Reserved bytes: live memory and fragmentation.
     pub reserved: Bytes,
-    /// Reserved, context and modules.
+    /// Process bytes: reserved, context and modules.
     pub process: Bytes,
-    /// What they consist of. All categories are there, in the order of [`Category`].
+    /// The bytes of every category, in the order of [`Category`].
     pub categories: Vec<CategoryBytes>,
-    /// The tensors that were there, as indices into `tensors`, the largest first.
+    /// The tensors that existed, as indices into `tensors`, the largest first.
     pub tensors: Vec<u32>,
 }
 
 /// One phase of one step in one pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseRow {
-    /// Which pass: cold, and traced, which is the warm one looked at.
+    /// The pass: `cold`, or `traced` for the observed pass.
     pub pass: Pass,
-    /// The step, from 0; absent before the first.
+    /// The step, from 0; null before the first step.
     pub step: Option<u32>,
     /// The phase.
     pub phase: Phase,
-    /// Live at its end; absent in the cold pass, where it is not observed.
+    /// Live memory at the end of the phase, in bytes; null in the cold pass, which does not observe it.
     pub live_end: Option<Bytes>,
-    /// The most live.
+    /// The highest live memory within the phase, in bytes; null in the cold pass.
     pub live_peak: Option<Bytes>,
-    /// Live at its end, less that at the end of the phase before.
+    /// Live memory at the end of the phase minus that at the end of the phase before, in bytes; null in the cold pass.
     pub live_change: Option<i64>,
-    /// Reserved at its end.
+    /// Reserved memory at the end of the phase, in bytes.
     pub reserved_end: Bytes,
-    /// The most reserved.
+    /// The highest reserved memory within the phase, in bytes.
     pub reserved_peak: Bytes,
-    /// Reserved at its end, less that at the end of the phase before.
+    /// Reserved memory at the end of the phase minus that at the end of the phase before, in bytes.
     pub reserved_change: i64,
-    /// The run ended in it, for lack of memory or by an error.
+    /// Whether the run ended in this phase, out of memory or with an error.
     pub failed: bool,
 }
 
 /// A tensor that held memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Tensor {
-    /// Burn's number of it.
+pub struct TensorLife {
+    /// Burn's number of the tensor.
     pub id: u64,
-    /// Its shape.
+    /// The shape; empty if unknown.
     pub shape: Vec<u64>,
-    /// Its element type: `f32`.
+    /// The element type, such as `f32`; empty if unknown.
     pub dtype: String,
-    /// Bytes of its memory, rounding included. 0 where it shares that of another tensor which is there.
+    /// The bytes of its memory, padding included; 0 if it shares the memory of another tensor that exists.
     pub bytes: Bytes,
-    /// Its elements' bytes.
+    /// The bytes of its elements.
     pub logical: Bytes,
-    /// What it is for.
+    /// The category of the tensor.
     pub category: Category,
-    /// The module it belongs to.
+    /// The path of the module that it belongs to; null if unknown.
     pub module: Option<String>,
-    /// The module was inferred from its neighbours.
+    /// Whether the module was inferred from neighbouring operations.
     pub inferred: bool,
-    /// The operation that made it: `conv2d`.
+    /// The operation that made it, such as `conv2d`; empty if unknown.
     pub operation: String,
-    /// Where the user's code asked for that.
-    pub source: Option<Source>,
-    /// The step it was made in; absent before the first.
+    /// The user's line that asked for that operation; null if unknown.
+    pub source: Option<SourceLocation>,
+    /// The user's lines that led to that operation, as an index into `stacks`; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack: Option<u32>,
+    /// The step that it was made in, from 0; null before the first step.
     pub step: Option<u32>,
-    /// The phase it was made in.
+    /// The phase that it was made in.
     pub phase: Phase,
-    /// The first sample that saw it.
+    /// The first sample that sees it.
     pub born: u32,
-    /// The first sample that saw it no more; absent where it was there to the end.
+    /// The first sample that no longer sees it; null if it exists to the end.
     pub died: Option<u32>,
-    /// The tensor whose memory it shares, as an index into `tensors`.
+    /// The tensor whose memory it shares, as an index into `tensors`; null if it has its own memory.
     pub shares: Option<u32>,
 }
 
-/// Memory over time, column by column: each of them but `borders` and `kernels` has one entry a sample.
+/// Memory over time, in columns. `live`, `reserved`, `kernel` and each category have one entry per sample.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Timeline {
-    /// Live bytes.
+pub struct MemoryTimeline {
+    /// Live memory in bytes.
     pub live: Vec<Bytes>,
-    /// Reserved bytes.
+    /// Reserved memory in bytes.
     pub reserved: Vec<Bytes>,
-    /// The kernel, as an index into `kernels`.
+    /// The kernel that is launched, as an index into `kernels`.
     pub kernel: Vec<u32>,
-    /// The names of kernels.
+    /// The names of the kernels. An empty name stands for an unknown kernel.
     pub kernels: Vec<String>,
-    /// Where phases begin.
+    /// The beginnings of the phases.
     pub borders: Vec<Border>,
-    /// What live consists of; at each sample these add up to it.
+    /// The categories of live memory. At each sample, they add up to `live`.
     pub categories: Vec<Series>,
 }
 
-impl Timeline {
-    /// What is held for a category, one entry a sample; nothing where the category is not there.
+impl MemoryTimeline {
+    /// Returns the bytes of a category, one entry per sample; empty if the timeline does not have the category.
     #[must_use]
     pub fn of(&self, category: Category) -> &[Bytes] {
         let series = self.categories.iter().find(|series| series.category == category);
         series.map_or(&[], |series| &series.bytes)
     }
 
-    /// Whether anything is ever held for it.
+    /// Whether the category has bytes at any sample.
     #[must_use]
     pub fn holds(&self, category: Category) -> bool {
         self.of(category).iter().any(|bytes| bytes.0 > 0)
@@ -335,9 +380,9 @@ impl Timeline {
 /// Where a phase begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Border {
-    /// The first sample in it.
+    /// The first sample of the phase.
     pub sample: u32,
-    /// The step, from 0; absent before the first.
+    /// The step, from 0; null before the first step.
     pub step: Option<u32>,
     /// The phase.
     pub phase: Phase,
@@ -346,42 +391,43 @@ pub struct Border {
 /// One category over time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
-    /// Which.
+    /// The category.
     pub category: Category,
-    /// Bytes, one entry a sample.
+    /// Bytes, one entry per sample.
     pub bytes: Vec<Bytes>,
 }
 
-/// What changed while one line of the user's code ran.
+/// How memory changed while one line of the user's code ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Line {
+pub struct SourceLineMemory {
     /// The line.
-    pub source: Source,
-    /// The lines of the user's own code that called its function, the innermost first; absent in older documents.
+    pub source: SourceLocation,
+    /// The user's lines that called the function of this line, the innermost first; absent if there are none, and in
+    /// older documents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub callers: Vec<Source>,
-    /// The step, from 0; absent before the first.
+    pub callers: Vec<SourceLocation>,
+    /// The step, from 0; null before the first step.
     pub step: Option<u32>,
     /// The phase.
     pub phase: Phase,
-    /// Bytes of all tensors after it.
+    /// The bytes of all tensors after the line.
     pub live: Bytes,
-    /// Less those before it.
+    /// The bytes of the tensors that came minus those of the tensors that went.
     pub change: i64,
     /// Tensors that came, as indices into `tensors`.
     pub came: Vec<u32>,
-    /// Tensors that went.
+    /// Tensors that went, as indices into `tensors`.
     pub went: Vec<u32>,
 }
 
-/// What a line of the user's code says.
+/// The text of a line of the user's code.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct LineText {
     /// The file, relative to the workspace root.
     pub file: String,
     /// The line, from 1.
     pub line: u32,
-    /// Its text, without what it is indented by.
+    /// The text of the line, without its indentation.
     pub text: String,
 }
 
@@ -389,21 +435,21 @@ pub struct LineText {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "found", rename_all = "snake_case")]
 pub enum Leaking {
-    /// Too few steps were run to tell.
+    /// Too few steps were run for leak detection.
     Unknown {
-        /// Steps that were run to their end.
+        /// The number of completed steps.
         seen: u32,
-        /// Steps that it takes.
+        /// The number of steps that leak detection needs.
         needed: u32,
     },
-    /// It does not.
+    /// Live memory does not keep growing.
     No,
-    /// It does.
+    /// Live memory keeps growing.
     Yes(Leak),
 }
 
 impl Leaking {
-    /// What grows, where something does.
+    /// Returns the leak, if there is one.
     #[must_use]
     pub const fn found(&self) -> Option<&Leak> {
         match self {
@@ -416,54 +462,56 @@ impl Leaking {
 /// Live memory that grows from step to step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Leak {
-    /// How much it grows.
+    /// How much memory grows.
     #[serde(flatten)]
     pub growing: Growing,
-    /// Tensors made in one step that are still there at the end, as indices into `tensors`, the largest first.
+    /// Tensors that outlived the step that made them, as indices into `tensors`, the largest first.
     pub tensors: Vec<u32>,
 }
 
-/// A change that would take less memory.
+/// A change that would need less memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Saving {
-    /// A short, stable name: `smaller-batch`.
+    /// A short, stable name of the change, such as `smaller-batch`.
     pub code: String,
     /// What to change, in words.
     pub change: String,
-    /// Peaks of the warm pass with it; absent where it could not be told.
+    /// The peak of live memory with the change (warm pass), in bytes; null if unknown.
     pub live: Option<Bytes>,
-    /// Reserved with it; absent where only live can be told.
+    /// The peak of reserved memory with the change (warm pass), in bytes; null if unknown, for example if only live
+    /// memory can be computed.
     pub reserved: Option<Bytes>,
-    /// Live bytes saved at the peak; negative where it takes more.
+    /// The live bytes that the change saves at the peak, negative if it needs more; null if unknown.
     pub saved_live: Option<i64>,
-    /// Reserved bytes saved.
+    /// The reserved bytes that the change saves, negative if it needs more; null if unknown.
     pub saved_reserved: Option<i64>,
-    /// What it costs, in words; empty where it costs nothing.
+    /// What the change costs, in words; empty if it costs nothing.
     pub cost: String,
-    /// How the figure was obtained.
+    /// How the values were obtained.
     pub certainty: Certainty,
-    /// More on it: which tensor, held by whom since when; or why it could not be told.
+    /// Details in words, for example which tensor is held and where it was made, or why the values are unknown; null if
+    /// there are none.
     pub note: Option<String>,
 }
 
 impl Saving {
-    /// Whether the model was run with it, and held as much as without.
+    /// Whether the model was run with the change and needed as much memory as without it.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.certainty == Certainty::Run && self.saved_live == Some(0) && matches!(self.saved_reserved, None | Some(0))
     }
 }
 
-/// How the figure of a [`Saving`] was obtained.
+/// How the values of a [`Saving`] were obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Certainty {
     /// The model was run with the change.
     Run,
-    /// Computed from the timeline, of a run with the change where there is one: reserved is not told.
+    /// Computed from the timeline, and from a run with the change if there is one. Reserved memory is unknown.
     Timeline,
-    /// It is no change to make but what is saved already.
+    /// Already saved: there is nothing to change.
     Already,
-    /// It could not be told; the note says why.
+    /// Unknown. The note says why.
     Unknown,
 }

@@ -1,21 +1,23 @@
-//! Which changes to try next, alone and together, to make a model fit: those first that cost the least speed.
+//! Chooses the changes to try next, alone and together, to make a model fit. Changes that cost the least speed come
+//! first.
 
-use super::CardFit;
+use super::GpuFit;
 use crate::bytes::Bytes;
 use crate::protocol::{Float, Optimizer, WhatIf};
 
-/// A change, in the order of what it costs: half as many bytes are moved, parameters lose precision, less is kept, smaller kernels
-/// are launched more often, forward is computed again.
-const CHANGES: [Change; 5] = [
-    Change::MixedPrecision,
-    Change::HalfPrecision,
-    Change::StatelessOptimizer,
-    Change::Accumulation,
-    Change::Checkpointing,
+/// The changes, the cheapest first. Mixed precision moves half as many bytes, and half precision also loses precision
+/// of the parameters. A stateless optimizer keeps less. Accumulation launches smaller kernels more often. Checkpointing
+/// computes forward again.
+const CHANGES: [AdvisedChange; 5] = [
+    AdvisedChange::MixedPrecision,
+    AdvisedChange::HalfPrecision,
+    AdvisedChange::StatelessOptimizer,
+    AdvisedChange::Accumulation,
+    AdvisedChange::Checkpointing,
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
+enum AdvisedChange {
     MixedPrecision,
     HalfPrecision,
     StatelessOptimizer,
@@ -23,37 +25,37 @@ enum Change {
     Checkpointing,
 }
 
-/// What is known of a model before anything is tried.
+/// What is known about a model before the first attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct Possible {
-    /// Whether it trains: only that has an optimizer, and a backward phase.
+    /// Whether the model trains. Only a training has an optimizer and a backward phase.
     pub trains: bool,
-    /// Its batch, where it has one.
+    /// The batch size, if the model has one.
     pub batch_size: Option<u64>,
-    /// Whether it can run with checkpointing.
+    /// Whether the model can run with checkpointing.
     pub checkpoints: bool,
 }
 
-/// What came of one try.
+/// The result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// What was otherwise; nothing in the first.
+    /// The overrides of the attempt; none in the first one.
     pub what_if: WhatIf,
-    /// Whether it fits.
+    /// Whether the model fits.
     pub fits: bool,
-    /// What it needs; absent where nobody knows, since a single tensor is too large, or it cannot be run.
+    /// The bytes that the model needs; `None` if unknown, because a single tensor is too large or the model cannot run.
     pub needed: Option<Bytes>,
-    /// Whether it cannot be run at all, whatever the card.
+    /// Whether the model cannot run at all, on any GPU.
     pub broken: bool,
 }
 
 impl Attempt {
-    /// What came of a run; nothing where there was none.
+    /// Creates an attempt from its run; `None` if there was no run.
     #[must_use]
-    pub fn of(card: &CardFit) -> Option<Self> {
-        let probe = card.probes.first()?;
+    pub fn from_fit(gpu: &GpuFit) -> Option<Self> {
+        let probe = gpu.probes.first()?;
         Some(Self {
-            what_if: card.what_if.clone(),
+            what_if: gpu.what_if.clone(),
             fits: probe.fits,
             needed: probe.left.and(probe.needed),
             broken: probe.error.is_some(),
@@ -61,7 +63,7 @@ impl Attempt {
     }
 }
 
-/// The next to try; none where the answer is known, or nothing is left.
+/// Returns the overrides to try next; `None` if the answer is known or nothing is left to try.
 #[must_use]
 pub fn next(possible: &Possible, attempts: &[Attempt]) -> Option<WhatIf> {
     let of = |what_if: &WhatIf| attempts.iter().find(|attempt| attempt.what_if == *what_if);
@@ -72,26 +74,27 @@ pub fn next(possible: &Possible, attempts: &[Attempt]) -> Option<WhatIf> {
     if first.fits || first.broken {
         return None;
     }
-    let changes: Vec<Change> = CHANGES
+    let changes: Vec<AdvisedChange> = CHANGES
         .into_iter()
         .filter(|change| change.is_possible(possible))
         .collect();
-    // Each alone, so that everybody sees what it is worth.
+    // Each change alone, so that the user sees what it saves.
     for change in &changes {
         let next = tries(&[*change], possible, &of);
         if next.is_some() {
             return next;
         }
     }
+    // Single changes are all tried, even after one fits. Of combinations, the first that fits is enough.
     if attempts.iter().any(|attempt| attempt.fits) {
         return None;
     }
-    // What cannot be run alone, or saves nothing, is of no use together with others.
-    let is_of_use = |change: &Change| {
+    // A change that cannot run alone, or saves nothing, is not worth trying together with others.
+    let is_of_use = |change: &AdvisedChange| {
         let alone = of(&what_if(&[*change], 2));
         alone.is_some_and(|alone| !alone.broken && is_less(alone, first))
     };
-    let changes: Vec<Change> = changes.into_iter().filter(is_of_use).collect();
+    let changes: Vec<AdvisedChange> = changes.into_iter().filter(is_of_use).collect();
     for size in 2..=changes.len() {
         for together in subsets(&changes, size)
             .into_iter()
@@ -109,10 +112,11 @@ pub fn next(possible: &Possible, attempts: &[Attempt]) -> Option<WhatIf> {
     None
 }
 
-/// The shortest list of changes with which it fits, the cheapest of several; nothing where none does.
+/// Returns the attempt that fits with the fewest changes, or the cheapest of several; `None` if no attempt fits.
 #[must_use]
 pub fn shortest(attempts: &[Attempt]) -> Option<&Attempt> {
     let fitting = attempts.iter().filter(|attempt| attempt.fits);
+    // Of equal ones, this keeps the first, and attempts begin with the cheapest.
     fitting.min_by_key(|attempt| changes_of(&attempt.what_if))
 }
 
@@ -128,8 +132,13 @@ fn changes_of(what_if: &WhatIf) -> usize {
     .count()
 }
 
-/// The next try of these changes together: a batch is taken apart in more parts as long as that is of use.
-fn tries<'a>(changes: &[Change], possible: &Possible, of: &impl Fn(&WhatIf) -> Option<&'a Attempt>) -> Option<WhatIf> {
+/// Returns the next attempt with these changes together. The batch is split into more parts as long as that saves
+/// memory.
+fn tries<'a>(
+    changes: &[AdvisedChange],
+    possible: &Possible,
+    of: &impl Fn(&WhatIf) -> Option<&'a Attempt>,
+) -> Option<WhatIf> {
     let mut before: Option<&Attempt> = None;
     for parts in parts(changes, possible) {
         let what_if = what_if(changes, parts);
@@ -145,38 +154,40 @@ fn tries<'a>(changes: &[Change], possible: &Possible, of: &impl Fn(&WhatIf) -> O
     None
 }
 
-/// Whether it needs less, or may.
+/// Whether an attempt needs less memory, or may need less.
 fn is_less(attempt: &Attempt, than: &Attempt) -> bool {
     let both = attempt.needed.zip(than.needed);
+    // A tensor that is too large hides the need. More parts may make it small enough, so go on.
     both.is_none_or(|(needed, than)| needed < than)
 }
 
-/// Into how many parts the batch may be taken apart: 2, 4, 8, …
-fn parts(changes: &[Change], possible: &Possible) -> Vec<u32> {
+/// Returns the numbers of parts that the batch can be split into: 2, 4, 8, …
+fn parts(changes: &[AdvisedChange], possible: &Possible) -> Vec<u32> {
     let batch = possible.batch_size.unwrap_or(0);
     let halves = (1..32).map(|times| 1_u32 << times);
-    match changes.contains(&Change::Accumulation) {
+    match changes.contains(&AdvisedChange::Accumulation) {
         true => halves
+            // Equal parts only, so that the training stays the same. See docs/design/what-if.md.
             .take_while(|parts| batch > 0 && batch.is_multiple_of(u64::from(*parts)))
             .collect(),
         false => vec![2],
     }
 }
 
-fn what_if(changes: &[Change], parts: u32) -> WhatIf {
+fn what_if(changes: &[AdvisedChange], parts: u32) -> WhatIf {
     let has = |change| changes.contains(&change);
-    let mixed = has(Change::MixedPrecision).then_some(Float::MixedF16);
-    let half = has(Change::HalfPrecision).then_some(Float::F16);
+    let mixed = has(AdvisedChange::MixedPrecision).then_some(Float::MixedF16);
+    let half = has(AdvisedChange::HalfPrecision).then_some(Float::F16);
     WhatIf {
         dtype: mixed.or(half),
-        optimizer: has(Change::StatelessOptimizer).then_some(Optimizer::Sgd),
-        accumulate: has(Change::Accumulation).then_some(parts),
-        checkpointing: has(Change::Checkpointing),
+        optimizer: has(AdvisedChange::StatelessOptimizer).then_some(Optimizer::Sgd),
+        accumulate: has(AdvisedChange::Accumulation).then_some(parts),
+        checkpointing: has(AdvisedChange::Checkpointing),
         ..WhatIf::default()
     }
 }
 
-impl Change {
+impl AdvisedChange {
     fn is_possible(self, possible: &Possible) -> bool {
         match self {
             Self::HalfPrecision => true,
@@ -187,14 +198,14 @@ impl Change {
     }
 }
 
-/// Whether these ask for no more than one element type.
-fn is_one_dtype(changes: &[Change]) -> bool {
-    let dtypes = [Change::MixedPrecision, Change::HalfPrecision];
+/// Whether the changes set at most one element type.
+fn is_one_dtype(changes: &[AdvisedChange]) -> bool {
+    let dtypes = [AdvisedChange::MixedPrecision, AdvisedChange::HalfPrecision];
     !dtypes.iter().all(|dtype| changes.contains(dtype))
 }
 
-/// All that have so many of these, in their order.
-fn subsets(of: &[Change], size: usize) -> Vec<Vec<Change>> {
+/// Returns all subsets of this size, in order.
+fn subsets(of: &[AdvisedChange], size: usize) -> Vec<Vec<AdvisedChange>> {
     if size == 0 {
         return vec![Vec::new()];
     }
@@ -217,7 +228,7 @@ mod tests {
         checkpoints: true,
     };
 
-    /// Tries until the answer is known: in which order, and what it is.
+    /// Makes attempts until the answer is known. Returns the attempts in order, and the answer.
     fn advise(possible: &Possible, room: u64, needs: impl Fn(&WhatIf) -> Option<u64>) -> (Vec<String>, Option<String>) {
         let mut attempts: Vec<Attempt> = Vec::new();
         while let Some(what_if) = next(possible, &attempts) {
@@ -229,7 +240,7 @@ mod tests {
             attempts.push(Attempt {
                 what_if,
                 fits: needed.is_some_and(|needed| needed <= room),
-                // Nobody tells what is far too large.
+                // The need is unknown if it is far too large.
                 needed: needed.filter(|needed| *needed < 10_000).map(Bytes),
                 broken: needed.is_none(),
             });
@@ -238,7 +249,8 @@ mod tests {
         (told, shortest(&attempts).map(|attempt| attempt.what_if.to_string()))
     }
 
-    /// Half of 60 are activations, by parts; 20 the optimizer's; checkpointing saves 10.
+    /// The total is 900: 600 are activations, divided by the parts, 200 are the optimizer's. Checkpointing halves the
+    /// activations.
     fn needs(what_if: &WhatIf) -> Option<u64> {
         let activations = 600 / u64::from(what_if.accumulate.unwrap_or(1));
         let state = if what_if.optimizer.is_some() { 0 } else { 200 };
@@ -255,7 +267,7 @@ mod tests {
         })
     }
 
-    /// Every change alone, in their order.
+    /// Every change alone, in order.
     const ALONE: [&str; 8] = [
         "",
         "mixed-f16",
@@ -277,7 +289,7 @@ mod tests {
         let (tried, answer) = advise(&ALL, 600, needs);
         assert_eq!(tried, ["", "mixed-f16", "f16", "sgd", "accumulate 2", "checkpointing"]);
         assert_eq!(answer.as_deref(), Some("mixed-f16"));
-        // A batch of 24 is taken apart in 8 at most.
+        // A batch of 24 can be split into 8 parts at most.
         let (tried, answer) = advise(&ALL, 350, needs);
         assert_eq!(tried[..8], ALONE);
         assert_eq!(
@@ -317,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_tensor_that_is_too_large_keeps_nothing_from_being_tried() {
-        // As it is, and in two parts, nobody knows what it needs.
+        // Without changes, and with two parts, the need is unknown.
         let huge = |what_if: &WhatIf| match what_if.accumulate {
             None | Some(2) => Some(1_000_000),
             Some(_) => needs(what_if),

@@ -1,64 +1,65 @@
-//! The types of an answer. Their names are the format: renaming one is a new version.
+//! The types of an answer of `fit`. Their names are the format: renaming one needs a new version.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Tried;
+use super::TriedValue;
 use crate::bytes::Bytes;
 use crate::protocol::WhatIf;
-use crate::report::{Gpu, Peaks, Run, Tool};
+use crate::report::{Peaks, Run, RunGpu, Tool};
 
-/// The version of the format that this program writes.
-pub const FIT_VERSION: u32 = 1;
+/// The version of the `fit` format that this program writes.
+pub const FIT_VERSION: u32 = 2;
 
-/// Whether a model fits on cards, and the largest input with which it does.
+/// Whether a model fits on GPUs, and the largest input with which it fits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Fit {
+pub struct FitAnswer {
     /// The version of this format.
     #[schemars(extend("const" = FIT_VERSION))]
     pub version: u32,
-    /// Which program made it.
+    /// The program that wrote the answer.
     pub tool: Tool,
-    /// The commit that was checked out, where the workspace is a git checkout.
+    /// The git commit of the workspace; null if the workspace is not a git checkout.
     pub commit: Option<String>,
     /// The package that declares the model.
     pub package: String,
-    /// The model, or its budget's name.
+    /// The model's name, or its budget's name if that differs.
     pub model: String,
-    /// The input that was varied: `batch_size`; absent where cards alone were.
+    /// The input that was varied, such as `batch_size`; null if only the GPU was varied.
     pub vary: Option<String>,
-    /// Inputs that were not varied and differ from what the model says.
+    /// Other inputs that differ from the model's own values.
     pub inputs: BTreeMap<String, u64>,
-    /// Whether only launches count for which autotune's choices are there already, and not the first one.
+    /// Whether only later launches count, which have the autotune choices already, and not the first launch (`--warm`).
     pub warm_only: bool,
-    /// How much of each card is to be left free, in percent, as it was asked for.
+    /// The part of each GPU that must stay free, in percent, as it was requested.
     pub headroom: String,
-    /// Whether changes were tried until it fits: then each entry is one of those, in their order.
+    /// Whether changes were tried until the model fits (`--advise`). Then `gpus` has one entry per attempt, in order.
+    /// Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub advised: bool,
-    /// One entry a card, the smallest first; once for each what-if, where it was asked for those.
-    pub cards: Vec<CardFit>,
+    /// One entry per GPU, the smallest first. With what-ifs, this list is repeated for each of them.
+    pub gpus: Vec<GpuFit>,
 }
 
-/// What came of one card.
+/// The result for one GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct CardFit {
-    /// The card.
-    pub gpu: Gpu,
-    /// In what the model was run otherwise than it says; absent where it was run as it is.
+pub struct GpuFit {
+    /// The GPU.
+    pub gpu: RunGpu,
+    /// The what-if overrides of this result; absent if there are none.
     #[serde(default, skip_serializing_if = "WhatIf::is_none")]
     pub what_if: WhatIf,
-    /// What a process may hold of it: its memory less the headroom.
+    /// The bytes that a process may hold: the memory of the GPU minus the headroom.
     pub room: Bytes,
-    /// The largest value of the varied input that fits; absent where none does, or none was varied.
+    /// The largest value of the varied input that fits; null if none fits or no input was varied.
     pub largest: Option<u64>,
-    /// The smallest value above it that was tried, and does not fit.
+    /// The smallest value above `largest` that was tried and does not fit; null if there is none.
     pub too_large: Option<u64>,
     /// Why the search ended.
-    pub ended: Ended,
-    /// Values above one that does not fit that fit all the same.
+    pub ended: SearchEnd,
+    /// Values that fit although a smaller value does not.
     pub not_monotonic: Vec<u64>,
     /// Every value that was tried, the smallest first.
     pub probes: Vec<Probe>,
@@ -67,59 +68,62 @@ pub struct CardFit {
 /// Why a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ended {
-    /// What fits and what does not are neighbours, or nothing was searched.
+pub enum SearchEnd {
+    /// The largest value that fits and the smallest that does not are neighbours, or nothing was searched.
     Found,
     /// The largest value of the range fits.
     EndOfRange,
     /// The smallest value of the range does not fit.
     NothingFits,
-    /// Values between what fits and what does not cannot be run.
+    /// Values between the largest that fits and the smallest that does not cannot run.
     CannotBeRun,
 }
 
-/// One estimate.
+/// One estimate of the search.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Probe {
-    /// The value of the varied input.
+    /// The value of the varied input; null if no input was varied.
     pub value: Option<u64>,
-    /// Whether it fits, cold and warm, with the headroom.
+    /// Whether the model fits within the room, in the cold and the warm pass, or only in the warm pass if `warm_only`
+    /// is set.
     pub fits: bool,
-    /// What a process holds at its peak, cold or warm; where the card's memory does not suffice, what it came to when it
-    /// asked for more than there was or, of a table of cards, what a run without an end of memory came to. Absent where it
-    /// cannot be run.
+    /// The peak of process memory in bytes, cold or warm. If the GPU ran out of memory: the bytes held and requested at
+    /// that moment or, if GPUs are compared, the peak of a run without a memory limit. Null if the model cannot run.
     pub needed: Option<Bytes>,
-    /// The room less what is needed: negative where so much is missing. Absent where nobody knows what is needed: Burn
-    /// refuses a single tensor that is more than a part of the card, whatever else there is.
+    /// The room minus `needed` in bytes, negative if memory is missing. Null if the need is unknown: Burn refuses a
+    /// single tensor above a fixed part of the GPU's memory, however much is free.
     pub left: Option<i64>,
-    /// Its peaks.
+    /// The peaks of the run.
     pub peaks: Peaks,
-    /// More than that would be needed: it is what was held and asked for when the card had no more.
+    /// Whether `needed` is only a lower bound: the bytes held and requested when the GPU had no more.
     pub at_least: bool,
-    /// Whether the card's own memory ended it, rather than the headroom.
+    /// Whether the GPU's own memory is too small, and not only the room that the headroom leaves.
     pub out_of_memory: bool,
-    /// Why it could not be run at all.
+    /// Why the model could not run; null if it ran.
     pub error: Option<String>,
-    /// There was no cold pass: autotune's choices for another value were all that the warm one took. A value that was tried
-    /// as a first launch afterwards made the same ones.
+    /// Whether there was no cold pass, because the warm pass needed only the autotune choices of another value. If the
+    /// value was tried as a first launch afterwards, it made the same choices.
     pub shares_plan: bool,
 }
 
 impl Probe {
-    /// Makes one of a run; of its warm pass alone, or of the cold one, too.
+    /// Creates a probe from a run. With `warm_only`, the cold pass does not count.
     #[must_use]
-    pub fn of(value: Option<u64>, run: &Run, room: Bytes, warm_only: bool) -> Self {
+    pub fn from_run(value: Option<u64>, run: &Run, room: Bytes, warm_only: bool) -> Self {
         let Peaks { warm, cold } = run.peaks;
         let cold = cold.process.filter(|_| !warm_only);
         let held = warm.process.into_iter().chain(cold).max();
-        // What was asked for when nothing was left is the least that is missing.
+        // The model misses at least what it requested when nothing was left.
         let outside = run.gpu.total_bytes.0.saturating_sub(run.gpu.available_bytes.0);
         let asked = run.oom.as_ref().map(|oom| {
+            // If the driver lacks room for its own needs, it names no size. At least one byte was missing.
             let requested = oom.requested.map_or(1, |bytes| bytes.0);
             Bytes(oom.reserved.0.saturating_add(requested).saturating_add(outside))
         });
-        // Burn refuses a tensor that is more than a part of the card, whatever is left: that tells nothing of what is needed.
+        // Burn refuses a tensor above a fixed part of the GPU's memory, however much is free. Such a refusal does not
+        // show the need.
         let is_full = |needed: &Bytes| run.oom.is_none() || *needed > run.gpu.total_bytes;
+        // A run that failed has peaks, too. But they do not show what the model needs.
         let needed = asked.or(held).filter(|_| run.error.is_none());
         Self {
             value,
@@ -134,16 +138,16 @@ impl Probe {
         }
     }
 
-    /// Tells what it needs, of a run in which memory had no end.
+    /// Takes the need of a run without a memory limit, if it is higher.
     pub fn tell(&mut self, endless: &Run, room: Bytes, warm_only: bool) {
-        let told = Self::of(self.value, endless, room, warm_only);
+        let told = Self::from_run(self.value, endless, room, warm_only);
         if told.needed > self.needed {
             (self.needed, self.left, self.peaks) = (told.needed, told.left, told.peaks);
             self.at_least = false;
         }
     }
 
-    /// With what came of its first launch, where it fitted by later ones alone.
+    /// Combines a probe of warm passes with the result of the first launch.
     #[must_use]
     pub fn with_first(&self, first: &Self) -> Self {
         Self {
@@ -162,18 +166,19 @@ impl Probe {
         }
     }
 
-    /// What it tells a search, of warm passes where those are what decides: a cold one takes what there is, and less where
-    /// there is less, which foretells nothing.
+    /// Returns the result for the search. With `by_warm`, the need of the warm pass counts: a cold pass takes what is
+    /// free, so its need does not predict that of other values.
     #[must_use]
-    pub fn tried(&self, room: Bytes, by_warm: bool) -> Tried {
+    pub fn tried(&self, room: Bytes, by_warm: bool) -> TriedValue {
         let Some(needed) = self.needed else {
-            return Tried::Broken;
+            return TriedValue::Broken;
         };
         let foretells = self.peaks.warm.process.filter(|_| by_warm).unwrap_or(needed);
         match self.fits {
-            true => Tried::Fits(foretells),
-            // What only its first launch has no room for says nothing of where warm passes have none.
-            false => Tried::Full(Some(foretells).filter(|needed| !self.at_least && *needed > room)),
+            true => TriedValue::Fits(foretells),
+            // If only the first launch does not fit, this says nothing about the values at which warm passes do not
+            // fit.
+            false => TriedValue::Full(Some(foretells).filter(|needed| !self.at_least && *needed > room)),
         }
     }
 }
@@ -234,7 +239,7 @@ mod tests {
                 probe.shares_plan,
             )
         };
-        // It needs more, and there is as much; less; more than there is.
+        // The first launch needs more, and there is enough; it needs less; it needs more than there is.
         assert_eq!(
             told(&warm.with_first(&first(Some(90), true))),
             (true, Some(90), Some(10), false)
@@ -252,7 +257,7 @@ mod tests {
         assert_eq!(told(&full), (false, Some(130), Some(-30), false));
         assert!(full.at_least && full.out_of_memory);
         assert_eq!(full.peaks.warm, warm.peaks.warm);
-        // Nobody knows what it needs, or it cannot be run.
+        // The need is unknown, or the model cannot run.
         let refused = Probe {
             left: None,
             ..first(Some(30), false)
@@ -267,17 +272,23 @@ mod tests {
             (told(&broken), broken.error.is_some()),
             ((false, None, None, false), true)
         );
-        assert_eq!(broken.tried(Bytes(100), true), Tried::Broken);
+        assert_eq!(broken.tried(Bytes(100), true), TriedValue::Broken);
     }
 
     #[test]
     fn warm_passes_foretell_where_they_decide() {
         let room = Bytes(100);
-        assert_eq!(probe(60, 99, true).tried(room, true), Tried::Fits(Bytes(60)));
-        assert_eq!(probe(60, 99, true).tried(room, false), Tried::Fits(Bytes(99)));
-        assert_eq!(probe(120, 99, false).tried(room, true), Tried::Full(Some(Bytes(120))));
-        // Too much when it is cold alone.
-        assert_eq!(probe(60, 101, false).tried(room, true), Tried::Full(None));
-        assert_eq!(probe(60, 101, false).tried(room, false), Tried::Full(Some(Bytes(101))));
+        assert_eq!(probe(60, 99, true).tried(room, true), TriedValue::Fits(Bytes(60)));
+        assert_eq!(probe(60, 99, true).tried(room, false), TriedValue::Fits(Bytes(99)));
+        assert_eq!(
+            probe(120, 99, false).tried(room, true),
+            TriedValue::Full(Some(Bytes(120)))
+        );
+        // Only the cold pass does not fit.
+        assert_eq!(probe(60, 101, false).tried(room, true), TriedValue::Full(None));
+        assert_eq!(
+            probe(60, 101, false).tried(room, false),
+            TriedValue::Full(Some(Bytes(101)))
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Sends requests, a few times where that is safe, and only to the host that the token is for.
+//! Sends requests to GitHub's API: repeats them if that is safe, and sends the token only to the API's host.
 
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,32 +11,33 @@ use ureq::{Agent, Body, RequestBuilder};
 use super::GithubError;
 use super::event::harmless;
 
-/// Tries of one request.
+/// The most tries per request.
 const TRIES: u32 = 5;
-/// Before the second try; twice as long before each further one.
+/// The pause before the second try. It doubles before each further try.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// For one try.
+/// The timeout of one try.
 const ONE_TRY: Duration = Duration::from_secs(30);
-/// Redirects of one request.
+/// The most redirects per request.
 const MOST_REDIRECTS: u32 = 5;
-/// A page of a hundred comments of 65,536 characters fits.
+/// The largest answer in bytes. A page of 100 comments with 65,536 characters each fits.
 const MOST_BYTES: u64 = 64 << 20;
-/// Pages of one list: GitHub allows 2,500 comments on a pull request, which are 25.
+/// The most pages per list. GitHub allows 2,500 comments per pull request, which are 25 pages.
 const MOST_PAGES: u32 = 300;
-/// Entries of a page, as many as GitHub gives.
+/// The number of entries per page: GitHub's maximum.
 pub(super) const PER_PAGE: &str = "100";
 
-/// A token, and the environment variable that it is from. Nothing shows it: there is no `Debug` and no `Display`.
+/// A token, with the name of its environment variable. It has no `Debug` and no `Display`, so that nothing can print
+/// it.
 pub struct Token {
     secret: String,
     variable: String,
 }
 
 impl Token {
-    /// That of an environment variable.
+    /// Reads the token from an environment variable.
     ///
     /// # Errors
-    /// The variable is not set, or what is in it can be no token.
+    /// The variable is not set or empty, or has characters that no token has.
     pub fn from_environment(variable: &str) -> Result<Self, GithubError> {
         let secret = std::env::var_os(variable).unwrap_or_default();
         let secret = secret.to_str().map(str::trim);
@@ -44,6 +45,8 @@ impl Token {
         if secret.is_empty() {
             return Err(GithubError::NoToken(variable.to_owned()));
         }
+        // A header cannot carry other characters. Checked here,
+        // the error names the variable and not the token.
         if !secret.chars().all(|character| character.is_ascii_graphic()) {
             return Err(GithubError::TokenCharacters(variable.to_owned()));
         }
@@ -54,35 +57,35 @@ impl Token {
     }
 }
 
-/// What to do.
+/// The method of a request, with its query or body.
 #[derive(Clone, Copy)]
-pub(super) enum Ask<'a> {
-    /// Read.
+pub(super) enum ApiRequest<'a> {
+    /// Reads, with query parameters.
     Get(&'a [(&'a str, &'a str)]),
-    /// Make: not to be done twice, so that it is tried once, unless GitHub says that it did not do it.
+    /// Creates. It is repeated only if GitHub refused it because of the rate limit: otherwise it could create twice.
     Post(&'a Value),
-    /// Change.
+    /// Changes.
     Patch(&'a Value),
-    /// Remove.
+    /// Removes.
     Delete,
 }
 
-/// An answer.
-pub(super) struct Answer {
+/// An answer of the server.
+pub(super) struct ApiAnswer {
     pub(super) status: u16,
     body: Vec<u8>,
     next: Option<String>,
 }
 
-impl Answer {
+impl ApiAnswer {
     pub(super) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
-    /// What the server says is wrong.
+    /// Returns the server's error message.
     pub(super) fn message(&self) -> String {
         let value: Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        value["message"].as_str().unwrap_or("(it does not say why)").to_owned()
+        value["message"].as_str().unwrap_or("(no reason given)").to_owned()
     }
 
     pub(super) fn json<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
@@ -90,62 +93,65 @@ impl Answer {
     }
 }
 
-/// Why a request has no answer.
-pub(super) enum Failure {
-    /// Nobody knows whether it was done: the connection broke, or the server did.
+/// The reason why a request has no answer.
+pub(super) enum RequestFailure {
+    /// The connection or the server failed, so it is unknown whether the request was executed.
     Uncertain(String),
-    /// It was not.
+    /// The request was not executed.
     Certain(GithubError),
 }
 
-impl From<GithubError> for Failure {
+impl From<GithubError> for RequestFailure {
     fn from(error: GithubError) -> Self {
         Self::Certain(error)
     }
 }
 
-/// A connection to one API.
+/// A client for one API, with an overall time limit.
 pub struct Client {
     agent: Agent,
-    /// Without a slash at its end.
+    /// The address of the API, without a slash at its end.
     base: String,
-    origin: Origin,
+    origin: ApiOrigin,
     token: Token,
     until: Instant,
 }
 
-/// Scheme, host and port.
-type Origin = (String, String, u16);
+/// Scheme, host and port of an address.
+type ApiOrigin = (String, String, u16);
 
-fn origin(uri: &Uri) -> Option<Origin> {
+fn origin(uri: &Uri) -> Option<ApiOrigin> {
     let scheme = uri.scheme_str()?.to_ascii_lowercase();
+    // `https://host` and `https://host:443` are the same origin.
     let port = uri.port_u16().or(match scheme.as_str() {
         "https" => Some(443),
         "http" => Some(80),
         _ => None,
     })?;
-    // What stands before an `@` is no host, and a way to make one look like another.
+    // Refuse user information before an `@`: it can make another host look like the API's.
     let authority = uri.authority()?.as_str();
     let host = uri.host().filter(|host| !host.is_empty())?.to_ascii_lowercase();
     (!authority.contains('@')).then_some((scheme, host, port))
 }
 
 impl Client {
-    /// For the API at an address, within a time.
+    /// Makes a client for the API at `api_url`. All its requests together may take the time `within`.
     ///
     /// # Errors
-    /// The address is none, or would send the token unencrypted through a network.
+    /// The address is not valid, or would send the token unencrypted through a network.
     pub fn new(api_url: &str, token: Token, within: Duration) -> Result<Self, GithubError> {
         let base = api_url.trim_end_matches('/');
         let wrong = |why| GithubError::ApiUrl {
             url: harmless(api_url),
             why,
         };
-        let uri: Uri = base.parse().map_err(|_| wrong("it is no URL"))?;
-        let origin = origin(&uri).ok_or_else(|| wrong("it is no https:// URL of a host"))?;
+        let uri: Uri = base.parse().map_err(|_| wrong("it is not a URL"))?;
+        let origin = origin(&uri).ok_or_else(|| wrong("it is not an https:// URL with a host"))?;
+        // Paths are appended to the address. They would become part of the query.
         if uri.query().is_some() {
             return Err(wrong("it has a query"));
         }
+        // A request to this machine does not go through a network.
         let is_here = matches!(origin.1.as_str(), "localhost" | "127.0.0.1" | "[::1]");
         if origin.0 != "https" && !is_here {
             return Err(wrong("only https keeps the token secret"));
@@ -155,8 +161,9 @@ impl Client {
             .build();
         let agent = Agent::config_builder()
             .tls_config(tls)
+            // The body of an error answer has GitHub's reason.
             .http_status_as_error(false)
-            // They are followed here, to the same host alone.
+            // `follow` follows redirects, and only to the same host.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .timeout_connect(Some(Duration::from_secs(10)))
@@ -172,18 +179,19 @@ impl Client {
         })
     }
 
-    /// An address of the API.
+    /// Returns the address of a path of the API.
     pub(super) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
 
-    /// A server's text in a line of a message. It has seen the token, and may say it.
+    /// Makes a server's text safe to show in one line. Removes the token, because the server knows it and may repeat
+    /// it.
     pub(super) fn shown(&self, text: &str) -> String {
         harmless(&text.replace(&self.token.secret, "***"))
     }
 
-    /// An answer that is an error.
-    pub(super) fn refusal(&self, what: &'static str, answer: &Answer) -> GithubError {
+    /// Converts an answer with an error status into an error.
+    pub(super) fn refusal(&self, what: &'static str, answer: &ApiAnswer) -> GithubError {
         let status = answer.status;
         let message = self.shown(&answer.message());
         match status {
@@ -198,22 +206,25 @@ impl Client {
         }
     }
 
-    /// Asks, and again where the answer is that this was no time for it, or where there is none and to ask twice does no
-    /// harm. What comes back is no limit on how often may be asked, no redirect, and no error of the server.
-    pub(super) fn ask(&self, what: &'static str, ask: Ask<'_>, url: &str) -> Result<Answer, Failure> {
+    /// Sends a request and returns the answer, whatever its status below 500.
+    ///
+    /// Follows redirects. Waits and repeats the request if GitHub limits the request rate. Also repeats it if there is
+    /// no answer or a server error, but not a `Post`, which could create twice.
+    pub(super) fn ask(&self, what: &'static str, ask: ApiRequest<'_>, url: &str) -> Result<ApiAnswer, RequestFailure> {
         let mut tried = 0;
         loop {
             tried += 1;
             let why = match self.follow(ask, url)? {
-                Tried::Answer(answer) => return Ok(answer),
-                Tried::Later { wait, .. } if tried < TRIES => {
+                RequestAttempt::Answer(answer) => return Ok(answer),
+                // GitHub did not execute the request, so that even a `Post` may be repeated.
+                RequestAttempt::Later { wait, .. } if tried < TRIES => {
                     self.wait(wait.unwrap_or_else(|| pause(tried)))?;
                     continue;
                 }
-                Tried::Later { why, .. } | Tried::Broken(why) => why,
+                RequestAttempt::Later { why, .. } | RequestAttempt::Broken(why) => why,
             };
-            if matches!(ask, Ask::Post(_)) {
-                return Err(Failure::Uncertain(why));
+            if matches!(ask, ApiRequest::Post(_)) {
+                return Err(RequestFailure::Uncertain(why));
             }
             if tried >= TRIES || !self.pause(tried) {
                 return Err(GithubError::Unreachable { what, why }.into());
@@ -221,7 +232,7 @@ impl Client {
         }
     }
 
-    /// Every page of a list.
+    /// Reads all pages of a list.
     pub(super) fn list<T: DeserializeOwned>(
         &self,
         what: &'static str,
@@ -231,18 +242,21 @@ impl Client {
         let mut all = Vec::new();
         let mut url = self.url(path);
         let mut query = query;
+        // A wrong server could link its pages in a circle.
         for _ in 0..MOST_PAGES {
-            let answer = self.ask(what, Ask::Get(query), &url).map_err(|failure| match failure {
-                Failure::Certain(error) => error,
-                Failure::Uncertain(why) => GithubError::Unreachable { what, why },
-            })?;
+            let answer = self
+                .ask(what, ApiRequest::Get(query), &url)
+                .map_err(|failure| match failure {
+                    RequestFailure::Certain(error) => error,
+                    RequestFailure::Uncertain(why) => GithubError::Unreachable { what, why },
+                })?;
             if !answer.is_success() {
                 return Err(self.refusal(what, &answer));
             }
             let page: Vec<T> = answer.json().map_err(|error| GithubError::Unreachable {
                 what,
                 why: format!(
-                    "the answer is not what GitHub documents: {}",
+                    "GitHub's answer has an unexpected format: {}",
                     self.shown(&error.to_string())
                 ),
             })?;
@@ -250,16 +264,18 @@ impl Client {
             let Some(next) = answer.next else {
                 return Ok(all);
             };
+            // The server chose this address, and the next request carries the token.
             url = self.same_host("a link to the next page", &url, &next)?;
-            // The link has them.
+            // The link to the next page contains the query.
             query = &[];
         }
         Err(GithubError::Endless(what))
     }
 
-    /// Waits as long as GitHub asks for.
+    /// Waits for the time that GitHub asks for. Fails if less time is left.
     fn wait(&self, time: Duration) -> Result<(), GithubError> {
         let left = self.left();
+        // Sleeping first would use up the whole time limit for the same failure.
         if time > left {
             return Err(GithubError::RateLimit {
                 wait: time.as_secs(),
@@ -270,7 +286,7 @@ impl Client {
         Ok(())
     }
 
-    /// Waits before another try, where there is time for one.
+    /// Waits before the next try. Returns false if there is no time left for it.
     pub(super) fn pause(&self, tried: u32) -> bool {
         let time = pause(tried);
         let is_time = time < self.left();
@@ -284,7 +300,7 @@ impl Client {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// An address that a server gave, where it is one of the API's own host.
+    /// Returns the address that a server gave. Fails if it is not on the API's host.
     fn same_host(&self, what: &'static str, from: &str, to: &str) -> Result<String, GithubError> {
         let absolute = match to.starts_with('/') && !to.starts_with("//") {
             true => {
@@ -309,60 +325,62 @@ impl Client {
         })
     }
 
-    /// One try, redirects included: GitHub answers with them where a repository was renamed.
-    fn follow(&self, ask: Ask<'_>, url: &str) -> Result<Tried, GithubError> {
+    /// Sends a request once and follows redirects: GitHub redirects if a repository was renamed.
+    fn follow(&self, ask: ApiRequest<'_>, url: &str) -> Result<RequestAttempt, GithubError> {
         let mut url = url.to_owned();
         let mut ask = ask;
         for _ in 0..=MOST_REDIRECTS {
             let response = match self.send(ask, &url) {
                 Ok(response) => response,
-                Err(error) => return Ok(Tried::Broken(self.shown(&error.to_string()))),
+                Err(error) => return Ok(RequestAttempt::Broken(self.shown(&error.to_string()))),
             };
             let status = response.status().as_u16();
             if let (301 | 302 | 307 | 308, Some(to)) = (status, header(response.headers(), "location")) {
                 url = self.same_host("a redirect", &url, to)?;
-                if let Ask::Get(_) = ask {
-                    ask = Ask::Get(&[]);
+                // The new address has the query already.
+                if let ApiRequest::Get(_) = ask {
+                    ask = ApiRequest::Get(&[]);
                 }
                 continue;
             }
             return Ok(self.read(response));
         }
-        Ok(Tried::Broken("it leads from one redirect to the next".to_owned()))
+        Ok(RequestAttempt::Broken("too many redirects".to_owned()))
     }
 
-    fn read(&self, mut response: Response<Body>) -> Tried {
+    fn read(&self, mut response: Response<Body>) -> RequestAttempt {
         let status = response.status().as_u16();
         let headers = response.headers().clone();
+        // A wrong server must not fill the memory.
         let body = match response.body_mut().with_config().limit(MOST_BYTES).read_to_vec() {
             Ok(body) => body,
-            Err(error) => return Tried::Broken(self.shown(&error.to_string())),
+            Err(error) => return RequestAttempt::Broken(self.shown(&error.to_string())),
         };
-        let answer = Answer {
+        let answer = ApiAnswer {
             status,
             body,
             next: next_page(&headers),
         };
         if is_rate_limited(status, &headers, &answer) {
-            return Tried::Later {
+            return RequestAttempt::Later {
                 wait: asked_to_wait(&headers),
-                why: "it limits how often it may be asked".to_owned(),
+                why: "GitHub limits the request rate".to_owned(),
             };
         }
         if status >= 500 {
-            return Tried::Broken(format!("GitHub answers {status}"));
+            return RequestAttempt::Broken(format!("GitHub answered with status {status}"));
         }
-        Tried::Answer(answer)
+        RequestAttempt::Answer(answer)
     }
 
-    fn send(&self, ask: Ask<'_>, url: &str) -> Result<Response<Body>, ureq::Error> {
+    fn send(&self, ask: ApiRequest<'_>, url: &str) -> Result<Response<Body>, ureq::Error> {
         match ask {
-            Ask::Get(query) => self
+            ApiRequest::Get(query) => self
                 .with_headers(self.agent.get(url).query_pairs(query.iter().copied()))
                 .call(),
-            Ask::Delete => self.with_headers(self.agent.delete(url)).call(),
-            Ask::Post(body) => self.with_headers(self.agent.post(url)).send(body.to_string()),
-            Ask::Patch(body) => self.with_headers(self.agent.patch(url)).send(body.to_string()),
+            ApiRequest::Delete => self.with_headers(self.agent.delete(url)).call(),
+            ApiRequest::Post(body) => self.with_headers(self.agent.post(url)).send(body.to_string()),
+            ApiRequest::Patch(body) => self.with_headers(self.agent.patch(url)).send(body.to_string()),
         }
     }
 
@@ -379,19 +397,19 @@ impl Client {
     }
 }
 
-/// How one try ended.
-enum Tried {
-    Answer(Answer),
-    /// GitHub did nothing yet, and says after what time it may.
+/// The result of one try.
+enum RequestAttempt {
+    Answer(ApiAnswer),
+    /// GitHub refused the request because of the rate limit, and may say how long to wait.
     Later {
         wait: Option<Duration>,
         why: String,
     },
-    /// No answer, or one of a server that is broken.
+    /// There was no answer, or a server error.
     Broken(String),
 }
 
-/// 1 s, 2 s, 4 s, …
+/// Returns the pause after the given number of tries: 1 s, 2 s, 4 s, …
 fn pause(tried: u32) -> Duration {
     FIRST_PAUSE * 2_u32.saturating_pow(tried.saturating_sub(1)).min(64)
 }
@@ -400,26 +418,29 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// A 403 is a limit only where it says so: most are about permissions, and waiting does not help.
-fn is_rate_limited(status: u16, headers: &HeaderMap, answer: &Answer) -> bool {
+/// Whether an answer reports the rate limit. A status 403 counts only if it mentions the limit: most are about
+/// permissions.
+fn is_rate_limited(status: u16, headers: &HeaderMap, answer: &ApiAnswer) -> bool {
     let is_told = header(headers, "retry-after").is_some()
         || header(headers, "x-ratelimit-remaining") == Some("0")
         || answer.message().to_ascii_lowercase().contains("rate limit");
     status == 429 || (status == 403 && is_told)
 }
 
-/// `Retry-After` in seconds; else the moment at which the limit is lifted, where it is used up.
+/// Returns the wait that GitHub asks for: `Retry-After`, or the time until a used-up rate limit resets.
 fn asked_to_wait(headers: &HeaderMap) -> Option<Duration> {
     let number = |name| header(headers, name).and_then(|value| value.trim().parse::<u64>().ok());
     if let Some(seconds) = number("retry-after") {
         return Some(Duration::from_secs(seconds));
     }
+    // Every answer has a time of reset. It matters only once the limit is used up.
     let reset = number("x-ratelimit-reset").filter(|_| header(headers, "x-ratelimit-remaining") == Some("0"))?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+    // Both times are cut to whole seconds. A second more makes sure that the reset is over.
     Some(Duration::from_secs(reset.saturating_sub(now) + 1))
 }
 
-/// The address of `<…>; rel="next"`.
+/// Returns the address of the next page: `<…>; rel="next"` in the header `Link`.
 fn next_page(headers: &HeaderMap) -> Option<String> {
     let links = header(headers, "link")?;
     let is_next = |parameter: &str| matches!(parameter.trim(), "rel=\"next\"" | "rel=next");

@@ -1,25 +1,26 @@
-//! One comment a label on a pull request: found again, written anew in place, and never more than one.
+//! Keeps one comment per label on a pull request: finds it again, updates it in place, and never leaves a second one.
 //!
-//! A comment is ours where its author is the token's own and it begins with the marker. Who the token's own is, GitHub tells
-//! a person's token; that of a workflow or of an app may not ask. For those it is `github-actions[bot]`, as workflows post by,
-//! or the app that the caller names; and after a comment was made its author is known whoever that is. So a stranger's comment
-//! with our marker in it is never touched, and an app that nobody named still leaves one comment.
+//! A comment is ours if it starts with the marker and its author is the user of the token. GitHub returns that user
+//! only for a person's token. For the token of a workflow or an app, the author is `github-actions[bot]`, or the app
+//! that the caller names. After a comment was created, its author is known in any case. So nothing changes another
+//! user's comment that has our marker, and an app that nobody named still leaves only one comment.
 
 use serde::Deserialize;
 use serde_json::json;
 
-use super::client::{Answer, Ask, Client, Failure, PER_PAGE};
+use super::client::{ApiAnswer, ApiRequest, Client, PER_PAGE, RequestFailure};
 use super::{GithubError, Label, Repository};
 
-/// The app that comments are posted as, where that is not the token's to tell. Nobody else may have a login that ends so.
+/// The app that posts comments, for tokens whose user GitHub does not return. Only apps have logins that end in
+/// `[bot]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct App(String);
 
-/// What the logins of apps end with.
+/// The end of every app's login.
 const BOT: &str = "[bot]";
 
 impl Default for App {
-    /// Whom a workflow's own token posts as.
+    /// Returns the app that posts with a workflow's own token: `github-actions[bot]`.
     fn default() -> Self {
         Self(format!("github-actions{BOT}"))
     }
@@ -39,24 +40,24 @@ impl std::str::FromStr for App {
         let allowed = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
         match !name.is_empty() && name.len() <= 100 && name.chars().all(allowed) {
             true => Ok(Self(format!("{name}{BOT}"))),
-            false => Err("expected an app's name as its address has it: my-app or my-app[bot]".to_owned()),
+            false => Err("expected an app's name as in its GitHub address: my-app or my-app[bot]".to_owned()),
         }
     }
 }
 
-/// How often a comment is made anew that somebody removes meanwhile, or that may not have arrived.
+/// The most tries to create or update a comment that somebody removes meanwhile, or whose creation is uncertain.
 const ROUNDS: u32 = 4;
 
-/// What was done.
+/// The result of posting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Posted {
-    /// A comment was made; its address.
+    /// A comment was created, with this address.
     Created(String),
-    /// The comment was written anew; its address.
+    /// The comment with this address was updated.
     Updated(String),
-    /// It says that already; its address.
+    /// The comment with this address already has the text.
     Same(String),
-    /// There is nothing to say, and no comment.
+    /// There is nothing to say and no comment to update.
     Nothing,
 }
 
@@ -66,7 +67,7 @@ struct Comment {
     #[serde(default)]
     html_url: String,
     body: Option<String>,
-    /// Absent where the account was deleted.
+    /// Absent if the account was deleted.
     user: Option<User>,
 }
 
@@ -78,12 +79,12 @@ struct User {
     kind: String,
 }
 
-/// Whom the token posts as.
+/// The author of comments that are posted with the token.
 #[derive(Debug, Clone, Copy)]
 enum Author<'a> {
-    /// This user, by number: a login can change hands.
+    /// A user, by ID: a login can pass to another user.
     User(u64),
-    /// This app.
+    /// An app.
     App(&'a App),
 }
 
@@ -98,36 +99,46 @@ impl Author<'_> {
 
 struct Conversation<'a> {
     client: &'a Client,
-    place: Place<'a>,
+    place: CommentPlace<'a>,
 }
 
-/// Which comment is meant: on which pull request, and whose it is where the token does not tell.
+/// The place of a comment: the pull request, the label, and the app for tokens whose user GitHub does not return.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct CommentPlace<'a> {
     /// The repository.
     pub repository: &'a Repository,
-    /// The pull request's number.
+    /// The number of the pull request.
     pub pull: u64,
-    /// Which of several comments.
+    /// The label, which tells several comments apart.
     pub label: &'a Label,
-    /// Who posts, where the token is an app's.
+    /// The author, if the token belongs to an app or a workflow.
     pub app: &'a App,
 }
 
-/// Puts the comment on the pull request. What has nothing to say makes none, and keeps one that is there up to date.
+/// Creates or updates the comment on the pull request.
+///
+/// If the body has nothing to say, it updates an existing comment but creates none.
 ///
 /// # Errors
-/// GitHub cannot be reached, or refuses.
-pub fn post(client: &Client, place: Place<'_>, body: &str, has_something_to_say: bool) -> Result<Posted, GithubError> {
+/// GitHub cannot be reached, or refuses a request.
+pub fn post(
+    client: &Client,
+    place: CommentPlace<'_>,
+    body: &str,
+    has_something_to_say: bool,
+) -> Result<Posted, GithubError> {
     let conversation = Conversation { client, place };
     let author = conversation.author()?;
+    // Each round begins with a new list: comments may come and go meanwhile.
     let text = place.label.mark(body);
     for _ in 0..ROUNDS {
         let own = conversation.own(author)?;
+        // Only a new comment needs a reason. An existing one would be wrong if it stayed as it is.
         let Some(first) = own.first() else {
             if !has_something_to_say {
                 return Ok(Posted::Nothing);
             }
+            // The connection broke, but the comment is there. The next round updates it.
             let Some(created) = conversation.create(&text, author)? else {
                 continue;
             };
@@ -136,7 +147,7 @@ pub fn post(client: &Client, place: Place<'_>, body: &str, has_something_to_say:
                 None => continue,
             }
         };
-        // Two posters at once, one of which did not come to its end.
+        // Two runs may have posted at the same time, and one may have stopped before it removed its comment.
         for further in &own[1..] {
             conversation.remove(further.id)?;
         }
@@ -146,7 +157,7 @@ pub fn post(client: &Client, place: Place<'_>, body: &str, has_something_to_say:
     }
     Err(GithubError::Unreachable {
         what: COMMENT,
-        why: "it is removed as often as it is made".to_owned(),
+        why: "somebody removes the comment each time it is created".to_owned(),
     })
 }
 
@@ -162,14 +173,15 @@ impl<'a> Conversation<'a> {
             .url(&format!("/repos/{}/issues/comments/{id}", self.place.repository))
     }
 
-    /// GitHub refuses this question to apps, workflows among them: 403, and by some servers 404.
+    /// Returns the author of comments. GitHub refuses this request with 403 (some servers: 404) for apps and workflows.
     fn author(&self) -> Result<Author<'a>, GithubError> {
-        let what = "ask who the token is of";
+        let what = "find the user of the token";
         let url = self.client.url("/user");
         let answer = self
             .client
-            .ask(what, Ask::Get(&[]), &url)
+            .ask(what, ApiRequest::Get(&[]), &url)
             .map_err(|failure| certain(what, failure))?;
+        // GitHub does not say which app it is. So the caller names it. See docs/design/comments.md.
         if matches!(answer.status, 403 | 404) {
             return Ok(Author::App(self.place.app));
         }
@@ -180,7 +192,7 @@ impl<'a> Conversation<'a> {
         Ok(Author::User(user.id))
     }
 
-    /// The comments that are ours, the oldest first.
+    /// Returns our comments with this label, the oldest first.
     fn own(&self, author: Author<'_>) -> Result<Vec<Comment>, GithubError> {
         let query = [("per_page", PER_PAGE)];
         let all = self.client.list("read the comments", &self.comments(), &query)?;
@@ -190,27 +202,29 @@ impl<'a> Conversation<'a> {
                 author.is_of(comment) && self.place.label.is_in(comment.body.as_deref().unwrap_or(""))
             })
             .collect();
+        // Two runs at the same time must keep the same comment. Later comments have larger ids.
         own.sort_by_key(|comment| comment.id);
         own.dedup_by_key(|comment| comment.id);
         Ok(own)
     }
 
-    /// Makes the comment. Where the connection breaks nobody knows whether it was made, so it is looked for before
-    /// another try; `None` where it was found, or somebody else's of ours.
+    /// Creates the comment. If the connection breaks, it is unknown whether GitHub created the comment.
+    ///
+    /// So it looks for one of our comments before another try, and returns `None` if there is one.
     fn create(&self, text: &str, author: Author<'_>) -> Result<Option<Comment>, GithubError> {
         let url = self.client.url(&self.comments());
         let body = json!({ "body": text });
         let mut tried = 0;
         loop {
             tried += 1;
-            match self.client.ask(COMMENT, Ask::Post(&body), &url) {
+            match self.client.ask(COMMENT, ApiRequest::Post(&body), &url) {
                 Ok(answer) if answer.is_success() => return self.read(COMMENT, &answer).map(Some),
                 Ok(answer) => return Err(self.refusal(&answer)),
-                Err(Failure::Certain(error)) => return Err(error),
-                Err(Failure::Uncertain(why)) if tried >= ROUNDS || !self.client.pause(tried) => {
+                Err(RequestFailure::Certain(error)) => return Err(error),
+                Err(RequestFailure::Uncertain(why)) if tried >= ROUNDS || !self.client.pause(tried) => {
                     return Err(GithubError::Unreachable { what: COMMENT, why });
                 }
-                Err(Failure::Uncertain(_)) => {}
+                Err(RequestFailure::Uncertain(_)) => {}
             }
             if !self.own(author)?.is_empty() {
                 return Ok(None);
@@ -218,12 +232,14 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Looks once more: somebody may have done the same at the same time. Of two comments the older one stays, and who made
-    /// the newer one removes it. `None` where the older one is gone meanwhile.
+    /// Looks for a comment that another run created at the same time. The older of two comments stays: whoever created
+    /// the newer one removes it and updates the older one. Returns `None` if the older one is gone meanwhile.
     fn settle(&self, created: Comment, text: &str) -> Result<Option<Posted>, GithubError> {
         let Some(user) = &created.user else {
             return Ok(Some(Posted::Created(created.html_url)));
         };
+        // GitHub's answer names the author. So even the token
+        // of an app that nobody named leaves only one comment.
         let own = self.own(Author::User(user.id))?;
         match own.first() {
             Some(oldest) if oldest.id < created.id => {
@@ -234,14 +250,17 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// Writes a comment anew; `None` where it is gone.
+    /// Updates a comment. Returns `None` if it is gone.
     fn update(&self, comment: &Comment, text: &str) -> Result<Option<Posted>, GithubError> {
+        // A request that changes nothing is not sent: a second
+        // run with the same report leaves the comment alone.
         if is_same(comment.body.as_deref().unwrap_or(""), text) {
             return Ok(Some(Posted::Same(comment.html_url.clone())));
         }
         let body = json!({ "body": text });
-        let answer = self.ask(Ask::Patch(&body), &self.comment(comment.id))?;
+        let answer = self.ask(ApiRequest::Patch(&body), &self.comment(comment.id))?;
         match answer.status {
+            // Somebody deleted it since it was listed. `post` then creates a new one.
             404 | 410 => Ok(None),
             _ if answer.is_success() => Ok(Some(Posted::Updated(comment.html_url.clone()))),
             _ => Err(self.refusal(&answer)),
@@ -249,46 +268,46 @@ impl<'a> Conversation<'a> {
     }
 
     fn remove(&self, id: u64) -> Result<(), GithubError> {
-        let answer = self.ask(Ask::Delete, &self.comment(id))?;
-        // Gone is what it should be.
+        let answer = self.ask(ApiRequest::Delete, &self.comment(id))?;
+        // The comment is gone already, which is the goal.
         if answer.is_success() || matches!(answer.status, 404 | 410) {
             return Ok(());
         }
         Err(self.refusal(&answer))
     }
 
-    fn ask(&self, ask: Ask<'_>, url: &str) -> Result<Answer, GithubError> {
+    fn ask(&self, ask: ApiRequest<'_>, url: &str) -> Result<ApiAnswer, GithubError> {
         self.client
             .ask(COMMENT, ask, url)
             .map_err(|failure| certain(COMMENT, failure))
     }
 
-    fn refusal(&self, answer: &Answer) -> GithubError {
+    fn refusal(&self, answer: &ApiAnswer) -> GithubError {
         if matches!(answer.status, 403 | 422 | 423) && answer.message().to_ascii_lowercase().contains("is locked") {
             return GithubError::Locked(self.place.pull);
         }
         self.client.refusal(COMMENT, answer)
     }
 
-    fn read<T: serde::de::DeserializeOwned>(&self, what: &'static str, answer: &Answer) -> Result<T, GithubError> {
+    fn read<T: serde::de::DeserializeOwned>(&self, what: &'static str, answer: &ApiAnswer) -> Result<T, GithubError> {
         answer.json().map_err(|error| GithubError::Unreachable {
             what,
             why: format!(
-                "the answer is not what GitHub documents: {}",
+                "GitHub's answer has an unexpected format: {}",
                 self.client.shown(&error.to_string())
             ),
         })
     }
 }
 
-fn certain(what: &'static str, failure: Failure) -> GithubError {
+fn certain(what: &'static str, failure: RequestFailure) -> GithubError {
     match failure {
-        Failure::Certain(error) => error,
-        Failure::Uncertain(why) => GithubError::Unreachable { what, why },
+        RequestFailure::Certain(error) => error,
+        RequestFailure::Uncertain(why) => GithubError::Unreachable { what, why },
     }
 }
 
-/// GitHub keeps line ends as a browser sends them, and no white space at the end.
+/// Whether a comment has the text. GitHub keeps a browser's CR LF, and removes white space at the end.
 fn is_same(there: &str, text: &str) -> bool {
     let lines = |text: &str| text.trim_end().replace("\r\n", "\n");
     lines(there) == lines(text)

@@ -1,186 +1,176 @@
-//! What can go wrong between here and GitHub.
+//! Errors of requests to GitHub.
 
 use camino::Utf8PathBuf;
 use miette::Diagnostic;
 use thiserror::Error;
 
-/// Why nothing was posted. Texts of a server are in it only without control characters, cut, and without the token.
+/// The reason why nothing was posted. Texts from a server are shortened, without control characters and without the
+/// token.
 #[derive(Debug, Error, Diagnostic)]
 pub enum GithubError {
-    /// There is no event.
-    #[error("which pull request? {0} is not set")]
+    /// No event selects the pull request: the named environment variable is not set.
+    #[error("no pull request selected: the environment variable {0} is not set")]
     #[diagnostic(
         code(github::no_event),
-        help("run this in a workflow on pull_request or workflow_run, or name one: --repo OWNER/NAME --pr NUMBER")
+        help("run this in a workflow for `pull_request` or `workflow_run`, or pass --repo OWNER/NAME --pr NUMBER")
     )]
     NoEvent(&'static str),
-    /// The event is of another kind.
-    #[error("the event {0} tells of no pull request to post to")]
+    /// The workflow runs for an event without a pull request.
+    #[error("the event {0} has no pull request to comment on")]
     #[diagnostic(
         code(github::other_event),
-        help("run this in a workflow on pull_request or workflow_run, or name one: --repo OWNER/NAME --pr NUMBER")
+        help("run this in a workflow for `pull_request` or `workflow_run`, or pass --repo OWNER/NAME --pr NUMBER")
     )]
     OtherEvent(String),
-    /// The workflow that was run was not run for a pull request.
-    #[error("the workflow that this one follows was run by {0}, not by a pull request")]
+    /// The workflow run that triggered this one was not for a pull request, or the pull request's head is gone.
+    #[error("the triggering workflow run was for {0}, not for an existing pull request")]
     #[diagnostic(
         code(github::other_event),
-        help("write `if: github.event.workflow_run.event == 'pull_request'` at the job")
+        help("add `if: github.event.workflow_run.event == 'pull_request'` to the job")
     )]
     OtherRun(String),
-    /// The event's file is unreadable.
-    #[error("{path} cannot be read")]
+    /// The event file cannot be read.
+    #[error("the event file {path} cannot be read")]
     #[diagnostic(code(github::event))]
     EventFile {
-        /// Which.
+        /// The path of the event file.
         path: Utf8PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// The event's file is none.
-    #[error("{path} is no event {name} as GitHub documents it")]
+    /// The event file does not have the documented format.
+    #[error("{path} is not a valid {name} event")]
     #[diagnostic(code(github::event))]
     EventInvalid {
-        /// Which.
+        /// The path of the event file.
         path: Utf8PathBuf,
-        /// Of which kind it should be.
+        /// The name of the event.
         name: String,
-        /// Where it stops making sense.
+        /// The mistake and its position.
         source: serde_json::Error,
     },
-    /// No repository is known.
-    #[error("which repository? none was named")]
+    /// Neither an option nor the environment names the repository.
+    #[error("no repository selected")]
     #[diagnostic(
         code(github::no_repository),
         help("pass --repo OWNER/NAME, or set GITHUB_REPOSITORY")
     )]
     NoRepository,
-    /// A repository's name that is none.
-    #[error("GITHUB_REPOSITORY: {0}")]
+    /// `GITHUB_REPOSITORY` is not a valid repository name.
+    #[error("invalid GITHUB_REPOSITORY: {0}")]
     #[diagnostic(code(github::repository))]
     Repository(String),
     /// Several pull requests have this head.
     #[error("several open pull requests have this commit as their head: {0}")]
-    #[diagnostic(code(github::several_pulls), help("name one with --pr NUMBER"))]
+    #[diagnostic(code(github::several_pulls), help("choose one with --pr NUMBER"))]
     SeveralPulls(String),
-    /// The API's address is unusable.
-    #[error("{url} is no address of an API: {why}")]
+    /// The address of the API is not valid.
+    #[error("{url} is not a valid API address: {why}")]
     #[diagnostic(
         code(github::api_url),
-        help("GitHub's is https://api.github.com, an Enterprise server's https://HOST/api/v3")
+        help("use https://api.github.com for GitHub, or https://HOST/api/v3 for an Enterprise server")
     )]
     ApiUrl {
         /// The address.
         url: String,
-        /// What is wrong with it.
+        /// The reason why it is not valid.
         why: &'static str,
     },
-    /// There is no token.
-    #[error("the environment variable {0} has no token")]
+    /// The environment variable for the token is not set, or is empty.
+    #[error("the environment variable {0} contains no token")]
     #[diagnostic(
         code(github::no_token),
-        help("in a workflow: `env: {{ GITHUB_TOKEN: ${{{{ github.token }}}} }}`; --token-env names another variable")
+        help(
+            "in a workflow, add `env: {{ GITHUB_TOKEN: ${{{{ github.token }}}} }}` to the step; to use another \
+             variable, pass --token-env NAME"
+        )
     )]
     NoToken(String),
-    /// A token that cannot be one.
-    #[error("what is in the environment variable {0} is no token: it has characters that none has")]
+    /// The token has characters that no token has.
+    #[error("the token in the environment variable {0} has invalid characters")]
     #[diagnostic(code(github::no_token))]
     TokenCharacters(String),
-    /// The token is not accepted.
-    #[error("GitHub does not accept the token in the environment variable {0} (401)")]
-    #[diagnostic(code(github::bad_token), help("it may have expired, or be of another server"))]
+    /// GitHub rejected the token.
+    #[error("GitHub rejected the token in the environment variable {0} (401)")]
+    #[diagnostic(
+        code(github::bad_token),
+        help("check that the token has not expired, and that it is for this server")
+    )]
     BadToken(String),
-    /// The token does not suffice.
-    #[error("the token in the environment variable {variable} may not {what} ({status}): {message}")]
+    /// The token does not have the required permission.
+    #[error("the token in the environment variable {variable} is not allowed to {what} ({status}): {message}")]
     #[diagnostic(
         code(github::forbidden),
         help(
-            "write `permissions: {{ pull-requests: write }}` at the job; in a pull request from a fork the token of \
-             pull_request can only read, so comment from a workflow on workflow_run"
+            "add `permissions: {{ pull-requests: write }}` to the job; the token of a `pull_request` workflow for a \
+             fork is read-only, so comment from a `workflow_run` workflow"
         )
     )]
     Forbidden {
-        /// Where the token is from.
+        /// The environment variable of the token.
         variable: String,
-        /// What was tried.
+        /// What the request was for.
         what: &'static str,
-        /// The status.
+        /// The HTTP status.
         status: u16,
-        /// What GitHub said.
+        /// GitHub's message.
         message: String,
     },
-    /// Nobody may comment.
+    /// The conversation of the pull request is locked.
     #[error("the conversation of pull request #{0} is locked")]
-    #[diagnostic(code(github::locked), help("unlock it, or run the workflow without this step"))]
+    #[diagnostic(
+        code(github::locked),
+        help("unlock the conversation, or skip this step in the workflow")
+    )]
     Locked(u64),
-    /// GitHub asks for more patience than there is time.
-    #[error("GitHub limits how often it may be asked, and asks to wait {wait} s; {left} s are left")]
+    /// GitHub's rate limit requires a longer wait than the time that is left.
+    #[error("GitHub limits the request rate and asks to wait {wait} s, but only {left} s are left")]
     #[diagnostic(
         code(github::rate_limit),
-        help("run it again later, or give it more time: --timeout 30min")
+        help("run the command again later, or allow more time: --timeout 30min")
     )]
     RateLimit {
-        /// How long, in seconds.
+        /// The wait that GitHub asks for, in seconds.
         wait: u64,
-        /// How long there is, in seconds.
+        /// The time that is left, in seconds.
         left: u64,
     },
-    /// It did not work, several times.
+    /// A request failed in all tries.
     #[error("cannot {what}: {why}")]
     #[diagnostic(code(github::unreachable))]
     Unreachable {
-        /// What was tried.
+        /// What the request was for.
         what: &'static str,
-        /// What went wrong the last time.
+        /// The reason of the last failure.
         why: String,
     },
-    /// A redirect, or a link, to somewhere else.
-    #[error("{what} leads to {to}, which is not {from}: not followed")]
+    /// A redirect or a link points to another host.
+    #[error("{what} points to {to} instead of {from}, so it was not followed")]
     #[diagnostic(
         code(github::elsewhere),
-        help("the token is for this host alone; is GITHUB_API_URL the address of the API itself?")
+        help("check that GITHUB_API_URL is the address of the API: the token is sent only to its host")
     )]
     Elsewhere {
-        /// A redirect or a link.
+        /// The kind of address: a redirect or a link.
         what: &'static str,
-        /// Where it leads.
+        /// The host that it points to.
         to: String,
-        /// The API's own.
+        /// The host of the API.
         from: String,
     },
-    /// Another answer.
-    #[error("cannot {what}: GitHub answers {status}: {message}")]
+    /// GitHub answered with another error.
+    #[error("cannot {what}: GitHub answered with status {status}: {message}")]
     #[diagnostic(code(github::refused))]
     Refused {
-        /// What was tried.
+        /// What the request was for.
         what: &'static str,
-        /// The status.
+        /// The HTTP status.
         status: u16,
-        /// What GitHub said.
+        /// GitHub's message.
         message: String,
     },
-    /// Pages without end.
-    #[error("the list of {0} has no end")]
+    /// A list has too many pages.
+    #[error("cannot {0}: the list has too many pages")]
     #[diagnostic(code(github::endless))]
     Endless(&'static str),
-}
-
-impl GithubError {
-    /// Whether what was asked for is at fault, rather than the machine, the network or GitHub.
-    #[must_use]
-    pub const fn is_by_the_user(&self) -> bool {
-        matches!(
-            self,
-            Self::NoEvent(_)
-                | Self::OtherEvent(_)
-                | Self::OtherRun(_)
-                | Self::EventInvalid { .. }
-                | Self::NoRepository
-                | Self::Repository(_)
-                | Self::SeveralPulls(_)
-                | Self::ApiUrl { .. }
-                | Self::NoToken(_)
-                | Self::TokenCharacters(_)
-        )
-    }
 }

@@ -1,4 +1,5 @@
-//! Which pull request a workflow was started for. Its event says so; a report never does, for anybody may have written it.
+//! Finds the pull request that a workflow runs for. It reads the event and never the report, because anybody may have
+//! written the report.
 
 use std::fmt;
 use std::io::Read;
@@ -10,10 +11,10 @@ use serde::de::DeserializeOwned;
 
 use super::GithubError;
 
-/// GitHub cuts an event at 25 MB.
+/// The most bytes to read of an event. GitHub limits events to 25 MB.
 const MOST_BYTES: u64 = 32 << 20;
 
-/// `owner/name`.
+/// The name of a repository: `owner/name`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repository(String);
 
@@ -22,10 +23,11 @@ impl FromStr for Repository {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let allowed = |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
+        // The name becomes part of an address, where `..` would lead to another one.
         let is_part = |part: &str| !matches!(part, "" | "." | "..") && part.len() <= 100 && part.chars().all(allowed);
         match text.split_once('/') {
             Some((owner, name)) if is_part(owner) && is_part(name) => Ok(Self(text.to_owned())),
-            _ => Err("a repository is OWNER/NAME".to_owned()),
+            _ => Err("expected OWNER/NAME".to_owned()),
         }
     }
 }
@@ -36,21 +38,21 @@ impl fmt::Display for Repository {
     }
 }
 
-/// What a workflow has in its environment.
+/// The environment variables of a workflow.
 #[derive(Debug, Default, Clone)]
 pub struct Environment {
-    /// `GITHUB_EVENT_NAME`
+    /// The value of `GITHUB_EVENT_NAME`.
     pub name: Option<String>,
-    /// `GITHUB_EVENT_PATH`
+    /// The value of `GITHUB_EVENT_PATH`.
     pub path: Option<Utf8PathBuf>,
-    /// `GITHUB_REPOSITORY`
+    /// The value of `GITHUB_REPOSITORY`.
     pub repository: Option<String>,
 }
 
 impl Environment {
-    /// That of this process. What is set and empty is not set.
+    /// Reads the environment of this process. An empty variable counts as not set.
     #[must_use]
-    pub fn of_this_process() -> Self {
+    pub fn from_process() -> Self {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         Self {
             name: variable("GITHUB_EVENT_NAME"),
@@ -59,54 +61,54 @@ impl Environment {
         }
     }
 
-    /// The repository of the workflow.
+    /// Returns the repository of the workflow.
     ///
     /// # Errors
-    /// There is none, or its name is none.
+    /// `GITHUB_REPOSITORY` is not set or not valid.
     pub fn repository(&self) -> Result<Repository, GithubError> {
         let name = self.repository.as_deref().ok_or(GithubError::NoRepository)?;
         name.parse().map_err(GithubError::Repository)
     }
 }
 
-/// Where to post.
+/// The repository and pull request to comment on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Where {
-    /// The repository of the pull request, not of its head.
+    /// The repository that has the pull request, which may not be the one of its head.
     pub repository: Repository,
-    /// Which one.
-    pub event: Event,
+    /// The pull request.
+    pub event: PullRequestEvent,
 }
 
-/// How the pull request is known.
+/// The pull request, by number or by head commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// By its number.
+pub enum PullRequestEvent {
+    /// The number of the pull request.
     Pull(u64),
-    /// By its head: that of a workflow that another one follows.
-    Head(Head),
+    /// The head of the pull request: what is known of the run that triggered a `workflow_run` workflow.
+    Head(HeadCommit),
 }
 
-/// The head of a pull request.
+/// The head commit of a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
-    /// The owner of its repository.
+pub struct HeadCommit {
+    /// The owner of the head's repository.
     pub owner: String,
-    /// The number of its repository.
+    /// The ID of the head's repository.
     pub repository: u64,
-    /// Its branch.
+    /// The branch.
     pub branch: String,
-    /// Its commit.
+    /// The commit hash.
     pub commit: String,
 }
 
 #[derive(Deserialize)]
-struct PullRequestEvent {
-    pull_request: Numbered,
+struct PullRequestPayload {
+    pull_request: EventNumber,
 }
 
 #[derive(Deserialize)]
-struct Numbered {
+struct EventNumber {
     number: u64,
 }
 
@@ -156,20 +158,23 @@ struct Identified {
 }
 
 impl Where {
-    /// As the workflow's event says.
+    /// Reads the place to comment on from the workflow's event.
     ///
     /// # Errors
-    /// There is no event, or it tells of no pull request.
-    pub fn of_event(environment: &Environment) -> Result<Self, GithubError> {
+    /// There is no event, or it has no pull request.
+    pub fn from_event(environment: &Environment) -> Result<Self, GithubError> {
         let name = environment.name.as_deref();
         let name = name.ok_or(GithubError::NoEvent("GITHUB_EVENT_NAME"))?;
         let path = environment.path.as_deref();
         let path = path.ok_or(GithubError::NoEvent("GITHUB_EVENT_PATH"))?;
         let event = match name {
             "pull_request" => {
-                let PullRequestEvent { pull_request } = read(path, name)?;
-                Event::Pull(pull_request.number)
+                let PullRequestPayload { pull_request } = read(path, name)?;
+                PullRequestEvent::Pull(pull_request.number)
             }
+            // The token of a fork's own run can only read, so a
+            // workflow of the main branch comments after it.
+            // See docs/design/workflows.md.
             "workflow_run" => of_run(read(path, name)?)?,
             other => return Err(GithubError::OtherEvent(harmless(other))),
         };
@@ -180,25 +185,32 @@ impl Where {
     }
 }
 
-/// The pull requests that the event itself names are those of branches of this repository, and of others that have the same
-/// branch: only one that is for this repository and has this head is meant. Of a fork there are none.
-fn of_run(event: WorkflowRunEvent) -> Result<Event, GithubError> {
+/// Returns the pull request of a `workflow_run` event.
+///
+/// The event lists pull requests of this repository's branches, and of other repositories with the same branch. Only
+/// one for this repository with the same head counts. For a fork, the list is empty, so the head identifies the pull
+/// request.
+fn of_run(event: WorkflowRunEvent) -> Result<PullRequestEvent, GithubError> {
     let run = event.workflow_run;
     if run.event != "pull_request" {
-        return Err(GithubError::OtherRun(harmless(&run.event)));
+        return Err(GithubError::OtherRun(format!("the event {}", harmless(&run.event))));
     }
+    // The numbers of other repositories mean other pull requests here.
     let is_meant = |pull: &&RunPull| pull.base.repo.id == event.repository.id && pull.head.sha == run.head_sha;
     let meant: Vec<_> = run.pull_requests.iter().filter(is_meant).collect();
     if let [pull] = meant[..] {
-        return Ok(Event::Pull(pull.number));
+        return Ok(PullRequestEvent::Pull(pull.number));
     }
     if meant.len() > 1 {
         return Err(several(meant.iter().map(|pull| pull.number)));
     }
+    // For a fork, the event names no pull request. Its head is what GitHub can be asked for.
     let (Some(branch), Some(repository)) = (run.head_branch, run.head_repository) else {
-        return Err(GithubError::OtherRun("a head that is no longer there".to_owned()));
+        return Err(GithubError::OtherRun(
+            "a branch or repository that no longer exists".to_owned(),
+        ));
     };
-    Ok(Event::Head(Head {
+    Ok(PullRequestEvent::Head(HeadCommit {
         owner: repository.owner.login,
         repository: repository.id,
         branch,
@@ -206,7 +218,7 @@ fn of_run(event: WorkflowRunEvent) -> Result<Event, GithubError> {
     }))
 }
 
-/// Which of them is meant nobody can tell.
+/// Makes the error for several matching pull requests, from their numbers.
 pub(super) fn several(numbers: impl Iterator<Item = u64>) -> GithubError {
     let numbers: Vec<_> = numbers.map(|number| format!("#{number}")).collect();
     GithubError::SeveralPulls(numbers.join(", "))
@@ -219,6 +231,7 @@ fn read<T: DeserializeOwned>(path: &Utf8Path, name: &str) -> Result<T, GithubErr
     };
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(io)?;
+    // A longer event is cut, and is then not valid JSON.
     file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(io)?;
     serde_json::from_slice(&bytes).map_err(|source| GithubError::EventInvalid {
         path: path.to_owned(),
@@ -227,7 +240,8 @@ fn read<T: DeserializeOwned>(path: &Utf8Path, name: &str) -> Result<T, GithubErr
     })
 }
 
-/// A text of somebody else, in a line of a message: nothing that moves a cursor or turns a line around.
+/// Makes foreign text safe to show in one line: keeps printable ASCII, letters and digits, replaces other characters
+/// with spaces, and cuts the text after 200 characters.
 pub(super) fn harmless(text: &str) -> String {
     const LONGEST: usize = 200;
     let shown = |character: char| match character {

@@ -1,13 +1,15 @@
-//! The hidden mark by which a comment is found again.
+//! The hidden marker that identifies a comment.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which of several comments on one pull request: letters, digits, `.`, `_` and single `-`, so that it ends no HTML comment.
+/// The label of a comment, which tells several comments on one pull request apart.
+///
+/// It has only letters, digits, `.`, `_` and single `-`, so that it cannot end an HTML comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label(String);
 
-/// The longest label.
+/// The longest label in characters.
 const LONGEST: usize = 64;
 
 impl FromStr for Label {
@@ -22,7 +24,7 @@ impl FromStr for Label {
             && !text.ends_with('-');
         if !is_one {
             return Err(format!(
-                "a label is 1 to {LONGEST} letters, digits, `.`, `_` and `-`, without `--` and without `-` at its ends"
+                "expected 1 to {LONGEST} letters, digits, `.`, `_` and `-`, without `--` and without `-` at either end"
             ));
         }
         Ok(Self(text.to_owned()))
@@ -36,19 +38,19 @@ impl fmt::Display for Label {
 }
 
 impl Label {
-    /// The first line of the comment.
+    /// Returns the marker: the first line of the comment.
     #[must_use]
     pub fn marker(&self) -> String {
         format!("<!-- cargo-vram: {self} -->")
     }
 
-    /// Whether a comment begins with this marker. One further below was put there by what is shown, not by this program.
+    /// Whether the first line of a comment is this marker. A marker further down comes from the report's text.
     #[must_use]
     pub fn is_in(&self, body: &str) -> bool {
         body.lines().next().is_some_and(|line| line.trim_end() == self.marker())
     }
 
-    /// The whole comment.
+    /// Returns the whole comment: the marker and the body.
     #[must_use]
     pub fn mark(&self, body: &str) -> String {
         format!("{}\n{body}", self.marker())

@@ -1,5 +1,7 @@
-//! GitHub's REST API, as far as one comment on one pull request needs it: which pull request (`event.rs`, `pulls.rs`), which
-//! comment (`marker.rs`), how requests are sent (`client.rs`), and what is done with them (`comments.rs`).
+//! Posts one comment on one pull request with GitHub's REST API.
+//!
+//! `event.rs` and `pulls.rs` find the pull request, `marker.rs` identifies the comment, `client.rs` sends requests, and
+//! `comments.rs` creates, updates and removes comments.
 
 mod client;
 mod comments;
@@ -9,8 +11,8 @@ mod marker;
 mod pulls;
 
 pub use client::{Client, Token};
-pub use comments::{App, Place, Posted, post};
+pub use comments::{App, CommentPlace, Posted, post};
 pub use error::GithubError;
-pub use event::{Environment, Event, Head, Repository, Where};
+pub use event::{Environment, HeadCommit, PullRequestEvent, Repository, Where};
 pub use marker::Label;
 pub use pulls::find;

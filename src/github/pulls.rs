@@ -1,21 +1,22 @@
-//! Finds a pull request by its head: GitHub names it in the event of a workflow only where it is of the same repository.
+//! Finds a pull request by its head. A `workflow_run` event lists the pull request only if it comes from the same
+//! repository.
 
 use serde::Deserialize;
 
 use super::client::{Client, PER_PAGE};
 use super::event::several;
-use super::{Event, GithubError, Where};
+use super::{GithubError, PullRequestEvent, Where};
 
 #[derive(Deserialize)]
 struct Pull {
     number: u64,
-    head: Side,
+    head: BranchSide,
 }
 
 #[derive(Deserialize)]
-struct Side {
+struct BranchSide {
     sha: String,
-    /// Absent where the fork was deleted.
+    /// Absent if the fork was deleted.
     repo: Option<Repo>,
 }
 
@@ -24,19 +25,22 @@ struct Repo {
     id: u64,
 }
 
-/// The number of the pull request; `None` where it was closed or has a newer commit by now, whose own workflow will tell.
+/// Returns the number of the open pull request.
+///
+/// Returns `None` if it was closed, or if it has a newer commit, whose own workflow will comment.
 ///
 /// # Errors
-/// GitHub does not tell, or there are several.
+/// The request failed, or several pull requests match.
 pub fn find(client: &Client, place: &Where) -> Result<Option<u64>, GithubError> {
     let head = match &place.event {
-        Event::Pull(number) => return Ok(Some(*number)),
-        Event::Head(head) => head,
+        PullRequestEvent::Pull(number) => return Ok(Some(*number)),
+        PullRequestEvent::Head(head) => head,
     };
     let path = format!("/repos/{}/pulls", place.repository);
     let name = format!("{}:{}", head.owner, head.branch);
     let query = [("state", "open"), ("head", name.as_str()), ("per_page", PER_PAGE)];
     let mut pulls: Vec<Pull> = client.list("read the open pull requests", &path, &query)?;
+    // The query has only owner and branch. Only this commit of this repository is the one that was checked.
     pulls.retain(|pull| {
         pull.head.sha == head.commit && pull.head.repo.as_ref().is_some_and(|repo| repo.id == head.repository)
     });

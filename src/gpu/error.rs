@@ -1,80 +1,82 @@
-//! What can be wrong with a GPU profile.
+//! [`GpuError`]: what is wrong with a GPU profile or its id.
 
 use miette::Diagnostic;
 use thiserror::Error;
 
 use crate::bytes::Bytes;
 
-/// What can be wrong with a GPU profile or with the name of one.
+/// What is wrong with a GPU profile or with the id of one.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum GpuError {
-    /// No card has this id.
+    /// No GPU profile has this id.
     #[error("there is no GPU profile `{id}`")]
     #[diagnostic(code(gpu::unknown))]
     Unknown {
-        /// The id that was asked for.
+        /// The unknown id.
         id: String,
-        /// The nearest id, or where the list is.
+        /// Suggests the nearest id, or says how to list all.
         #[help]
         help: String,
     },
-    /// A card of that id exists.
-    #[error("a GPU profile `{id}` exists already")]
+    /// Another GPU profile has this id.
+    #[error("a GPU profile `{id}` already exists")]
     #[diagnostic(
         code(gpu::duplicate),
-        help("choose another name, and say `like: {id}` to start from that card")
+        help("choose another id; write `like: {id}` to start from the values of that GPU")
     )]
     Duplicate {
-        /// The id that was to be added.
+        /// The id.
         id: String,
     },
-    /// An id that cannot stand on a command line and in a file name everywhere.
-    #[error("`{id}` cannot name a GPU profile")]
+    /// The id is not safe on every command line and in every file name.
+    #[error("`{id}` is not a valid id of a GPU profile")]
     #[diagnostic(
         code(gpu::id),
-        help("use 1 to 32 of a-z, 0-9 and `-`, with no `-` at either end: `lab-card`")
+        help("use 1 to 32 of a-z, 0-9 and `-`, with at least one letter and no `-` at either end: `lab-gpu`")
     )]
     Id {
-        /// The id that was to be added.
+        /// The invalid id.
         id: String,
     },
-    /// A compute capability whose limits are not in the data.
-    #[error("compute capability {major}.{minor} is not known")]
-    #[diagnostic(code(gpu::compute_capability), help("known are {known}"))]
+    /// The built-in data has no limits for this compute capability.
+    #[error("compute capability {major}.{minor} is unknown")]
+    #[diagnostic(code(gpu::compute_capability), help("use one of {known}"))]
     ComputeCapability {
-        /// The number before the point.
+        /// The major version.
         major: u32,
-        /// The number after the point.
+        /// The minor version.
         minor: u32,
-        /// The known ones, in words.
+        /// The known compute capabilities, separated by commas.
         known: String,
     },
-    /// A figure that no card can have.
+    /// A value is one that no GPU can have.
     #[error("`{key}` of GPU profile `{id}` is {given}, expected {expected}")]
     #[diagnostic(code(gpu::figure))]
     Figure {
-        /// The card.
+        /// The GPU's id.
         id: String,
-        /// The key, as in `budgets.yaml`.
+        /// The key in `budgets.yaml`.
         key: &'static str,
-        /// What was given.
+        /// The given value.
         given: String,
-        /// What is possible.
+        /// The possible values.
         expected: String,
     },
-    /// Context and modules alone fill the card.
-    #[error("GPU profile `{id}` has {total}, of which context and modules take {taken}: nothing is left")]
+    /// The CUDA context and the loaded kernels fill the GPU's memory.
+    #[error(
+        "GPU profile `{id}` has no memory for a model: of {total}, the CUDA context and loaded kernels take {taken}"
+    )]
     #[diagnostic(code(gpu::too_small))]
     TooSmall {
-        /// The card.
+        /// The GPU's id.
         id: String,
         /// Its total memory.
         total: Bytes,
-        /// What context and modules take.
+        /// The memory of the context and the loaded kernels.
         taken: Bytes,
     },
-    /// The built-in data is wrong: a mistake of this program, not of its user.
-    #[error("the built-in GPU profiles are unusable: {0}")]
+    /// The built-in data is wrong. This is a bug in this program, not a mistake of the user.
+    #[error("the built-in GPU profiles are invalid: {0}")]
     #[diagnostic(code(gpu::built_in))]
     BuiltIn(String),
 }

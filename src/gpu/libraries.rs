@@ -1,4 +1,4 @@
-//! Where CUDA's libraries are, as a model's process would find them.
+//! Finds CUDA's libraries in the same places as a model's process.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,39 +9,41 @@ use std::process::Command;
 
 use crate::driver;
 
-/// CUDA's libraries on this machine, by absolute path.
+/// The absolute paths of CUDA's libraries on this machine.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Libraries {
     /// The CUDA driver.
     pub libcuda: Option<PathBuf>,
-    /// The compiler of kernels.
+    /// NVRTC, the compiler of kernels.
     pub libnvrtc: Option<PathBuf>,
-    /// NVIDIA's management library, which tells what each process holds.
+    /// NVML, NVIDIA's management library, which reports the memory of each process.
     pub libnvml: Option<PathBuf>,
 }
 
-/// Where libraries are looked for. The dynamic loader tries one name in all its places before the next name, and so does
-/// this; only then are the places tried that it does not know.
+/// The places to look for libraries.
+///
+/// The dynamic loader tries a name in all its places before it tries the next name, so this does too. Places that the
+/// loader does not know come last.
 #[derive(Debug, Default, Clone)]
-struct Places {
-    /// `LD_LIBRARY_PATH`, which comes first.
+struct LibraryFolders {
+    /// The folders of `LD_LIBRARY_PATH`, which come first.
     library_path: Vec<PathBuf>,
-    /// Names and paths of the loader's cache.
+    /// The names and paths in the loader's cache.
     cache: Vec<(String, PathBuf)>,
-    /// Folders that the loader looks into last.
+    /// The folders in which the loader looks last.
     defaults: Vec<PathBuf>,
-    /// Folders that it does not look into, where CUDA is installed all the same.
+    /// Folders that the loader does not search but that may have CUDA.
     others: Vec<PathBuf>,
 }
 
 impl Libraries {
-    /// The libraries that this process's environment leads to.
+    /// Finds the libraries with the environment of this process.
     #[must_use]
     pub fn find() -> Self {
-        Self::find_in(&Places::here())
+        Self::find_in(&LibraryFolders::here())
     }
 
-    fn find_in(places: &Places) -> Self {
+    fn find_in(places: &LibraryFolders) -> Self {
         Self {
             libcuda: places.first(&candidates("cuda")),
             libnvrtc: places.first(&candidates("nvrtc")),
@@ -50,8 +52,11 @@ impl Libraries {
     }
 }
 
-/// The names that cudarc 0.19 tries (`get_lib_name_candidates`), in its order, less those that exist on Windows alone. Its
-/// first version number is that of the CUDA it was built for: 13, unless an older `nvcc` was on the path.
+/// The file names that cudarc 0.19 tries (`get_lib_name_candidates`), in its order, without those that exist only on
+/// Windows.
+///
+/// Its first version number is that of the CUDA version that cudarc was built for: 13, unless an older `nvcc` was on
+/// the path.
 fn candidates(library: &str) -> Vec<String> {
     let plain = format!("lib{library}.so");
     let versions = ["13", "12", "11", "10", "9", "1"];
@@ -59,7 +64,7 @@ fn candidates(library: &str) -> Vec<String> {
     [plain].into_iter().chain(versioned).collect()
 }
 
-impl Places {
+impl LibraryFolders {
     fn here() -> Self {
         let multiarch = format!("{}-linux-gnu", env::consts::ARCH);
         let cuda_path = env::var_os("CUDA_PATH").filter(|path| !path.is_empty());
@@ -93,6 +98,7 @@ impl Places {
     }
 
     fn first(&self, names: &[String]) -> Option<PathBuf> {
+        // The model's own process must find the same files. Otherwise a survey would describe another driver.
         let known = names.iter().flat_map(|name| {
             let cached = self.cache.iter().filter(move |(known, _)| known == name);
             let in_folders =
@@ -108,11 +114,12 @@ impl Places {
         known
             .chain(unknown)
             .find(|path| is_real(path))
+            // The processes that get this path run in other folders.
             .and_then(|path| std::path::absolute(path).ok())
     }
 }
 
-/// The folders of a path list, as the loader reads it: an empty entry is the working directory.
+/// Splits a path list into folders, as the loader does: an empty entry is the working directory.
 fn folders(list: &OsStr) -> Vec<PathBuf> {
     let here = || PathBuf::from(".");
     env::split_paths(list)
@@ -124,8 +131,9 @@ fn folders(list: &OsStr) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What `ldconfig -p` prints, or nothing.
+/// The output of `ldconfig -p`; empty if `ldconfig` does not run.
 fn loader_cache() -> String {
+    // The `PATH` of a user often lacks the folders of system programs.
     ["ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"]
         .iter()
         .filter_map(|program| Command::new(program).arg("-p").output().ok())
@@ -134,7 +142,7 @@ fn loader_cache() -> String {
         .unwrap_or_default()
 }
 
-/// Names and paths of lines such as `libcuda.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libcuda.so.1`.
+/// Parses names and paths from lines such as `libcuda.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libcuda.so.1`.
 fn cached(printed: &str) -> Vec<(String, PathBuf)> {
     printed
         .lines()
@@ -145,25 +153,28 @@ fn cached(printed: &str) -> Vec<(String, PathBuf)> {
         .collect()
 }
 
-/// Whether it is a library of this machine's kind, and neither our own driver nor the stub that CUDA's toolkit has for
-/// linkers.
+/// Whether the file is a library for this machine, but neither this tool's own driver nor the stub that CUDA's toolkit
+/// has for linkers.
 fn is_real(path: &Path) -> bool {
     let own = |path: &Path| {
         path.parent()
             .is_some_and(|folder| folder.join(driver::LIBRARY).exists())
     };
     let stub = |path: &Path| path.components().any(|part| part.as_os_str() == "stubs");
+    // A link elsewhere may point to our own driver or to a stub, so both paths are checked.
     is_loadable(path)
         && [path.to_owned(), path.canonicalize().unwrap_or_default()]
             .iter()
             .all(|path| !own(path) && !stub(path))
 }
 
-/// Whether a file begins as a 64-bit ELF file for this machine does.
+/// Whether a file has the header of a 64-bit ELF file for this machine.
 fn is_loadable(path: &Path) -> bool {
     let mut header = [0; 20];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
     let machine = match env::consts::ARCH {
+        // EM_X86_64 and EM_AARCH64. The loader skips files
+        // for other machines, and linker scripts named `.so`.
         "x86_64" => 62,
         "aarch64" => 183,
         _ => u16::from_le_bytes([header[18], header[19]]),
@@ -175,7 +186,7 @@ fn is_loadable(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// A library of this machine's kind, as far as its first bytes tell.
+    /// Writes a file that has the ELF header of a library for this machine.
     fn library(folder: &Path, name: &str) -> PathBuf {
         std::fs::create_dir_all(folder).unwrap();
         let path = folder.join(name);
@@ -185,10 +196,10 @@ mod tests {
         path
     }
 
-    fn places(library_path: &[&Path]) -> Places {
-        Places {
+    fn places(library_path: &[&Path]) -> LibraryFolders {
+        LibraryFolders {
             library_path: library_path.iter().map(|folder| folder.to_path_buf()).collect(),
-            ..Places::default()
+            ..LibraryFolders::default()
         }
     }
 
@@ -212,7 +223,7 @@ mod tests {
         let mut places = places(&[versioned.parent().unwrap()]);
         places.defaults = vec![plain.parent().unwrap().to_owned()];
         assert_eq!(Libraries::find_in(&places).libnvrtc, Some(plain.clone()));
-        // What the loader does not look into is no match for what it does.
+        // A folder that the loader searches comes before one that it does not search.
         places.others = std::mem::take(&mut places.defaults);
         assert_eq!(Libraries::find_in(&places).libnvrtc, Some(versioned));
         places.library_path.clear();

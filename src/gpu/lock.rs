@@ -1,4 +1,4 @@
-//! One measurement a device at a time, across processes and users.
+//! [`DeviceLock`]: one measurement per GPU at a time, across processes and users.
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::{Error, ErrorKind, Result};
@@ -9,41 +9,43 @@ use rustix::fs::OFlags;
 
 use super::hex_digest;
 
-/// Everybody may lock the file, which needs reading only; nobody has anything to write.
+/// Everybody may read the file, which is enough to lock it. Nobody may write, because the file has no content.
 const MODE: u32 = 0o444;
 
-/// The right to measure on a device. It ends when this is dropped, or with the process.
+/// The right to measure on a GPU, until this value is dropped or the process ends.
 ///
-/// It is a lock on a file in the folder for temporary files, which processes must agree on
-/// (`TMPDIR`). The file stays: one that is removed under a waiting process is another's lock.
+/// It is a lock on a file in the folder for temporary files (`TMPDIR`): processes with another such folder do not see
+/// it. The holder does not remove the file. If it did, one process could lock the old file and another process a new
+/// file, and both would measure.
 #[derive(Debug)]
 pub struct DeviceLock {
     _file: File,
 }
 
 impl DeviceLock {
-    /// Takes the lock of a device. Calls `waiting` once where another process has it, then waits.
+    /// Takes the lock of the GPU with this id. If another process has it, calls `waiting` once, then waits.
     ///
     /// # Errors
-    /// Where the file cannot be made or locked, or something else is in its place.
+    /// If the file cannot be made or locked, or if the path is not a regular file.
     pub fn take(uuid: &str, waiting: impl FnOnce()) -> Result<Self> {
         Self::take_in(&std::env::temp_dir(), uuid, waiting)
     }
 
-    /// The lock's file, in the folder for temporary files.
+    /// The path of the lock file, in the folder for temporary files.
     #[must_use]
     pub fn path(uuid: &str) -> PathBuf {
         Self::path_in(&std::env::temp_dir(), uuid)
     }
 
     fn path_in(folder: &Path, uuid: &str) -> PathBuf {
-        // A hash, because a uuid is a text from outside.
+        // A hash, because the uuid comes from outside and could have `/` or `..` in it.
         let hash = hex_digest(uuid);
         folder.join(format!("cargo-vram-{}.lock", hash.get(..32).unwrap_or(&hash)))
     }
 
     fn take_in(folder: &Path, uuid: &str, waiting: impl FnOnce()) -> Result<Self> {
         let path = Self::path_in(folder, uuid);
+        // One measurement per GPU: two would take memory from each other. See docs/design/real-gpus.md.
         let mut waiting = Some(waiting);
         loop {
             let file = open(&path)?;
@@ -57,8 +59,8 @@ impl DeviceLock {
                 }
                 Err(TryLockError::Error(error)) => return Err(error),
             }
-            // Whoever cleans the folder may have removed the file meanwhile: then the next one to
-            // come makes another, and both would measure.
+            // A cleaner of temporary files may have removed the file. Then the next process makes a new file and locks
+            // it, so a lock on the old file protects nothing.
             if is_at(&file, &path)? {
                 return Ok(Self { _file: file });
             }
@@ -68,6 +70,7 @@ impl DeviceLock {
 
 fn wait(file: &File) -> Result<()> {
     loop {
+        // A signal ends the wait of `flock` early.
         match file.lock() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             answer => return answer,
@@ -75,11 +78,14 @@ fn wait(file: &File) -> Result<()> {
     }
 }
 
-/// Opens the lock's file, whoever made it, or makes it. A file of another user is never opened
-/// with `O_CREAT`, which Linux refuses in a sticky folder (`fs.protected_regular`).
+/// Opens the lock file, or makes it if it does not exist.
+///
+/// An existing file may belong to another user. It is not opened with `O_CREAT`, because Linux refuses that in a sticky
+/// folder (`fs.protected_regular`).
 fn open(path: &Path) -> Result<File> {
     loop {
-        // Neither follow a link nor wait for the other end of a pipe.
+        // Another user could put a link or a pipe here. Do not follow the link, and do not wait for the pipe's other
+        // end.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = OpenOptions::new()
             .read(true)
@@ -88,13 +94,16 @@ fn open(path: &Path) -> Result<File> {
         match opened {
             Ok(file) if file.metadata()?.is_file() => return Ok(file),
             Err(error) if error.kind() == ErrorKind::NotFound => match make(path) {
-                // Another process was faster.
+                // Another process made the file first: open that one.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 made => return made,
             },
             Err(error) if !is_something_else(path) => return Err(error),
             _ => {
-                let message = format!("`{}` is in the place of a lock, and no plain file", path.display());
+                let message = format!(
+                    "`{}` is not a regular file, so it cannot be the lock file",
+                    path.display()
+                );
                 return Err(Error::new(ErrorKind::AlreadyExists, message));
             }
         }
@@ -105,11 +114,11 @@ fn is_something_else(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| !found.is_file())
 }
 
-/// Makes the file where there is none, with its mode from the first moment on.
+/// Makes the file, unless it exists. It has its mode from the first moment on, because it gets its name last.
 fn make(path: &Path) -> Result<File> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let file = tempfile::Builder::new().prefix(".cargo-vram-").tempfile_in(folder)?;
-    // Whatever the umask is.
+    // This sets the mode whatever the umask is.
     file.as_file().set_permissions(Permissions::from_mode(MODE))?;
     Ok(file.persist_noclobber(path)?)
 }
@@ -152,13 +161,13 @@ mod tests {
             assert_eq!(said.recv(), Ok("waits"));
             assert!(
                 said.recv_timeout(Duration::from_millis(200)).is_err(),
-                "the first still has it"
+                "the first process still has the lock"
             );
             drop(first);
             assert_eq!(said.recv(), Ok("has it"));
             second.join().unwrap();
         });
-        assert!(said.try_recv().is_err(), "waiting is told once");
+        assert!(said.try_recv().is_err(), "`waiting` is called only once");
     }
 
     #[test]
@@ -186,7 +195,7 @@ mod tests {
         std::os::unix::fs::symlink(&elsewhere, &lock).unwrap();
         let refused = |text: &str| {
             let error = DeviceLock::take_in(folder.path(), UUID, never).unwrap_err();
-            assert!(error.to_string().contains("no plain file"), "{text}: {error}");
+            assert!(error.to_string().contains("not a regular file"), "{text}: {error}");
         };
         refused("a link to nothing");
         assert!(!elsewhere.exists());
@@ -204,7 +213,7 @@ mod tests {
         let made = std::process::Command::new("mkfifo").arg(&lock).status().unwrap();
         assert!(made.success());
         let error = DeviceLock::take_in(folder.path(), UUID, never).unwrap_err();
-        assert!(error.to_string().contains("no plain file"), "{error}");
+        assert!(error.to_string().contains("not a regular file"), "{error}");
     }
 
     #[test]
@@ -215,7 +224,7 @@ mod tests {
         std::thread::scope(|scope| {
             let second = scope.spawn(|| DeviceLock::take_in(folder.path(), UUID, || say.send(()).unwrap()).unwrap());
             said.recv().unwrap();
-            // The second has opened the file by now, and waits for it or is about to.
+            // The second thread has opened the file by now. It waits for the lock or is about to.
             std::fs::remove_file(DeviceLock::path_in(folder.path(), UUID)).unwrap();
             drop(first);
             let second = second.join().unwrap();

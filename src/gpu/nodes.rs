@@ -1,15 +1,17 @@
-//! Whether the operating system shows an NVIDIA card to this process at all.
+//! Finds the device node of an NVIDIA GPU.
 
 use std::path::{Path, PathBuf};
 
-/// Stands for `/dev`, for tests.
+/// The environment variable with a folder to use instead of `/dev`, for tests.
 pub const DEV_VARIABLE: &str = "CARGO_VRAM_DEV";
 
-/// WSL has one node for the cards of every vendor; NVIDIA's driver for Windows puts this library beside it.
+/// The library that shows that the GPU in WSL is NVIDIA's. WSL has one node for the GPUs of every vendor, and NVIDIA's
+/// driver for Windows brings this library.
 const WSL_LIBRARY: &str = "/usr/lib/wsl/lib/libcuda.so.1";
 
-/// The device node of an NVIDIA card, if there is one: where there is, a driver that does not work is a fault and not the
-/// absence of a card.
+/// Finds the device node of an NVIDIA GPU; `None` if the operating system shows no such GPU to this process.
+///
+/// If there is a node, a driver that does not work is a fault. Without a node, the machine just has no GPU.
 #[must_use]
 pub fn device_node() -> Option<PathBuf> {
     let dev = std::env::var_os(DEV_VARIABLE).filter(|dev| !dev.is_empty());
@@ -28,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_shows_by_its_control_node_or_its_own() {
+    fn a_gpu_shows_by_its_control_node_or_its_own() {
         let dev = tempfile::tempdir().unwrap();
         let nowhere = Path::new("/nonexistent");
         assert_eq!(node_in(dev.path(), nowhere), None);

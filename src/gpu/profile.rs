@@ -1,84 +1,89 @@
-//! One card.
+//! [`Profile`]: the description of one GPU.
 
 use serde::{Deserialize, Serialize};
 
 use super::{GpuError, Provenance, Sourced, hex_digest};
 use crate::bytes::Bytes;
-use crate::report::Outside;
+use crate::report::{Assumption, GpuQuantity, ProcessOverhead};
 
-/// What all cards of a compute capability have in common.
+/// The limits that all GPUs of a compute capability have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Limits {
+pub struct GpuLimits {
     /// The document that states these limits.
     pub source: String,
-    /// The CUDA version to simulate, for driver and NVRTC: the newest that still supports the compute capability.
+    /// The CUDA version that a virtual GPU simulates for driver and NVRTC: the newest that supports the compute
+    /// capability. For a real GPU, the older one of driver and NVRTC.
     pub cuda: (u32, u32),
-    /// Threads in a warp.
+    /// Threads per warp.
     pub warp_size: u32,
-    /// Threads in a block, at most.
+    /// Maximum number of threads per block.
     pub max_threads_per_block: u32,
-    /// Threads resident on a multiprocessor, at most.
+    /// Maximum number of resident threads per multiprocessor.
     pub max_threads_per_sm: u32,
-    /// Extent of a block in x, y and z, at most.
+    /// Maximum extent of a block in x, y and z, in threads.
     pub max_block_dim: [u32; 3],
-    /// Extent of a grid in x, y and z, at most.
+    /// Maximum extent of a grid in x, y and z, in blocks.
     pub max_grid_dim: [u32; 3],
-    /// Shared memory of a block without opting in.
+    /// Shared memory per block by default.
     pub shared_per_block: Bytes,
-    /// Shared memory of a block that opts in to more.
+    /// Shared memory per block if the kernel opts in to more.
     pub shared_per_block_optin: Bytes,
-    /// Shared memory of a multiprocessor.
+    /// Shared memory per multiprocessor.
     pub shared_per_sm: Bytes,
-    /// 32-bit registers of a block.
+    /// 32-bit registers per block.
     pub registers_per_block: u32,
-    /// 32-bit registers of a multiprocessor.
+    /// 32-bit registers per multiprocessor.
     pub registers_per_sm: u32,
 }
 
-/// What Burn's allocator rounds pages to.
+/// The alignment of page sizes in Burn's allocator, in bytes.
 const PAGE_ALIGNMENT: u64 = 512;
 
-/// The most bytes that one tensor can have on a GPU with this much memory, however empty that is.
+/// The maximum size of one tensor in bytes, on a GPU with `total` memory, even if that is empty.
 ///
-/// Burn 0.21's allocator takes a quarter of the total for its largest page, rounded down to 512 bytes, and places a tensor in one
-/// page (cubecl-cuda 0.10, `runtime.rs`; cubecl-runtime 0.10, `memory_manage.rs`). It refuses a larger tensor without asking
-/// the driver. Parameters can be larger, for these may get pages of their own.
+/// Burn 0.21's allocator places a tensor in one page. Its largest page is a quarter of the total memory, rounded down
+/// to a multiple of 512 bytes (cubecl-cuda 0.10, `runtime.rs`; cubecl-runtime 0.10, `memory_manage.rs`). It refuses a
+/// larger tensor without asking the driver. A parameter can be larger because it may get a page of its own.
 #[must_use]
 pub const fn largest_tensor(total: Bytes) -> Bytes {
     Bytes(total.0 / 4 / PAGE_ALIGNMENT * PAGE_ALIGNMENT)
 }
 
-/// What a card looks like to Burn.
+/// The GPU profile: the values that a GPU shows to a CUDA program such as Burn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// Short and lower case: `l4`, `a100-80gb`.
+    /// The id, short and lower case: `l4`, `a100-80gb`.
     pub id: String,
-    /// As the driver names it: `NVIDIA L4`.
+    /// The driver's name of the GPU: `NVIDIA L4`.
     pub name: String,
-    /// The card that a user's card was said to be like, where kernels for the one are kernels for the other: what autotune chose
-    /// on that one serves where nothing is known of this one.
+    /// For a user's GPU, the id of the GPU in `like:`, if both have the same compute capability and thus the same
+    /// kernels.
+    ///
+    /// Estimates use the autotune choices that were recorded on that GPU if there is no recording of this one.
     pub like: Option<String>,
-    /// What the driver calls other boards of the same configuration.
+    /// The driver's names of other boards of the same configuration.
     pub also_named: Vec<String>,
     /// Total memory, as `cuDeviceTotalMem` returns it.
     pub total: Sourced<Bytes>,
-    /// Compute capability, major and minor.
+    /// Compute capability: major and minor version.
     pub compute_capability: (u32, u32),
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub sm_count: Sourced<u32>,
-    /// L2 cache.
+    /// Size of the L2 cache.
     pub l2_cache: Sourced<Bytes>,
-    /// What the compute capability sets.
-    pub limits: Limits,
-    /// What a process holds once its primary context exists and before its first allocation.
+    /// The limits of the compute capability.
+    pub limits: GpuLimits,
+    /// Memory of the CUDA context: what a process holds after it made its primary context and before its first
+    /// allocation.
     pub context: Sourced<Bytes>,
-    /// What loaded kernels take besides the context.
+    /// Memory of loaded kernels, in addition to the context.
     pub modules: Sourced<Bytes>,
 }
 
 impl Profile {
-    /// What is left for allocations: [`total`](Self::total) − [`context`](Self::context) − [`modules`](Self::modules).
+    /// Memory that is left for allocations: [`total`](Self::total) − [`context`](Self::context) −
+    /// [`modules`](Self::modules).
     #[must_use]
     pub fn available(&self) -> Bytes {
         self.total
@@ -87,25 +92,27 @@ impl Profile {
             .saturating_sub(self.modules.value)
     }
 
-    /// The most bytes that one tensor can have on this GPU: see [`largest_tensor`].
+    /// The maximum size of one tensor on this GPU; see [`largest_tensor`].
     #[must_use]
     pub fn largest_tensor(&self) -> Bytes {
         largest_tensor(self.total.value)
     }
 
-    /// The same card with what was measured on the card `on`. Where that is another one, it is assumed here, and goes before
-    /// nothing but other assumptions.
+    /// Returns this profile with the context and the loaded kernels that were measured on the GPU with the id `on`.
+    ///
+    /// If `on` is another GPU, its values are assumptions here, and replace only other assumptions.
     #[must_use]
-    pub fn measured(mut self, on: &str, context: Option<&Outside>, modules: Option<&Outside>) -> Self {
+    pub fn measured(mut self, on: &str, context: Option<&ProcessOverhead>, modules: Option<&ProcessOverhead>) -> Self {
         let here = on == self.id;
-        let take = |known: &mut Sourced<Bytes>, outside: Option<&Outside>| {
+        let take = |known: &mut Sourced<Bytes>, outside: Option<&ProcessOverhead>| {
+            // A published value of this GPU is better than a measured one of another.
             let Some(outside) = outside.filter(|_| here || known.provenance.is_assumed()) else {
                 return;
             };
             let provenance = if here {
-                Provenance::Measured(outside.source.clone())
+                Provenance::from_measurement(outside.source.clone())
             } else {
-                Provenance::Assumed(format!("as on `{on}` (measured: {})", outside.source))
+                Provenance::from_assumption(format!("as on `{on}` (measured: {})", outside.source))
             };
             *known = Sourced::new(outside.bytes, provenance);
         };
@@ -114,35 +121,37 @@ impl Profile {
         self
     }
 
-    /// A sentence for each assumed figure that an estimate depends on.
+    /// The assumed values of this profile that an estimate depends on.
     #[must_use]
-    pub fn assumptions(&self) -> Vec<String> {
-        let bytes = [
-            ("total memory", &self.total),
-            ("CUDA context", &self.context),
-            ("allowance for loaded kernels", &self.modules),
-            ("L2 cache", &self.l2_cache),
+    pub fn assumptions(&self) -> Vec<Assumption> {
+        let bytes = |known: &Sourced<Bytes>| (known.value.to_string(), known.provenance.clone());
+        let values = [
+            (GpuQuantity::TotalMemory, bytes(&self.total)),
+            (GpuQuantity::Context, bytes(&self.context)),
+            (GpuQuantity::LoadedKernels, bytes(&self.modules)),
+            (GpuQuantity::L2Cache, bytes(&self.l2_cache)),
+            (
+                GpuQuantity::SmCount,
+                (self.sm_count.value.to_string(), self.sm_count.provenance.clone()),
+            ),
         ];
-        let mut assumed: Vec<_> = bytes
+        let assumed = values
             .into_iter()
-            .filter(|(_, figure)| figure.provenance.is_assumed())
-            .map(|(what, figure)| (what, figure.value.to_string(), figure.provenance.text()))
-            .collect();
-        if self.sm_count.provenance.is_assumed() {
-            assumed.push((
-                "number of SMs",
-                self.sm_count.value.to_string(),
-                self.sm_count.provenance.text(),
-            ));
-        }
+            .filter(|(_, (_, provenance))| provenance.is_assumed());
         assumed
-            .into_iter()
-            .map(|(what, value, why)| format!("The {what} of `{}`, {value}, is assumed: {why}.", self.id))
+            .map(|(quantity, (value, provenance))| Assumption::GpuValue {
+                gpu: self.id.clone(),
+                quantity,
+                value,
+                why: provenance.source,
+            })
             .collect()
     }
 
-    /// The card as the virtual driver is told it. Bytes and counts are plain integers, the three extents are separated by
-    /// commas, versions are written as the CUDA driver writes them: 13000 is 13.0, 12090 is 12.9.
+    /// The lines that describe this GPU in the virtual driver's configuration file, as keys and values.
+    ///
+    /// Bytes and counts are plain integers. Commas separate the three extents. `driver_version` is written as the CUDA
+    /// driver writes it: 13000 is 13.0, 12090 is 12.9.
     #[must_use]
     pub fn driver_config(&self) -> Vec<(&'static str, String)> {
         let limits = &self.limits;
@@ -174,9 +183,10 @@ impl Profile {
         ]
     }
 
-    /// A hash over all that the virtual driver is told of this card, in lower-case hexadecimal.
+    /// A hash of [`driver_config`](Self::driver_config), in lower-case hexadecimal.
     #[must_use]
     pub fn fingerprint(&self) -> String {
+        // Only these lines decide an estimate. Sources and links do not.
         let lines: String = self
             .driver_config()
             .iter()
@@ -185,7 +195,7 @@ impl Profile {
         hex_digest(&lines)
     }
 
-    /// Refuses figures that no card can have.
+    /// Returns an error if a value is one that no GPU can have.
     pub(super) fn check(&self) -> Result<(), GpuError> {
         let wrong = |key, given: String, expected: String| {
             Err(GpuError::Figure {
@@ -195,6 +205,7 @@ impl Profile {
                 expected,
             })
         };
+        // The name is one line in the driver's configuration file.
         if self.name.trim().is_empty() || self.name.contains(char::is_control) {
             return wrong(
                 "name",
@@ -205,12 +216,14 @@ impl Profile {
         if self.sm_count.value == 0 {
             return wrong("sm_count", "0".to_owned(), "at least 1".to_owned());
         }
-        let Limits {
+        let GpuLimits {
             shared_per_block: least,
             shared_per_sm: most,
             shared_per_block_optin: given,
             ..
         } = self.limits;
+        // Burn refuses kernels by this value. With an impossible
+        // one, an estimate would have kernels that no GPU runs.
         if given < least || given > most {
             return wrong(
                 "shared_memory_per_block_optin",

@@ -1,4 +1,4 @@
-//! All known cards: the built-in ones and the user's.
+//! [`Profiles`]: all GPU profiles, built-in ones and the user's.
 
 mod detected;
 
@@ -6,51 +6,51 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{DATA, GpuError, Limits, Profile, Provenance, Sourced};
+use super::{DATA, GpuError, GpuLimits, Profile, Provenance, Sourced};
 use crate::bytes::Bytes;
 
-/// How near an id must be to be offered, from 0 (nothing in common) to 1 (equal).
+/// The lowest similarity at which an id is suggested, from 0 (nothing in common) to 1 (equal).
 const NEAR_ENOUGH: f64 = 0.75;
 
-/// All known cards, by id.
+/// All GPU profiles, by id: built-in ones and the user's.
 #[derive(Debug, Clone)]
 pub struct Profiles {
     by_id: BTreeMap<String, Profile>,
-    limits: BTreeMap<(u32, u32), Limits>,
-    /// What loaded kernels take, on every card.
+    limits: BTreeMap<(u32, u32), GpuLimits>,
+    /// Memory of loaded kernels, the same for every GPU.
     modules: Sourced<Bytes>,
 }
 
-/// What a user's card has that the card it is like has not. `gpu_profiles:` in `budgets.yaml`.
+/// The values in which a user's GPU differs from the GPU in `like:`, from `gpu_profiles:` in `budgets.yaml`.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Overrides {
-    /// Total memory, as the driver reports it.
+    /// Total memory, as `cuDeviceTotalMem` returns it.
     pub total: Option<Bytes>,
-    /// As the driver names it.
+    /// The driver's name of the GPU.
     pub name: Option<String>,
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub sm_count: Option<u32>,
-    /// Compute capability, major and minor; brings its own limits.
+    /// Compute capability: major and minor version. It determines the limits.
     pub compute_capability: Option<(u32, u32)>,
-    /// Shared memory of a block that opts in to more.
+    /// Shared memory per block if the kernel opts in to more.
     pub shared_memory_per_block_optin: Option<Bytes>,
-    /// What a process holds before its first allocation.
+    /// Memory of the CUDA context: what a process holds before its first allocation.
     pub context: Option<Bytes>,
 }
 
-/// The data file.
+/// The content of `profiles.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ProfilesFile {
     modules: Sourced<Bytes>,
-    compute_capability: BTreeMap<String, Limits>,
-    gpu: BTreeMap<String, Card>,
+    compute_capability: BTreeMap<String, GpuLimits>,
+    gpu: BTreeMap<String, ProfileEntry>,
 }
 
-/// A card in the data file.
+/// A GPU in `profiles.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Card {
+struct ProfileEntry {
     name: String,
     #[serde(default)]
     also_named: Vec<String>,
@@ -62,16 +62,16 @@ struct Card {
 }
 
 impl Profiles {
-    /// The cards that come with this program.
+    /// Reads the profiles of the built-in GPUs.
     ///
     /// # Errors
-    /// [`GpuError::BuiltIn`] where the embedded data is wrong, which a test rules out.
+    /// [`GpuError::BuiltIn`] if the embedded data is wrong. Tests make sure that it is not.
     pub fn builtin() -> Result<Self, GpuError> {
         Self::parse(DATA)
     }
 
     fn parse(data: &str) -> Result<Self, GpuError> {
-        let file: File = toml_edit::de::from_str(data).map_err(|e| GpuError::BuiltIn(e.to_string()))?;
+        let file: ProfilesFile = toml_edit::de::from_str(data).map_err(|e| GpuError::BuiltIn(e.to_string()))?;
         let limits = file
             .compute_capability
             .into_iter()
@@ -82,66 +82,68 @@ impl Profiles {
             limits,
             modules: file.modules,
         };
-        for (id, card) in file.gpu {
+        for (id, gpu) in file.gpu {
             profiles.insert(Profile {
-                limits: profiles.limits_of(card.compute_capability)?,
+                limits: profiles.limits_of(gpu.compute_capability)?,
                 modules: profiles.modules.clone(),
                 id,
-                name: card.name,
+                name: gpu.name,
                 like: None,
-                also_named: card.also_named,
-                total: card.total,
-                compute_capability: card.compute_capability,
-                sm_count: card.sm_count,
-                l2_cache: card.l2_cache,
-                context: card.context,
+                also_named: gpu.also_named,
+                total: gpu.total,
+                compute_capability: gpu.compute_capability,
+                sm_count: gpu.sm_count,
+                l2_cache: gpu.l2_cache,
+                context: gpu.context,
             })?;
         }
         Ok(profiles)
     }
 
-    /// All ids, sorted.
+    /// The ids of all GPUs, sorted.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.by_id.keys().map(String::as_str)
     }
 
-    /// All cards, sorted by id.
+    /// All GPUs, sorted by id.
     pub fn iter(&self) -> impl Iterator<Item = &Profile> {
         self.by_id.values()
     }
 
-    /// The card of this id.
+    /// The GPU with this id, if it exists.
     #[must_use]
     pub fn find(&self, id: &str) -> Option<&Profile> {
         self.by_id.get(id)
     }
 
-    /// The card of this id, or an error that offers the nearest one.
+    /// The GPU with this id.
     ///
     /// # Errors
-    /// [`GpuError::Unknown`].
+    /// [`GpuError::Unknown`] if no GPU has this id; its help suggests the nearest id.
     pub fn get(&self, id: &str) -> Result<&Profile, GpuError> {
         self.find(id).ok_or_else(|| GpuError::Unknown {
             id: id.to_owned(),
             help: self.nearest(id).map_or_else(
-                || "`cargo vram gpus` lists all; `gpu_profiles:` in budgets.yaml adds one".to_owned(),
-                |near| format!("did you mean `{near}`? `cargo vram gpus` lists all"),
+                || "run `cargo vram gpus` to list all GPUs, or add one to `gpu_profiles:` in budgets.yaml".to_owned(),
+                |near| format!("did you mean `{near}`? run `cargo vram gpus` to list all GPUs"),
             ),
         })
     }
 
-    /// The card that the driver calls `name`. Where several do, the one whose total memory is nearest.
+    /// The GPU that the driver calls `name`. If several match, the one whose total memory is nearest to `total`.
     #[must_use]
     pub fn find_by_name(&self, name: &str, total: Bytes) -> Option<&Profile> {
         self.iter()
             .filter(|profile| profile.name == name || profile.also_named.iter().any(|other| other == name))
+            // A user may add the same name with another size of memory, and totals vary a little in any case.
             .min_by_key(|profile| profile.total.value.0.abs_diff(total.0))
     }
 
-    /// The id that was most likely meant by one that does not exist, if any is near.
+    /// The id that the user most likely meant by the unknown `id`, if one is similar enough.
     #[must_use]
     pub fn nearest(&self, id: &str) -> Option<&str> {
         let id = id.trim().to_ascii_lowercase();
+        // A single letter is in nearly every id.
         let part = |known: &&str| id.len() > 1 && known.contains(id.as_str());
         self.ids().find(part).or_else(|| {
             self.ids()
@@ -152,11 +154,13 @@ impl Profiles {
         })
     }
 
-    /// Adds a user's card: the card `like`, with `overrides`. What is inherited is assumed from then on, for it was read on
-    /// another card.
+    /// Adds a user's GPU: the values of the GPU `like`, with `overrides` applied.
+    ///
+    /// Inherited values become assumptions because they were read from another GPU.
     ///
     /// # Errors
-    /// An id that is taken or malformed, an unknown `like` or compute capability, and figures that no card can have.
+    /// If `id` is taken or not valid, if `like` or the compute capability is unknown, or if a value is one that no GPU
+    /// can have.
     pub fn add_like(&mut self, id: &str, like: &str, overrides: Overrides) -> Result<(), GpuError> {
         let like = self.get(like)?;
         let compute_capability = overrides.compute_capability.unwrap_or(like.compute_capability);
@@ -164,15 +168,16 @@ impl Profiles {
             Some(version) => self.limits_of(version)?,
             None => like.limits.clone(),
         };
+        // After the capability, because that replaces all limits at once.
         if let Some(shared) = overrides.shared_memory_per_block_optin {
             limits.shared_per_block_optin = shared;
         }
         let profile = Profile {
             id: id.to_owned(),
             name: overrides.name.unwrap_or_else(|| like.name.clone()),
-            // What was tuned for another architecture is tuned for other kernels.
+            // Recorded autotune choices apply only to the same compute capability: others have other kernels.
             like: Some(like.id.clone()).filter(|_| compute_capability == like.compute_capability),
-            // A measured card is looked up by name, and a name belongs to the card that is sold under it.
+            // A real GPU is looked up by its name, and these names belong to the built-in GPU.
             also_named: Vec::new(),
             total: stated_or_inherited(overrides.total, &like.total, &like.id),
             compute_capability,
@@ -197,7 +202,7 @@ impl Profiles {
         Ok(())
     }
 
-    fn limits_of(&self, version: (u32, u32)) -> Result<Limits, GpuError> {
+    fn limits_of(&self, version: (u32, u32)) -> Result<GpuLimits, GpuError> {
         self.limits.get(&version).cloned().ok_or_else(|| {
             let known: Vec<_> = self
                 .limits
@@ -213,26 +218,32 @@ impl Profiles {
     }
 }
 
-/// Short, lower case, and safe on a command line and in a file name.
-fn is_id(id: &str) -> bool {
+/// Whether the text is a valid id: short, lower case, and safe on a command line and in a file name.
+///
+/// A number is not an id because it has another meaning under a model's `gpus`: the place of one of several GPUs.
+pub(crate) fn is_id(id: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    (1..=32).contains(&id.len()) && id.chars().all(plain) && !id.starts_with('-') && !id.ends_with('-')
+    (1..=32).contains(&id.len())
+        && id.chars().all(plain)
+        && !id.starts_with('-')
+        && !id.ends_with('-')
+        && !id.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// `8.6` as (8, 6).
+/// Parses `8.6` to `(8, 6)`.
 fn parse_version(text: &str) -> Result<(u32, u32), GpuError> {
     text.split_once('.')
         .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)))
-        .ok_or_else(|| GpuError::BuiltIn(format!("`{text}` is no compute capability")))
+        .ok_or_else(|| GpuError::BuiltIn(format!("`{text}` is not a compute capability")))
 }
 
-/// The user's figure or, failing that, another card's, which is no more than an assumption here.
+/// The value that the user states, or else the inherited value as an assumption.
 fn stated_or_inherited<T: Clone>(stated: Option<T>, inherited: &Sourced<T>, from: &str) -> Sourced<T> {
     match stated {
-        Some(value) => Sourced::new(value, Provenance::Documented("gpu_profiles in budgets.yaml".to_owned())),
+        Some(value) => Sourced::new(value, Provenance::from_document("gpu_profiles in budgets.yaml")),
         None => Sourced::new(
             inherited.value.clone(),
-            Provenance::Assumed(format!("as on `{from}` ({})", inherited.provenance)),
+            Provenance::from_assumption(format!("as on `{from}` ({})", inherited.provenance)),
         ),
     }
 }

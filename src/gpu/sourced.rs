@@ -1,67 +1,79 @@
-//! A figure together with where it comes from.
+//! [`Sourced`]: a value with its source.
 
 use std::fmt;
 
 use serde::Deserialize;
 
 use crate::bytes::Bytes;
-use crate::report::{Obtained, Outside};
+use crate::report::{Obtained, ProcessOverhead};
 
-/// Where a figure comes from.
+/// The origin of a value: how it is known, and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Provenance {
-    /// Read from a card; the text names the log or record.
-    Measured(String),
-    /// Stated by the vendor, a reference or the user; the text names it.
-    Documented(String),
-    /// Found nowhere; the text says how it was arrived at.
-    Assumed(String),
+pub struct Provenance {
+    /// How the value is known.
+    pub obtained: Obtained,
+    /// The log, record or document with the value; for an assumption, its reason.
+    pub source: String,
 }
 
 impl Provenance {
-    /// Whether nobody has read the figure from such a card or stated it.
-    #[must_use]
-    pub const fn is_assumed(&self) -> bool {
-        matches!(self, Self::Assumed(_))
+    /// The provenance of a value that was read from a GPU; `source` is the log or record.
+    pub fn from_measurement(source: impl Into<String>) -> Self {
+        Self {
+            obtained: Obtained::Measured,
+            source: source.into(),
+        }
     }
 
-    /// The source or, for what is assumed, the reason.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        match self {
-            Self::Measured(text) | Self::Documented(text) | Self::Assumed(text) => text,
+    /// The provenance of a value that the vendor, a reference or the user states.
+    pub fn from_document(source: impl Into<String>) -> Self {
+        Self {
+            obtained: Obtained::Documented,
+            source: source.into(),
         }
+    }
+
+    /// The provenance of a value that was found nowhere; `source` says how it was derived.
+    pub fn from_assumption(source: impl Into<String>) -> Self {
+        Self {
+            obtained: Obtained::Assumed,
+            source: source.into(),
+        }
+    }
+
+    /// Whether the value was neither read from a GPU of this type nor stated by anybody.
+    #[must_use]
+    pub const fn is_assumed(&self) -> bool {
+        matches!(self.obtained, Obtained::Assumed)
     }
 }
 
 impl fmt::Display for Provenance {
-    /// `measured: deviceQuery output, …`
+    /// Writes `measured: deviceQuery output, …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self {
-            Self::Measured(_) => "measured",
-            Self::Documented(_) => "documented",
-            Self::Assumed(_) => "assumed",
-        };
-        write!(f, "{kind}: {}", self.text())
+        write!(f, "{}: {}", self.obtained, self.source)
     }
 }
 
-/// A figure with its [`Provenance`].
+/// A value with its [`Provenance`].
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written<T>", bound(deserialize = "T: Deserialize<'de> + PartialOrd"))]
+#[serde(
+    try_from = "WrittenValue<T>",
+    bound(deserialize = "T: Deserialize<'de> + PartialOrd")
+)]
 pub struct Sourced<T> {
-    /// The figure.
+    /// The value.
     pub value: T,
-    /// Where it comes from.
+    /// The origin of the value.
     pub provenance: Provenance,
-    /// The address of the publication, where it is known.
+    /// The address of the publication, if known.
     pub link: Option<String>,
-    /// The lowest and the highest published value, where there are several.
+    /// The lowest and the highest published value, if there are several.
     pub readings: Option<(T, T)>,
 }
 
 impl<T> Sourced<T> {
-    /// A figure of which there is one reading, without an address.
+    /// A value with a single reading and without a link.
     #[must_use]
     pub const fn new(value: T, provenance: Provenance) -> Self {
         Self {
@@ -74,25 +86,21 @@ impl<T> Sourced<T> {
 }
 
 impl Sourced<Bytes> {
-    /// As the report has it.
+    /// The value and its provenance in the form of a report.
     #[must_use]
-    pub fn outside(&self) -> Outside {
-        Outside {
+    pub fn outside(&self) -> ProcessOverhead {
+        ProcessOverhead {
             bytes: self.value,
-            obtained: match self.provenance {
-                Provenance::Measured(_) => Obtained::Measured,
-                Provenance::Documented(_) => Obtained::Documented,
-                Provenance::Assumed(_) => Obtained::Assumed,
-            },
-            source: self.provenance.text().to_owned(),
+            obtained: self.provenance.obtained,
+            source: self.provenance.source.clone(),
         }
     }
 }
 
-/// A figure as the data file has it: `{ bytes = 1, measured = "…" }`.
+/// A value as it is written in the data file: `{ bytes = 1, measured = "…" }`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written<T> {
+struct WrittenValue<T> {
     #[serde(alias = "bytes")]
     value: T,
     measured: Option<String>,
@@ -102,17 +110,17 @@ struct Written<T> {
     readings: Option<(T, T)>,
 }
 
-impl<T: PartialOrd> TryFrom<Written<T>> for Sourced<T> {
+impl<T: PartialOrd> TryFrom<WrittenValue<T>> for Sourced<T> {
     type Error = &'static str;
 
-    fn try_from(written: Written<T>) -> Result<Self, Self::Error> {
+    fn try_from(written: WrittenValue<T>) -> Result<Self, Self::Error> {
         let provenance = match (written.measured, written.documented, written.assumed) {
-            (Some(text), None, None) => Provenance::Measured(text),
-            (None, Some(text), None) => Provenance::Documented(text),
-            (None, None, Some(text)) => Provenance::Assumed(text),
+            (Some(text), None, None) => Provenance::from_measurement(text),
+            (None, Some(text), None) => Provenance::from_document(text),
+            (None, None, Some(text)) => Provenance::from_assumption(text),
             _ => return Err("expected exactly one of `measured`, `documented` and `assumed`"),
         };
-        if provenance.text().trim().is_empty() {
+        if provenance.source.trim().is_empty() {
             return Err("expected a source, found an empty text");
         }
         if written

@@ -1,24 +1,27 @@
-//! CUDA's headers, which Burn's kernels include.
+//! Finds the CUDA toolkit, whose headers Burn's kernels include.
 
 use std::path::{Path, PathBuf};
 
 use crate::driver::LIBDEVICE;
 
-/// What every kernel of Burn includes, or most do.
+/// The headers that Burn's kernels include: all kernels the first, those with half precision the second.
 const HEADERS: [&str; 2] = ["cuda_runtime.h", "cuda_fp16.h"];
 
-/// Where the headers are, or are not.
+/// The CUDA toolkit, as far as it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Toolkit {
-    /// The toolkit's folder, with headers in `include`.
+    /// The toolkit's folder; its subfolder `include` has the headers.
     Here(PathBuf),
-    /// A folder that should have this header and has not.
+    /// A toolkit's folder in which this header is missing.
     Without(PathBuf, &'static str),
-    /// No folder at all.
+    /// No toolkit was found.
     Nowhere,
 }
 
-/// Looks where cubecl-cuda 0.10 looks (`install::cuda_path`) and, where that finds nothing, beside NVRTC.
+/// Why no toolkit was found.
+pub const NO_TOOLKIT: &str = "CUDA_PATH is not set, and neither /usr/local/cuda nor /opt/cuda exists";
+
+/// Finds the toolkit where cubecl-cuda 0.10 looks for it (`install::cuda_path`), or else beside NVRTC.
 #[must_use]
 pub fn toolkit(libnvrtc: Option<&Path>) -> Toolkit {
     let known = named().or_else(|| installed(Path::new("/")));
@@ -30,6 +33,7 @@ pub fn toolkit(libnvrtc: Option<&Path>) -> Toolkit {
     };
     match known {
         Some(folder) => look(folder),
+        // A folder beside NVRTC is only a guess. So one without the headers is not reported as a toolkit.
         None => match beside().map(look) {
             Some(here @ Toolkit::Here(_)) => here,
             _ => Toolkit::Nowhere,
@@ -37,7 +41,7 @@ pub fn toolkit(libnvrtc: Option<&Path>) -> Toolkit {
     }
 }
 
-/// CUDA's math functions, which kernels of Burn 0.22 are linked with, where they are.
+/// The file of CUDA's math functions, if the toolkit has it; Burn 0.22 links kernels with it.
 #[must_use]
 pub fn libdevice(toolkit: &Toolkit) -> Option<PathBuf> {
     let (Toolkit::Here(folder) | Toolkit::Without(folder, _)) = toolkit else {
@@ -47,12 +51,14 @@ pub fn libdevice(toolkit: &Toolkit) -> Option<PathBuf> {
 }
 
 fn named() -> Option<PathBuf> {
+    // As in cubecl: if the variable is set, no other folder counts, even if this one does not exist.
     std::env::var("CUDA_PATH").ok().map(PathBuf::from)
 }
 
 fn installed(root: &Path) -> Option<PathBuf> {
     let known = ["usr/local/cuda", "opt/cuda"].map(|path| root.join(path));
     known.into_iter().find(|path| path.exists()).or_else(|| {
+        // As in cubecl: a compiler in `/usr/bin` means that the headers are in `/usr/include`.
         let compiler = root.join("usr/bin/nvcc").exists();
         compiler.then(|| root.join("usr"))
     })

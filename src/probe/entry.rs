@@ -3,40 +3,44 @@
 use std::process::ExitCode;
 
 use super::events;
-use super::pass::Pass;
-use crate::protocol::{Action, BurnFeatures, Event, JOB_VARIABLE, Job, PROTOCOL, Task};
+use super::pass::ProbePass;
+use crate::protocol::{Action, BurnFeatures, JOB_VARIABLE, Job, PROTOCOL, ProbeEvent, Task};
 
-/// What runs models of one version of Burn.
+/// The code that runs models of one version of Burn.
 #[derive(Clone, Copy)]
 pub struct Adapter {
-    /// The feature that switches it on.
+    /// The feature of this crate that enables it.
     pub(super) name: &'static str,
-    /// What the program's Burn was built with.
+    /// Returns the features that the program's Burn was built with.
     pub(super) features: fn() -> BurnFeatures,
 }
 
-/// A function that can be declared as a model. `Kind` is an adapter with `Train` or `Infer`, and is inferred.
+/// A function that [`models!`](crate::models) can declare as a model. The compiler infers `Kind`: the adapter, and
+/// `Train` or `Infer`.
 pub trait Declared<Kind>: 'static {
-    /// What such a model does.
+    /// Whether such a model trains or infers.
     const TASK: Task;
-    /// What runs it.
+    /// The adapter that runs such a model.
     const ADAPTER: Adapter;
 
     /// Runs one pass on the CUDA backend.
-    fn run(&self, pass: Pass);
+    fn run(&self, pass: ProbePass);
 }
 
 /// A declared model.
-pub struct Entry {
+pub struct ModelEntry {
     name: &'static str,
     task: Task,
     adapter: Adapter,
-    run: Box<dyn Fn(Pass)>,
+    run: Box<dyn Fn(ProbePass)>,
 }
 
-/// Makes an entry of a function; called by [`models!`](crate::models).
-pub fn entry<Kind, F: Declared<Kind>>(path: &'static str, function: F) -> Entry {
-    Entry {
+/// Makes the entry of a model from its function. [`models!`](crate::models) calls this.
+///
+/// The model's name is the last segment of `path`.
+pub fn entry<Kind, F: Declared<Kind>>(path: &'static str, function: F) -> ModelEntry {
+    ModelEntry {
+        // rustc does not promise how `stringify!` spaces a path, hence `trim`.
         name: path.rsplit("::").next().unwrap_or(path).trim(),
         task: F::TASK,
         adapter: F::ADAPTER,
@@ -44,15 +48,21 @@ pub fn entry<Kind, F: Declared<Kind>>(path: &'static str, function: F) -> Entry 
     }
 }
 
-/// Does what the job file says. Without one, this is a test binary with no tests.
-pub fn main(entries: &[Entry]) -> ExitCode {
+/// Performs the job in the file that the environment variable [`JOB_VARIABLE`] names. Without that variable, it does
+/// nothing and succeeds, like a test binary with no tests.
+///
+/// `folder` is the folder of the package that the program is built from. The tool refuses a program of another checkout.
+///
+/// The exit code is a failure if the job cannot be read, the file of events cannot be opened, the job has another
+/// protocol version, or its model is not declared.
+pub fn main(folder: &str, entries: &[ModelEntry]) -> ExitCode {
     let Some(path) = std::env::var_os(JOB_VARIABLE) else {
         return ExitCode::SUCCESS;
     };
-    // The tool that waits for this process may be ended: nobody would end a model that does not end by itself.
+    // If the tool is killed, the kernel kills this process too. Otherwise a model that hangs would run forever.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-    // Nothing can be reported without a job: say nothing and fail; the tool knows what to tell people.
+    // Without a job there is no file to report to: fail silently. The tool explains the failure to the user.
     let Ok(text) = std::fs::read_to_string(path) else {
         return ExitCode::FAILURE;
     };
@@ -62,13 +72,17 @@ pub fn main(entries: &[Entry]) -> ExitCode {
     if events::open(&job.events).is_err() {
         return ExitCode::FAILURE;
     }
-    // `models!` takes at least one, and all models of a program use the same Burn: the tool refuses two before it builds.
+    // `models!` takes at least one model. All models of a program use the same Burn, because the tool refuses two
+    // before it builds.
     let adapter = entries.first().map(|entry| entry.adapter);
-    events::send(&Event::Hello {
+    // Before the check of the protocol: the tool reads both versions from this event and names them to the
+    // user.
+    events::send(&ProbeEvent::Hello {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").into(),
         adapter: adapter.map_or("", |adapter| adapter.name).into(),
         features: adapter.map(|adapter| (adapter.features)()),
+        folder: folder.into(),
     });
     if job.protocol != PROTOCOL {
         return ExitCode::FAILURE;
@@ -76,7 +90,7 @@ pub fn main(entries: &[Entry]) -> ExitCode {
     match job.action {
         Action::List => {
             for entry in entries {
-                events::send(&Event::Model {
+                events::send(&ProbeEvent::Model {
                     name: entry.name.into(),
                     task: entry.task,
                 });
@@ -86,13 +100,13 @@ pub fn main(entries: &[Entry]) -> ExitCode {
             let Some(entry) = entries.iter().find(|entry| entry.name == run.model) else {
                 return ExitCode::FAILURE;
             };
-            (entry.run)(Pass::new(run));
+            (entry.run)(ProbePass::new(run));
         }
     }
     ExitCode::SUCCESS
 }
 
-/// A job of another protocol version: enough of it to answer with our own.
+/// Reads enough of a job of another protocol version to answer with our own version.
 fn foreign_job(text: &str) -> Result<Job, serde_json::Error> {
     #[derive(serde::Deserialize)]
     struct Foreign {

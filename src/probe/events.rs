@@ -1,22 +1,25 @@
-//! The file of events: one line each, written whole and at once, so that a process that dies loses nothing.
+//! The file of events. Each event is one line and is written at once, so a process that dies loses no event.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::protocol::Event;
+use crate::protocol::ProbeEvent;
 
 static EVENTS: OnceLock<File> = OnceLock::new();
 
-/// Opens the file that [`send`] writes to, for as long as this process is there. Where a model starts its own program again,
-/// what that one does is not what the model does: its events go nowhere.
+/// Opens the file that [`send`] writes to, and locks it until this process ends. If a model starts its own program
+/// again, the new process does not get the lock. Its events are dropped, because they are not the model's.
 pub(super) fn open(path: &Path) -> std::io::Result<()> {
     let file = OpenOptions::new().append(true).create(true).open(path)?;
     #[cfg(target_os = "linux")]
+    // Only this error means that another process holds the lock. A file system without locks must not lose
+    // events. See docs/design/processes.md.
     if let Err(rustix::io::Errno::WOULDBLOCK) =
         rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
     {
+        // The helper process runs on without events. A failure here would change what the model does.
         return Ok(());
     }
     EVENTS
@@ -24,17 +27,20 @@ pub(super) fn open(path: &Path) -> std::io::Result<()> {
         .map_err(|_| std::io::Error::from(std::io::ErrorKind::AlreadyExists))
 }
 
-/// Writes one event. A failure to write is seen by the reader as a missing end.
-pub(super) fn send(event: &Event) {
+/// Writes one event. It ignores write errors: the reader then finds no [`ProbeEvent::Done`].
+pub(super) fn send(event: &ProbeEvent) {
     let (Some(mut file), Ok(mut line)) = (EVENTS.get(), serde_json::to_vec(event)) else {
         return;
     };
     line.push(b'\n');
+    // One write per line: whatever kills the process, at most the last line is incomplete, and the tool
+    // ignores that one. See docs/design/complete-runs.md.
     let _ = file.write_all(&line);
 }
 
-/// Says that the model cannot be run as it was asked to, and ends.
+/// Reports that the model cannot run as the job asks, and ends the process.
 pub(super) fn impossible(why: String) -> ! {
-    send(&Event::Impossible { why });
+    send(&ProbeEvent::Impossible { why });
+    // Not a panic: it would be reported, too. The tool goes by the event, whatever the exit code is.
     std::process::exit(0);
 }

@@ -1,19 +1,5 @@
-//! What models link: declare models, and run one pass of one of them when told to.
-//!
-//! ```ignore
-//! use burn::{nn::loss::CrossEntropyLossConfig, optim::AdamConfig, tensor::{Tensor, backend::AutodiffBackend}};
-//! use cargo_vram::Run;
-//!
-//! cargo_vram::models!(resnet18);
-//!
-//! fn resnet18<B: AutodiffBackend>(run: &mut Run<B>) {
-//!     let batch_size = run.batch_size(32);
-//!     run.model(|device| ResNet::resnet18(1000, device))
-//!         .batch(|device| (Tensor::zeros([batch_size, 3, 224, 224], device), Tensor::zeros([batch_size], device)))
-//!         .loss(|model, (images, labels)| cross_entropy(model.forward(images), labels))
-//!         .train(AdamConfig::new());
-//! }
-//! ```
+//! The part of this library that models use: it declares models, and runs one pass of a model when `cargo vram` asks
+//! for it.
 
 #[cfg(feature = "burn-0_21")]
 pub mod burn_0_21;
@@ -33,11 +19,12 @@ mod trace;
 
 #[cfg(all(feature = "burn-0_21", feature = "explain"))]
 pub use burn_0_21::{Observed, ObservedBackend};
-pub use entry::{Declared, Entry, entry, main};
+#[doc(hidden)]
+pub use entry::{Declared, ModelEntry, entry, main};
 pub use pass::{Infer, Train};
 
-/// Implements a backend trait of your own for [`Observed`](crate::probe::Observed), the backend that `cargo vram explain` runs
-/// models on. Every other build leaves the items out.
+/// Implements a backend trait of your own for [`Observed`](crate::probe::Observed), the backend on which
+/// `cargo vram explain` runs models with Burn 0.21. All other builds leave the items out.
 ///
 /// ```
 /// use burn::tensor::backend::Backend;
@@ -55,31 +42,44 @@ pub use pass::{Infer, Train};
 /// }
 /// ```
 ///
-/// A trait with kernels of its own hands them on to `ObservedBackend` with `Observed::operation`, which also records them.
-/// The trait has to be declared in the crate that implements it: a library does so with `cargo-vram` as an optional dependency.
+/// If the trait has kernels of its own, call `Observed::operation` for each: it runs the kernel on `ObservedBackend`
+/// and records it. Use this macro in the crate that declares the trait. If that crate is a library, make `cargo-vram`
+/// an optional dependency.
 #[cfg(feature = "explain")]
 #[macro_export]
 macro_rules! explained {
     ($($item:item)*) => { $($item)* };
 }
 
-/// Implements a backend trait of your own for `cargo_vram::probe::Observed`, the backend that `cargo vram explain` runs models
-/// on. This build has no such backend, so it leaves the items out.
+/// Implements a backend trait of your own for `cargo_vram::probe::Observed`, the backend on which `cargo vram explain`
+/// runs models with Burn 0.21. This build does not have that backend, so it leaves the items out.
+///
+/// Write `cargo_vram::explained! { impl YourTrait for cargo_vram::probe::Observed {} }` in the crate that declares the
+/// trait. If the trait has kernels of its own, call `Observed::operation` for each.
 #[cfg(not(feature = "explain"))]
 #[macro_export]
 macro_rules! explained {
     ($($item:item)*) => {};
 }
 
-/// Declares the models of a benchmark target and its `main`.
+/// Declares the models of a benchmark target and writes its `main`.
 ///
-/// Each is a function that takes `&mut Run<B>` for any `B: AutodiffBackend` (training) or
-/// `&mut Run<B, Infer>` for any `B: Backend` (inference); its name is the model's name.
+/// Each argument is the path of a function. The function's name is the model's name: `models!(resnet18, nets::vgg16)`
+/// declares `resnet18` and `vgg16`. The functions take:
+///
+/// | Burn | training | inference |
+/// | --- | --- | --- |
+/// | 0.21 | `&mut Run<B>` for any `B: AutodiffBackend` | `&mut Run<B, Infer>` for any `B: Backend` |
+/// | 0.22 | `&mut burn_0_22::Run` | `&mut burn_0_22::Run<Infer>` |
+///
+/// The target needs `harness = false` in `Cargo.toml`, and all its models must use the same version of Burn. Unless
+/// `cargo vram` starts it, `main` does nothing and succeeds. So `cargo test` and `cargo bench` see an empty test
+/// binary.
 #[macro_export]
 macro_rules! models {
     ($($model:path),+ $(,)?) => {
         fn main() -> ::std::process::ExitCode {
-            $crate::probe::main(&[$($crate::probe::entry(::std::stringify!($model), $model)),+])
+            $crate::probe::main(::std::env!("CARGO_MANIFEST_DIR"), &[$($crate::probe::entry(::std::stringify!($model), $model)),+])
         }
     };
 }

@@ -1,12 +1,12 @@
-//! Hashes of numbers that this process gave out itself. The standard library's resist what an attacker chooses, and cost
-//! accordingly where users may build this crate unoptimized.
+//! A cheap hash for numbers that this process assigned itself. The standard library's hash also resists numbers that an
+//! attacker chooses. That makes it slow if users build this crate unoptimized.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// What number a number is multiplied with: odd, and its bits are spread. That of FxHash.
+/// The multiplier of FxHash: an odd number whose bits are spread.
 pub(super) const SPREAD: u64 = 0x517c_c1b7_2722_0a95;
 
-/// For maps and sets of such numbers.
+/// The hasher for maps and sets of such numbers.
 pub(super) type Numbers = BuildHasherDefault<NumberHasher>;
 
 #[derive(Default)]

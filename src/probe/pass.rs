@@ -1,43 +1,45 @@
-//! [`Pass`]: what one pass of one model is asked for, and the inputs that the model named. The same for every version of Burn.
+//! [`ProbePass`]: the job of one pass of one model, and the inputs that the model has asked for. All versions of Burn
+//! share it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::events;
-use super::timeline::Moment;
-use crate::protocol::{Event, Float, RunJob};
+use super::timeline::StepMoment;
+use crate::protocol::{Float, ProbeEvent, RunJob};
 
-/// The input that is divided where gradients are accumulated.
+/// The input that gradient accumulation divides.
 const BATCH_SIZE: &str = "batch_size";
-/// The input that says how many cards a model is over.
-const CARDS: &str = "cards";
+/// The input for the number of GPUs that a model uses.
+const GPUS: &str = "gpus";
 
-/// Marks a run that trains.
+/// The kind of a `Run` that trains: forward, backward and optimizer. It is the default kind.
 #[derive(Debug, Clone, Copy)]
 pub enum Train {}
 
-/// Marks a run that only runs the model forward, without autodiff.
+/// The kind of a `Run` that only runs the model forward, without autodiff: `Run<B, Infer>` with Burn 0.21, `Run<Infer>`
+/// with Burn 0.22.
 #[derive(Debug, Clone, Copy)]
 pub enum Infer {}
 
-/// Tells the device's threads of a new phase, in the order of the work they are given.
-pub(super) type Marker = Arc<dyn Fn(Moment) + Send + Sync>;
+/// A function that announces a new phase to the threads of one GPU, in the queue with their other work.
+pub(super) type Marker = Arc<dyn Fn(StepMoment) + Send + Sync>;
 
-/// What follows happens at this moment, on all cards.
-pub(super) fn mark(markers: &[Marker], moment: Moment) {
+/// Marks that what follows belongs to this step and phase, on all GPUs.
+pub(super) fn mark(markers: &[Marker], moment: StepMoment) {
     markers.iter().for_each(|marker| marker(moment));
-    // Where operations are told of on Burn's own thread, all that were asked for before have been told of by now.
+    // If Burn's own thread reports operations, it has reported all earlier operations by now.
     #[cfg(feature = "trace")]
     super::trace::marked(moment);
 }
 
-/// One pass of one model: what was asked for, and the inputs that the model has named so far.
-pub struct Pass {
+/// One pass of one model: its job, and the inputs that the model has asked for so far.
+pub struct ProbePass {
     pub(super) job: RunJob,
     values: BTreeMap<String, u64>,
 }
 
-impl Pass {
+impl ProbePass {
     pub(super) const fn new(job: RunJob) -> Self {
         Self {
             job,
@@ -45,19 +47,19 @@ impl Pass {
         }
     }
 
-    /// The input `batch_size`, in one of as many parts as gradients are accumulated from.
+    /// Returns the input `batch_size`, divided by the number of parts that gradients are accumulated over. Ends the
+    /// process if the parts would not be equal.
     pub(super) fn batch_size(&mut self, default: usize) -> usize {
+        // The whole batch is recorded as the input: reports name the parts separately, as a what-if.
         let value = self.value(BATCH_SIZE, default);
         let parts = self.parts() as usize;
         if !value.is_multiple_of(parts) {
-            events::impossible(format!(
-                "a batch of {value} cannot be taken apart in {parts} of one size"
-            ));
+            events::impossible(format!("a batch of {value} cannot be split into {parts} equal parts"));
         }
         value / parts
     }
 
-    /// A numeric input: `default`, unless the job sets it.
+    /// Returns a numeric input: the job's value, or `default` if the job does not set it.
     pub(super) fn input(&mut self, name: &str, default: usize) -> usize {
         match name {
             BATCH_SIZE => self.batch_size(default),
@@ -67,7 +69,7 @@ impl Pass {
 
     fn value(&mut self, name: &str, default: usize) -> usize {
         let value = match self.job.inputs.get(name) {
-            // No platform that models run on has a usize below 64 bits.
+            // Models run only on platforms with a 64-bit `usize`, so every value fits.
             Some(value) => usize::try_from(*value).unwrap_or(usize::MAX),
             None => default,
         };
@@ -75,69 +77,85 @@ impl Pass {
         value
     }
 
-    /// The input `cards`, of which so many are there. Says so and ends the process where these are too few.
-    pub(super) fn cards(&mut self, default: usize, there: usize) -> usize {
-        let wanted = self.value(CARDS, default);
+    /// Returns the input `gpus`. `there` is the number of GPUs that the process has. Reports and ends the process if
+    /// the input is larger, or 0.
+    pub(super) fn gpus(&mut self, default: usize, there: usize) -> usize {
+        let wanted = self.value(GPUS, default);
         if wanted > there {
-            events::send(&Event::Cards {
+            // Only the running model knows how many GPUs it needs. The tool starts the pass again with that
+            // many. Every process could have 16, but a program that takes each GPU that it sees would then be
+            // another program.
+            events::send(&ProbeEvent::Gpus {
                 needed: u32::try_from(wanted).unwrap_or(u32::MAX),
             });
             std::process::exit(0);
         }
         if wanted == 0 {
-            events::impossible("a model needs a card".to_owned());
+            events::impossible("the input `gpus` is 0, but a model needs at least one GPU".to_owned());
         }
         wanted
     }
 
-    /// In how many parts a batch goes forward and backward.
+    /// Returns the number of parts that each batch is split into, at least 1.
     pub(super) fn parts(&self) -> u32 {
         self.job.what_if.accumulate.unwrap_or(1).max(1)
     }
 
-    /// The mixed precision that is asked for: each step works on a copy of the model in half precision.
+    /// Returns the mixed precision that the job asks for, if any. Each step then works on a copy of the model in half
+    /// precision.
     pub(super) fn mixed(&self) -> Option<Float> {
         self.job.what_if.dtype.filter(|float| float.is_mixed())
     }
 
-    /// Ends the process where mixed precision is asked of what cannot have it.
+    /// Ends the process if the job asks for mixed precision. Every loop that does not support it calls this.
     pub(super) fn refuse_mixed(&self) {
         if self.mixed().is_some() {
             events::impossible(
-                "mixed precision works only in training with `.loss(…).train(…)`: not without gradients, not with `TrainStep`, \
-                 `data_parallel` or `ddp`, and not in a loop of your own"
+                "mixed precision works only in training with `.loss(…).train(…)`: not in inference, not with \
+                 `TrainStep`, `data_parallel` or `ddp`, and not in a hand-written loop"
                     .to_owned(),
             );
         }
     }
 
-    /// The loop is written by hand: reports it, and ends the process where this pass was set up for another kind.
+    /// Reports that the model has a hand-written loop. Ends the process if the job does not fit such a loop.
     pub(super) fn free_form(&self) {
-        events::send(&Event::FreeForm);
+        events::send(&ProbeEvent::FreeForm);
         let what_if = &self.job.what_if;
+        // To ignore them would report the values of another training than the one named.
         if what_if.infer || what_if.optimizer.is_some() || what_if.accumulate.is_some() {
-            events::impossible("the loop is written by hand, optimizer and gradients included".to_owned());
+            events::impossible(
+                "`--infer`, `--optimizer` and `--accumulate` do not work with a hand-written loop, which runs its own \
+                 gradients and optimizer"
+                    .to_owned(),
+            );
         }
         self.refuse_mixed();
+        // Burn 0.21's persistent pool is on in this process, and chance decides what such a loop puts into
+        // it. The tool starts the pass again without it. See docs/design/persistent-pool.md.
         if self.job.lockstep && !self.job.free_form {
             std::process::exit(0);
         }
     }
 
-    /// All inputs are known: reports them, and ends the process where one was set that the model does not have.
+    /// Reports the inputs. Called once the model has asked for all of them. Ends the process if the job sets an input
+    /// that the model does not have, or splits batches of a model without the input `batch_size`.
     pub(super) fn declared(&self) {
+        // A misspelt input would otherwise be ignored, and the run would report the default's values.
         let unknown = self.job.inputs.keys().find(|name| !self.values.contains_key(*name));
         if let Some(name) = unknown {
-            events::send(&Event::UnknownInput {
+            events::send(&ProbeEvent::UnknownInput {
                 name: name.clone(),
                 known: self.values.clone(),
             });
             std::process::exit(0);
         }
         if self.parts() > 1 && !self.values.contains_key(BATCH_SIZE) {
-            events::impossible("the model has no input `batch_size` that could be taken apart".to_owned());
+            events::impossible(
+                "`--accumulate` splits the input `batch_size`, which the model does not have".to_owned(),
+            );
         }
-        events::send(&Event::Inputs {
+        events::send(&ProbeEvent::Inputs {
             values: self.values.clone(),
         });
     }

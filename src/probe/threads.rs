@@ -1,20 +1,23 @@
-//! Burn's own threads, by their names.
+//! Recognizes Burn's own threads by their names.
 
-use crate::protocol::MOST_CARDS;
+use crate::protocol::MOST_GPUS;
 
-/// Burn's threads are named `DSU-0-1`, `DSD-0-1`: what they are, the type of their device, and which of those it is.
+/// The start of the names of Burn's threads, which are for example `DSU-0-1` and `DSD-0-1`: the stage, the type of the
+/// device and the number of the device.
 pub(super) const DEVICE_THREADS: &str = "DS";
 
-/// The card whose thread this is, of Burn's own.
-pub(super) fn card() -> Option<u32> {
+/// Returns the GPU that this thread belongs to, if it is one of Burn's own threads.
+pub(super) fn gpu() -> Option<u32> {
     thread_local! {
-        static CARD: Option<u32> = of_thread(std::thread::current().name()?);
+        static GPU: Option<u32> = of_thread(std::thread::current().name()?);
     }
-    CARD.with(|card| *card)
+    GPU.with(|gpu| *gpu)
 }
 
 fn of_thread(name: &str) -> Option<u32> {
-    let (stage, card) = name.strip_prefix(DEVICE_THREADS)?.rsplit_once('-')?;
+    let (stage, gpu) = name.strip_prefix(DEVICE_THREADS)?.rsplit_once('-')?;
     let is_burns = stage.starts_with("U-") || stage.starts_with("D-");
-    card.parse().ok().filter(|card| is_burns && *card < MOST_CARDS)
+    // The name may be that of a thread of the model. Timelines have an entry up to this number, so it is
+    // limited.
+    gpu.parse().ok().filter(|gpu| is_burns && *gpu < MOST_GPUS)
 }

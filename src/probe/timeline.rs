@@ -1,21 +1,20 @@
-//! Which step and phase the device is at, and what was seen there.
+//! The step and phase that each GPU is at, and what the pass observed there.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use super::{events, threads};
-use crate::protocol::{Event, Phase};
+use crate::protocol::{Phase, ProbeEvent};
 
-/// A step and a phase: where in a pass something happens. Before the first step there is no step.
+/// A moment in a pass: a step and a phase. Before the first step, `step` is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Moment {
+pub(super) struct StepMoment {
     pub(super) step: Option<u32>,
     pub(super) phase: Phase,
 }
 
-impl Moment {
-    /// A phase of a step.
-    pub(super) fn of(step: u32, phase: Phase) -> Self {
+impl StepMoment {
+    pub(super) fn new(step: u32, phase: Phase) -> Self {
         Self {
             step: Some(step),
             phase,
@@ -23,48 +22,48 @@ impl Moment {
     }
 }
 
-/// What the allocator has handed out.
+/// Live memory: what the allocator has handed out.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Live {
-    /// With padding. Burn's pool of parameters keeps a slice's first padding when another tensor gets the slice, so this is up to
-    /// 511 bytes a slice off.
+    /// The bytes with padding. Burn's persistent pool keeps a slice's first padding when another tensor gets the slice,
+    /// so this can be wrong by up to 511 bytes per slice.
     pub(super) bytes: u64,
-    /// What was asked for, to the byte.
+    /// The requested bytes, which are exact.
     pub(super) in_use: u64,
 }
 
-/// Live bytes within a moment.
+/// The live memory during one moment.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct LiveRange {
     peak: u64,
     end: Live,
 }
 
-/// What was launched within a moment.
+/// The launches during one moment.
 #[derive(Debug, Default, Clone, Copy)]
 struct Launched {
     count: u64,
-    /// A sum over the kernels' names, so that the order of two threads' launches does not matter.
+    /// The sum of the hashes of the kernels' names. A sum does not depend on the order in which two threads launch.
     kernels: u64,
 }
 
-/// A phase that the program came to.
+/// A moment that the program marked.
 #[derive(Debug, Clone, Copy)]
 struct Marked {
-    moment: Moment,
+    moment: StepMoment,
     live: Live,
 }
 
-/// What is known of one card.
+/// What the pass has observed on one GPU.
 #[derive(Clone)]
-struct Timeline {
-    now: Moment,
-    seen: BTreeMap<Moment, Seen>,
-    launched: BTreeMap<Moment, Launched>,
-    /// In the program's order.
+struct PhaseTimeline {
+    now: StepMoment,
+    seen: BTreeMap<StepMoment, LiveRange>,
+    launched: BTreeMap<StepMoment, Launched>,
+    /// The marked moments, in program order.
     marked: Vec<Marked>,
     kernel: Option<String>,
-    /// Live when memory was looked at last.
+    /// The live bytes at the last sample.
     live: Option<u64>,
     steps_done: u32,
     own_reads: u64,
@@ -72,9 +71,9 @@ struct Timeline {
     streams: u32,
 }
 
-impl Timeline {
+impl PhaseTimeline {
     const NEW: Self = Self {
-        now: Moment {
+        now: StepMoment {
             step: None,
             phase: Phase::Context,
         },
@@ -90,97 +89,103 @@ impl Timeline {
     };
 }
 
-/// One a card.
-static TIMELINES: Mutex<Vec<Timeline>> = Mutex::new(Vec::new());
+/// One timeline per GPU.
+static TIMELINES: Mutex<Vec<PhaseTimeline>> = Mutex::new(Vec::new());
 
-fn with_all<R>(act: impl FnOnce(&mut Vec<Timeline>) -> R) -> R {
-    // A panic elsewhere does not make these figures wrong: each call leaves them whole.
+fn with_all<R>(act: impl FnOnce(&mut Vec<PhaseTimeline>) -> R) -> R {
+    // A panic in another thread does not make these values wrong, because each call leaves them consistent.
     act(&mut TIMELINES.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
 }
 
-/// That of the card whose thread this is; the program's own threads are the first one's.
-fn with<R>(act: impl FnOnce(&mut Timeline) -> R) -> R {
-    let card = threads::card().unwrap_or(0) as usize;
+/// Runs `act` on the timeline of the GPU that this thread belongs to. For the program's own threads, that is the first
+/// GPU.
+fn with<R>(act: impl FnOnce(&mut PhaseTimeline) -> R) -> R {
+    // The marks and steps of a program come from its own threads, which belong to no GPU.
+    // See docs/design/several-gpus.md.
+    let gpu = threads::gpu().unwrap_or(0) as usize;
     with_all(|all| {
-        if all.len() <= card {
-            all.resize(card + 1, Timeline::NEW);
+        if all.len() <= gpu {
+            all.resize(gpu + 1, PhaseTimeline::NEW);
         }
-        act(&mut all[card])
+        act(&mut all[gpu])
     })
 }
 
-/// The device reached this moment.
-pub(super) fn reach(moment: Moment, time: u64) {
+/// Moves the GPU to this moment, and reports it.
+pub(super) fn reach(moment: StepMoment, time: u64) {
     #[cfg(feature = "trace")]
     super::trace::reached(moment);
     with(|timeline| timeline.now = moment);
     began(moment, time);
 }
 
-/// The device came to this moment, and launched nothing before it came to the next.
-pub(super) fn pass(moment: Moment, time: u64) {
+/// Reports a moment that the GPU passed without a launch.
+pub(super) fn pass(moment: StepMoment, time: u64) {
     began(moment, time);
 }
 
-fn began(moment: Moment, time: u64) {
-    events::send(&Event::Phase {
-        card: threads::card().unwrap_or(0),
+fn began(moment: StepMoment, time: u64) {
+    events::send(&ProbeEvent::Phase {
+        gpu: threads::gpu().unwrap_or(0),
         time,
         step: moment.step,
         phase: moment.phase,
     });
 }
 
-/// The program came to this moment, where launches are observed, with so many bytes live.
-pub(super) fn marked(moment: Moment, live: Live) {
+/// Records that the program marked this moment, and the live memory at that time. Called only if the pass observes
+/// launches.
+pub(super) fn marked(moment: StepMoment, live: Live) {
     with(|timeline| timeline.marked.push(Marked { moment, live }));
 }
 
-/// Where the device is.
-pub(super) fn now() -> Moment {
+/// Returns the moment that the GPU is at.
+pub(super) fn now() -> StepMoment {
     with(|timeline| timeline.now)
 }
 
-/// The kernel being launched, where launches are observed.
+/// Returns the kernel being launched, if the pass observes launches.
 pub(super) fn kernel() -> Option<String> {
     with(|timeline| timeline.kernel.clone())
 }
 
-/// Live bytes when memory was looked at last, where it is.
+/// Returns the live bytes at the last sample, if the pass takes samples.
 pub(super) fn live() -> Option<u64> {
     with(|timeline| timeline.live)
 }
 
-/// A kernel is about to be launched.
+/// Records which kernel is about to be launched.
 pub(super) fn launching(kernel: String) {
     with(|timeline| timeline.kernel = Some(kernel));
     #[cfg(feature = "trace")]
     super::trace::launching();
 }
 
-/// The kernel is launched now, in the phase that the device is at.
+/// Counts the launch of that kernel in the phase that the GPU is at.
 pub(super) fn launched() {
     with(|timeline| {
         let name = hash(timeline.kernel.as_deref().unwrap_or_default());
         let launched = timeline.launched.entry(timeline.now).or_default();
         launched.count += 1;
+        // The tool compares this between two passes, so that other kernels in the same number are noticed.
         launched.kernels = launched.kernels.wrapping_add(name);
     });
 }
 
-/// FNV-1a, which is the same in every build.
+/// Returns the FNV-1a hash of a text, which is the same in every build.
 fn hash(text: &str) -> u64 {
+    // Not std's hasher, whose result may differ between Rust releases.
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
-/// Memory was looked at.
+/// Records a sample: the live memory, and the number of streams that hold memory.
 pub(super) fn sample(live: Live, streams: u32) {
     with(|timeline| {
         timeline.streams = timeline.streams.max(streams);
         timeline.live = Some(live.bytes);
         let now = timeline.now;
-        let seen = timeline.seen.entry(now).or_insert(Seen {
+        let seen = timeline.seen.entry(now).or_insert(LiveRange {
             peak: live.bytes,
             end: live,
         });
@@ -191,22 +196,25 @@ pub(super) fn sample(live: Live, streams: u32) {
     });
 }
 
-/// The last step ended, with so many bytes live: of what its last launch saw, the program has let go since. What grows from step
-/// to step stays as launches saw it, as of all other steps.
+/// Records the live memory at the end of the last step, because the program has freed memory since that step's last
+/// launch. The requested bytes (`in_use`), by which leaks are found, stay as the launches saw them, as in all other
+/// steps.
 #[cfg(feature = "burn-0_22")]
 pub(super) fn ended(live: Live) {
     with(|timeline| {
         if let Some(seen) = timeline.seen.get_mut(&timeline.now) {
+            // Not `in_use`: leaks compare the ends of steps, and all of them must be taken at the same point.
             seen.end.bytes = live.bytes;
         }
     });
 }
 
-/// Memory was higher for an instant, by an allocation that ended within the launch.
+/// Records that live memory was higher for a moment, because of an allocation that was freed within the launch.
 #[cfg(feature = "burn-0_21")]
 pub(super) fn spike(live: u64) {
     with(|timeline| {
         let now = timeline.now;
+        // Only the peak: by the end of the launch, this memory is free again.
         if let Some(seen) = timeline.seen.get_mut(&now) {
             seen.peak = seen.peak.max(live);
         }
@@ -215,12 +223,12 @@ pub(super) fn spike(live: u64) {
     });
 }
 
-/// Memory could not be looked at.
+/// Counts a sample that could not be taken.
 pub(super) fn missed() {
     with(|timeline| timeline.missed_samples += 1);
 }
 
-/// One step was completed, with this many values read by this library.
+/// Counts a completed step, and the values that this library read back in it.
 pub(super) fn step_done(reads: u64) {
     #[cfg(feature = "trace")]
     super::trace::step_done();
@@ -230,31 +238,33 @@ pub(super) fn step_done(reads: u64) {
     });
 }
 
-/// Writes what was seen so far.
+/// Reports what the pass has observed so far.
 pub(super) fn flush() {
     #[cfg(feature = "trace")]
     super::trace::flush();
     with_all(|all| {
-        for (card, timeline) in (0..).zip(all) {
-            tell(card, timeline);
+        for (gpu, timeline) in (0..).zip(all) {
+            tell(gpu, timeline);
         }
     });
 }
 
-fn tell(card: u32, timeline: &Timeline) {
+fn tell(gpu: u32, timeline: &PhaseTimeline) {
+    // A flush may come before the end (after a panic). So take nothing out: the later report replaces this
+    // one.
     let mut all = timeline.seen.clone();
-    // In which nothing was launched, only what is live at their borders is known.
+    // For moments without a launch, only the live memory at their start and end is known.
     for (at, marked) in timeline.marked.iter().enumerate() {
         let end = timeline.marked.get(at + 1).map_or(marked.live, |next| next.live);
-        all.entry(marked.moment).or_insert(Seen {
+        all.entry(marked.moment).or_insert(LiveRange {
             peak: marked.live.bytes.max(end.bytes),
             end,
         });
     }
     for (moment, seen) in &all {
         let launched = timeline.launched.get(moment).copied().unwrap_or_default();
-        events::send(&Event::Seen {
-            card,
+        events::send(&ProbeEvent::Seen {
+            gpu,
             step: moment.step,
             phase: moment.phase,
             live_peak: seen.peak,
@@ -266,21 +276,23 @@ fn tell(card: u32, timeline: &Timeline) {
     }
 }
 
-/// Whether two steps in a row reserved nothing more, where steps are run until they do.
+/// Whether the last two steps reserved no more memory; `None` if the number of steps is fixed.
 static SETTLED: Mutex<Option<bool>> = Mutex::new(None);
 
-/// Another step was run, of those that are run until two in a row reserve nothing more.
+/// Records after a step whether the last two steps reserved no more memory.
 #[cfg(feature = "burn-0_22")]
 pub(super) fn settled(is_settled: bool) {
     *SETTLED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(is_settled);
 }
 
-/// Writes everything, and that it is everything. `retried`: refused allocations for which Burn freed memory and tried once more.
+/// Reports everything that the pass observed, and then its end. `retried` is the number of refused allocations for
+/// which Burn freed memory and tried again.
 pub(super) fn finish(retried: Option<u64>) {
     flush();
-    let most = |of: fn(&Timeline) -> u32| with_all(|all| all.iter().map(of).max().unwrap_or(0));
-    let sum = |of: fn(&Timeline) -> u64| with_all(|all| all.iter().map(of).sum());
-    events::send(&Event::Done {
+    // Steps are counted on one GPU's timeline only: that of the thread that runs the loop.
+    let most = |of: fn(&PhaseTimeline) -> u32| with_all(|all| all.iter().map(of).max().unwrap_or(0));
+    let sum = |of: fn(&PhaseTimeline) -> u64| with_all(|all| all.iter().map(of).sum());
+    events::send(&ProbeEvent::Done {
         steps: most(|timeline| timeline.steps_done),
         own_reads: sum(|timeline| timeline.own_reads),
         missed_samples: sum(|timeline| timeline.missed_samples),

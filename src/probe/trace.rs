@@ -1,4 +1,4 @@
-//! The trace: a file of what was seen, operation by operation and launch by launch, for explanations.
+//! The trace: a file of all operations, launches and memory changes, from which the tool makes explanations.
 
 mod line;
 
@@ -12,36 +12,38 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::clock;
 use super::numbers::{Numbers, SPREAD};
-use super::timeline::Moment;
-use crate::protocol::{Frame, Held, Made, Symbol, Traced};
+use super::timeline::StepMoment;
+use crate::protocol::{Frame, HeldTensor, Made, SourceSymbol, Traced};
 
-/// Frames of a call that are kept at most.
+/// The largest number of frames that are kept of a call stack.
 const DEEPEST: usize = 256;
 
-struct Trace {
+struct TraceWriter {
     file: BufWriter<File>,
     /// The line that is being written.
     line: String,
-    stacks: HashMap<Stack, u32, Numbers>,
+    stacks: HashMap<TracedStack, u32, Numbers>,
     kernels: HashMap<String, u32>,
     /// The kernel of the last sample.
     kernel: Option<(String, u32)>,
-    /// Whether an operation was told of a tensor, by the tensor's number: numbers are handed out one after the other.
+    /// Whether an operation in the trace lists the tensor, by the tensor's number. Numbers are consecutive, so a list
+    /// is enough.
     told: Vec<bool>,
-    /// Addresses of which the trace does not say yet what they are.
+    /// Addresses whose functions are not in the trace yet.
     unnamed: std::collections::BTreeSet<u64>,
     named: std::collections::BTreeSet<u64>,
 }
 
-/// A call's frames, each as its address and where its stack is.
+/// The frames of a call stack, each as two numbers: its address and its stack pointer.
 #[derive(Default, PartialEq, Eq)]
-struct Stack {
-    /// Made of all frames as they are taken: users may build this crate unoptimized, and hashing them once more is slow there.
+struct TracedStack {
+    /// The hash of all frames, updated with each frame. If users build this crate unoptimized, hashing all frames again
+    /// would be slow.
     hash: u64,
     frames: Vec<u64>,
 }
 
-impl Stack {
+impl TracedStack {
     fn push(&mut self, address: u64, stack: u64) {
         self.frames.push(address);
         self.frames.push(stack);
@@ -63,24 +65,27 @@ impl Stack {
     }
 }
 
-impl Hash for Stack {
+impl Hash for TracedStack {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
     }
 }
 
-static TRACE: OnceLock<Mutex<Trace>> = OnceLock::new();
+static TRACE: OnceLock<Mutex<TraceWriter>> = OnceLock::new();
 static OPERATIONS: AtomicU64 = AtomicU64::new(0);
 static STEPS: AtomicU32 = AtomicU32::new(0);
 static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 static FORESEES: AtomicBool = AtomicBool::new(false);
 static IN_STEP: AtomicBool = AtomicBool::new(false);
 
-/// Opens the file; nothing is traced before. Only where it may be foreseen what fusion does is it not always watched.
+/// Opens the file of the trace. Before this call, nothing is traced. `foresees`: whether fusion's reports may be
+/// skipped while fusion is not expected to run anything.
 pub(super) fn open(path: &Path, foresees: bool) -> std::io::Result<()> {
     FORESEES.store(foresees, Relaxed);
+    // Events are written at once, but a trace has lines for every launch. `panics.rs` flushes it after a
+    // panic.
     let file = BufWriter::with_capacity(1 << 16, File::create(path)?);
-    let trace = Trace {
+    let trace = TraceWriter {
         file,
         line: String::new(),
         stacks: HashMap::default(),
@@ -95,7 +100,7 @@ pub(super) fn open(path: &Path, foresees: bool) -> std::io::Result<()> {
         .map_err(|_| std::io::Error::from(std::io::ErrorKind::AlreadyExists))
 }
 
-/// The first line. `blocks`: whether each block of operations is told of as it begins.
+/// Writes the first line. `blocks`: whether the trace gets a [`Traced::Ran`] when each block of operations begins.
 pub(super) fn start(alignment: u64, blocks: bool) {
     with(|trace| {
         trace.write(&Traced::Start {
@@ -106,24 +111,26 @@ pub(super) fn start(alignment: u64, blocks: bool) {
     });
 }
 
-/// A step was completed.
+/// Counts a completed step.
 pub(super) fn step_done() {
     STEPS.fetch_add(1, Relaxed);
 }
 
-/// Whether anything is traced.
+/// Whether a trace is being written.
 pub(super) fn is_on() -> bool {
     TRACE.get().is_some()
 }
 
-fn with(act: impl FnOnce(&mut Trace)) {
+fn with(act: impl FnOnce(&mut TraceWriter)) {
     if let Some(trace) = TRACE.get() {
+        // After a panic of another thread, the rest of the trace is still wanted: it shows what led to the
+        // panic.
         act(&mut trace.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-impl Trace {
-    /// A failure to write is seen by the reader as a missing end.
+impl TraceWriter {
+    /// Writes a line. It ignores write errors: the reader then finds that the end is missing.
     fn write(&mut self, what: &Traced) {
         self.line.clear();
         let _ = line::write(what, &mut self.line);
@@ -131,7 +138,7 @@ impl Trace {
         let _ = self.file.write_all(self.line.as_bytes());
     }
 
-    fn stack(&mut self, stack: Stack) -> u32 {
+    fn stack(&mut self, stack: TracedStack) -> u32 {
         if let Some(number) = self.stacks.get(&stack) {
             return *number;
         }
@@ -147,7 +154,8 @@ impl Trace {
         number
     }
 
-    /// A kernel's number: most samples come in pairs, before a launch and after it.
+    /// Returns a kernel's number. It remembers the last kernel, because most samples come in pairs, before and after a
+    /// launch.
     fn kernel(&mut self, name: &str) -> u32 {
         if let Some((last, number)) = &self.kernel
             && last == name
@@ -170,7 +178,7 @@ impl Trace {
         number
     }
 
-    /// An operation was told of a tensor.
+    /// Records that an operation in the trace lists this tensor.
     fn tell(&mut self, id: u64) {
         let at = usize::try_from(id).unwrap_or(usize::MAX);
         if at >= self.told.len() {
@@ -185,30 +193,33 @@ impl Trace {
     }
 }
 
-/// How many steps were completed.
+/// Returns the number of completed steps.
 pub(super) fn steps() -> u32 {
     STEPS.load(Relaxed)
 }
 
-/// How many operations were asked for.
+/// Returns the number of operations that the program has asked for.
 pub(super) fn operations() -> u64 {
     OPERATIONS.load(Relaxed)
 }
 
-/// Whether what fusion does next may be foreseen: not before the first step, where what is asked for does not recur.
+/// Whether the adapter may predict what fusion does next. Before the first step it may not, because the operations
+/// there do not recur.
 #[cfg(feature = "burn-0_21")]
 pub(super) fn may_foresee() -> bool {
     FORESEES.load(Relaxed) && IN_STEP.load(Relaxed)
 }
 
-/// How many kernels were launched.
+/// Returns the number of launched kernels.
 pub(super) fn launches() -> u64 {
     LAUNCHES.load(Relaxed)
 }
 
-/// The user's thread asked for an operation.
+/// Writes an operation that the program asks for, with the call stack of this thread.
 pub(super) fn operation(name: &str, inputs: Vec<u64>, outputs: Vec<Made>) {
-    let mut frames = Stack::default();
+    // Only addresses here: to find the functions is slow, and most stacks share their frames. `flush` does
+    // it.
+    let mut frames = TracedStack::default();
     backtrace::trace(|frame| {
         frames.push(frame.ip() as u64, frame.sp() as u64);
         frames.depth() < DEEPEST
@@ -228,8 +239,10 @@ pub(super) fn operation(name: &str, inputs: Vec<u64>, outputs: Vec<Made>) {
     });
 }
 
-/// The user's thread goes on to a phase.
-pub(super) fn marked(moment: Moment) {
+/// Writes that the program enters a phase.
+pub(super) fn marked(moment: StepMoment) {
+    // The operations of a step recur in the next step, and those that make the model do not.
+    // See docs/design/traces.md.
     IN_STEP.store(moment.step.is_some(), Relaxed);
     with(|trace| {
         trace.write(&Traced::Marked {
@@ -239,8 +252,8 @@ pub(super) fn marked(moment: Moment) {
     });
 }
 
-/// The device reached a phase.
-pub(super) fn reached(moment: Moment) {
+/// Writes that the GPU reached a phase.
+pub(super) fn reached(moment: StepMoment) {
     with(|trace| {
         trace.write(&Traced::Reached {
             step: moment.step,
@@ -249,7 +262,7 @@ pub(super) fn reached(moment: Moment) {
     });
 }
 
-/// Memory was looked at, or was so much for an instant.
+/// Writes a sample of live memory, or a peak within a launch.
 pub(super) fn sample(live: u64, kernel: Option<&str>) {
     with(|trace| {
         let kernel = kernel.map(|name| trace.kernel(name));
@@ -261,18 +274,18 @@ pub(super) fn sample(live: u64, kernel: Option<&str>) {
     });
 }
 
-/// A kernel is launched.
+/// Counts a launched kernel.
 pub(super) fn launching() {
     LAUNCHES.fetch_add(1, Relaxed);
 }
 
-/// A piece of memory was handed out.
+/// Writes that the allocator handed out a piece of memory.
 pub(super) fn allocated(memory: u64, bytes: u64) {
     with(|trace| trace.write(&Traced::Allocated { memory, bytes }));
 }
 
-/// Tensors got memory, or gave it back.
-pub(super) fn look(after: u64, steps: u32, came: Vec<Held>, gone: Vec<u64>) {
+/// Writes which tensors got memory (`came`) and which lost it (`gone`).
+pub(super) fn look(after: u64, steps: u32, came: Vec<HeldTensor>, gone: Vec<u64>) {
     with(|trace| {
         trace.write(&Traced::Look {
             after,
@@ -283,10 +296,11 @@ pub(super) fn look(after: u64, steps: u32, came: Vec<Held>, gone: Vec<u64>) {
     });
 }
 
-/// Fusion runs operations: these tensors are made, and those freed.
+/// Writes that fusion runs operations that make and free these tensors.
 pub(super) fn ran(made: Vec<Made>, freed: Vec<u64>) {
     with(|trace| {
         let numbers = made.iter().map(|made| made.id).collect();
+        // Shapes of the others are in the trace already, and blocks are frequent.
         let inner = made.into_iter().filter(|made| !trace.is_told(made.id)).collect();
         trace.write(&Traced::Ran {
             made: numbers,
@@ -296,7 +310,7 @@ pub(super) fn ran(made: Vec<Made>, freed: Vec<u64>) {
     });
 }
 
-/// A module of the model.
+/// Writes a module of the model, or a parameter of one.
 pub(super) fn module(path: &[String], parent: &str) {
     with(|trace| {
         trace.write(&Traced::Module {
@@ -306,7 +320,7 @@ pub(super) fn module(path: &[String], parent: &str) {
     });
 }
 
-/// A parameter, or its gradient.
+/// Writes that a tensor is a parameter or buffer, or a parameter's gradient.
 pub(super) fn belongs(tensor: u64, path: &[String], learnable: bool, gradient: bool) {
     with(|trace| {
         trace.write(&Traced::Belongs {
@@ -318,21 +332,22 @@ pub(super) fn belongs(tensor: u64, path: &[String], learnable: bool, gradient: b
     });
 }
 
-/// The number in what a piece of memory shows of itself: `… ManagedMemoryId { value: 12 } …`.
+/// Reads the number of a piece of memory from its debug output: `… ManagedMemoryId { value: 12 } …`.
 #[cfg(feature = "burn-0_21")]
 pub(super) fn memory_number(shown: &str) -> Option<u64> {
+    // cubecl 0.10 gives this number in no other way.
     let (_, rest) = shown.split_once("ManagedMemoryId { value: ")?;
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Says what each address is, and that this was everything so far.
+/// Writes the functions at all new addresses, and flushes the file.
 pub(super) fn flush() {
     with(|trace| {
         for address in std::mem::take(&mut trace.unnamed) {
             let mut symbols = Vec::new();
-            // The address is that of the next instruction.
+            // The address is that of the instruction after the call, so look up the byte before it.
             backtrace::resolve(address.saturating_sub(1) as *mut std::ffi::c_void, |symbol| {
-                symbols.push(Symbol {
+                symbols.push(SourceSymbol {
                     function: symbol.name().map(|name| format!("{name:#}")).unwrap_or_default(),
                     file: symbol.filename().map(|file| file.to_string_lossy().into_owned()),
                     line: symbol.lineno(),

@@ -1,85 +1,90 @@
-//! Whether an estimate agrees with what was measured.
+//! Compares an estimate with a measurement.
 //!
-//! Live must be equal. Reserved may differ by 1 % of what was measured in the warm pass and by 5 % in the cold one; where
-//! every choice of the estimate's plan was recorded on the card, warm reserved must be equal too.
+//! Live memory must be equal. Reserved memory may differ by 1 % of the measured value in the warm pass, and by 5 % in
+//! the cold pass. If every choice of the estimate's plan was recorded on this GPU, warm reserved memory must be equal,
+//! too.
 
 use std::fmt;
 
 use super::identity::RunIdentity;
 use crate::bytes::Bytes;
+use crate::report::words::mode_name;
 use crate::report::{ErrorCode, Mode, Run};
 
-/// How far warm reserved may be off where choices were not all recorded, in percent of what was measured.
+/// The allowed difference of warm reserved memory if not all choices were recorded, in percent of the measured value.
 pub const WARM_PERCENT: u64 = 1;
-/// How far cold reserved may be off, in percent of what was measured.
+/// The allowed difference of cold reserved memory, in percent of the measured value.
 pub const COLD_PERCENT: u64 = 5;
 
-/// A figure that is compared.
+/// A value to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Figure {
-    /// Bytes handed out by Burn's allocator in the warm pass.
+pub enum ComparedValue {
+    /// Peak of live memory in the warm pass, in bytes.
     WarmLive,
-    /// Bytes held from the driver in the warm pass.
+    /// Peak of reserved memory in the warm pass, in bytes.
     WarmReserved,
-    /// Bytes held from the driver in the cold pass.
+    /// Peak of reserved memory in the cold pass, in bytes.
     ColdReserved,
 }
 
-/// In what an estimate and a measurement disagree.
+/// A disagreement between an estimate and a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Disagreement {
-    /// They are not a measurement and an estimate of the same model with the same inputs on the same card.
+pub enum AgreementError {
+    /// The runs are not a measurement and an estimate of the same model with the same inputs on the same GPU.
     Incomparable {
-        /// What was given as the measurement.
+        /// The run given as the measurement.
         measured: String,
-        /// What was given as the estimate.
+        /// The run given as the estimate.
         estimated: String,
     },
-    /// One of them did not come to its end.
+    /// One of the runs is incomplete.
     Incomplete {
-        /// Which.
+        /// Which run: the estimate or the measurement.
         mode: Mode,
-        /// The code of its error.
+        /// The code of the run's error.
         code: ErrorCode,
     },
-    /// One of them ran out of memory.
+    /// Only one of the runs ran out of memory.
     OutOfMemory {
-        /// Whether the measurement did.
+        /// Whether the measurement ran out of memory.
         measured: bool,
-        /// Whether the estimate did.
+        /// Whether the estimate ran out of memory.
         estimated: bool,
     },
-    /// A figure is not there.
+    /// A run lacks a value.
     Missing {
-        /// Which figure.
-        figure: Figure,
-        /// Where.
+        /// The missing value.
+        figure: ComparedValue,
+        /// Which run: the estimate or the measurement.
         mode: Mode,
     },
-    /// A figure is further off than it may be.
+    /// The difference of a value is more than allowed.
     Off {
-        /// Which figure.
-        figure: Figure,
-        /// What was measured.
+        /// The value.
+        figure: ComparedValue,
+        /// The measured bytes.
         measured: Bytes,
-        /// What was estimated.
+        /// The estimated bytes.
         estimated: Bytes,
-        /// How far off it may be, rounded down.
+        /// The allowed difference, rounded down.
         allowed: Bytes,
     },
 }
 
-/// In what an estimate disagrees with a measurement; nothing where it agrees.
+/// Returns the disagreements between an estimate and a measurement. The list is empty if they agree.
 ///
-/// Where both run out of memory, they agree: what they held by then is no figure of the model's.
+/// If both runs ran out of memory, they agree: their values until then are not values of the model.
 #[must_use]
-pub fn compare(measured: &Run, estimated: &Run) -> Vec<Disagreement> {
-    let of = |run: &Run| format!("{:?} of {} on {}", run.mode, RunIdentity::of(run), run.gpu.id);
+pub fn compare(measured: &Run, estimated: &Run) -> Vec<AgreementError> {
+    let of = |run: &Run| {
+        let identity = RunIdentity::from_run(run);
+        format!("the {} run of {identity} on {}", mode_name(run.mode), run.gpu.id)
+    };
     let comparable = (measured.mode, estimated.mode) == (Mode::Measure, Mode::Estimate)
-        && RunIdentity::of(measured) == RunIdentity::of(estimated)
+        && RunIdentity::from_run(measured) == RunIdentity::from_run(estimated)
         && measured.gpu.id == estimated.gpu.id;
     if !comparable {
-        return vec![Disagreement::Incomparable {
+        return vec![AgreementError::Incomparable {
             measured: of(measured),
             estimated: of(estimated),
         }];
@@ -88,7 +93,7 @@ pub fn compare(measured: &Run, estimated: &Run) -> Vec<Disagreement> {
         .into_iter()
         .filter_map(|run| {
             let code = run.error.as_ref()?.code.clone();
-            Some(Disagreement::Incomplete { mode: run.mode, code })
+            Some(AgreementError::Incomplete { mode: run.mode, code })
         })
         .collect();
     if !incomplete.is_empty() {
@@ -97,7 +102,7 @@ pub fn compare(measured: &Run, estimated: &Run) -> Vec<Disagreement> {
     match (measured.oom.is_some(), estimated.oom.is_some()) {
         (true, true) => return Vec::new(),
         (false, false) => {}
-        (measured, estimated) => return vec![Disagreement::OutOfMemory { measured, estimated }],
+        (measured, estimated) => return vec![AgreementError::OutOfMemory { measured, estimated }],
     }
     let (live, warm, cold) = (
         |run: &Run| run.peaks.warm.live,
@@ -106,27 +111,45 @@ pub fn compare(measured: &Run, estimated: &Run) -> Vec<Disagreement> {
     );
     let warm_percent = if estimated.is_tuned_here() { 0 } else { WARM_PERCENT };
     [
-        figure(Figure::WarmLive, 0, live(measured), live(estimated)),
-        figure(Figure::WarmReserved, warm_percent, warm(measured), warm(estimated)),
-        figure(Figure::ColdReserved, COLD_PERCENT, cold(measured), cold(estimated)),
+        // Equal to the byte: both values are from passes whose threads take turns.
+        // See docs/design/threads.md.
+        figure(ComparedValue::WarmLive, 0, live(measured), live(estimated)),
+        figure(
+            ComparedValue::WarmReserved,
+            warm_percent,
+            warm(measured),
+            warm(estimated),
+        ),
+        figure(
+            ComparedValue::ColdReserved,
+            COLD_PERCENT,
+            cold(measured),
+            cold(estimated),
+        ),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-fn figure(figure: Figure, percent: u64, measured: Option<Bytes>, estimated: Option<Bytes>) -> Option<Disagreement> {
-    let missing = |mode| Some(Disagreement::Missing { figure, mode });
+fn figure(
+    figure: ComparedValue,
+    percent: u64,
+    measured: Option<Bytes>,
+    estimated: Option<Bytes>,
+) -> Option<AgreementError> {
+    let missing = |mode| Some(AgreementError::Missing { figure, mode });
     let Some(measured) = measured else {
         return missing(Mode::Measure);
     };
     let Some(estimated) = estimated else {
         return missing(Mode::Estimate);
     };
+    // The product may not fit into 64 bits.
     let allowed = u128::from(measured.0) * u128::from(percent) / 100;
-    // A percentage of 64 bits fits into 64 bits.
+    // The percentage is at most 100, so the result fits into 64 bits.
     let allowed = Bytes(u64::try_from(allowed).unwrap_or(u64::MAX));
-    (measured.0.abs_diff(estimated.0) > allowed.0).then_some(Disagreement::Off {
+    (measured.0.abs_diff(estimated.0) > allowed.0).then_some(AgreementError::Off {
         figure,
         measured,
         estimated,
@@ -134,30 +157,30 @@ fn figure(figure: Figure, percent: u64, measured: Option<Bytes>, estimated: Opti
     })
 }
 
-impl fmt::Display for Figure {
+impl fmt::Display for ComparedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::WarmLive => "warm live",
-            Self::WarmReserved => "warm reserved",
-            Self::ColdReserved => "cold reserved",
+            Self::WarmLive => "warm live memory",
+            Self::WarmReserved => "warm reserved memory",
+            Self::ColdReserved => "cold reserved memory",
         })
     }
 }
 
-impl fmt::Display for Disagreement {
+impl fmt::Display for AgreementError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |mode: Mode| match mode {
             Mode::Measure => "measurement",
             Mode::Estimate => "estimate",
         };
         match self {
-            Self::Incomparable { measured, estimated } => write!(f, "{measured} and {estimated} cannot be compared"),
+            Self::Incomparable { measured, estimated } => write!(f, "cannot compare {measured} with {estimated}"),
             Self::Incomplete { mode, code } => write!(f, "the {} is incomplete ({code})", name(*mode)),
             Self::OutOfMemory { measured: true, .. } => {
-                f.write_str("the measurement ran out of memory, the estimate did not")
+                f.write_str("the measurement ran out of memory, but the estimate did not")
             }
-            Self::OutOfMemory { .. } => f.write_str("the estimate ran out of memory, the measurement did not"),
-            Self::Missing { figure, mode } => write!(f, "the {} has no {figure}", name(*mode)),
+            Self::OutOfMemory { .. } => f.write_str("the estimate ran out of memory, but the measurement did not"),
+            Self::Missing { figure, mode } => write!(f, "the {} has no value for {figure}", name(*mode)),
             Self::Off {
                 figure,
                 measured,
@@ -165,7 +188,7 @@ impl fmt::Display for Disagreement {
                 allowed,
             } => write!(
                 f,
-                "{figure}: measured {} B, estimated {} B, off by {} B where {} B are allowed",
+                "{figure}: measured {} B, estimated {} B, difference {} B, allowed {} B",
                 measured.0,
                 estimated.0,
                 measured.0.abs_diff(estimated.0),

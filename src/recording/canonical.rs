@@ -1,10 +1,10 @@
-//! JSON as one line of text, the same for the same value whatever order its fields were in.
+//! Canonical JSON: one line of text, which does not depend on the order of the fields.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The value on one line, its fields sorted by name. Two values are equal where their texts are.
+/// Formats a value on one line with its fields sorted by name. Equal texts mean equal values.
 #[must_use]
 pub fn text(value: &Value) -> String {
     let mut text = String::new();
@@ -23,7 +23,8 @@ fn write(value: &Value, text: &mut String) {
             text.push(']');
         }
         Value::Object(fields) => {
-            // Sorted here, because another crate of the build may make serde_json keep the order it read.
+            // Sort here, because another crate of the build may enable serde_json's feature that keeps the original
+            // order.
             let sorted: BTreeMap<&String, &Value> = fields.iter().collect();
             text.push('{');
             for (at, (name, field)) in sorted.into_iter().enumerate() {

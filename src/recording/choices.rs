@@ -1,4 +1,4 @@
-//! `autotune.jsonl`: what autotune chose on a card, one fact a line.
+//! `autotune.jsonl`: the choices of autotune on a GPU, one fact per line.
 //!
 //! ```text
 //! {"version":1}
@@ -7,8 +7,8 @@
 //! {"outcome":{"Ok":{"computation":{…},"index":2,"name":…}}}
 //! ```
 //!
-//! First the runs, sorted; then the keys, sorted by module, key, checksum and run, each followed by what became of its
-//! candidates, exactly as Burn wrote it and in Burn's order, the fastest first.
+//! First come the runs, sorted. Then come the keys, sorted by module, key, checksum and run. Each key is followed by
+//! the outcomes of its candidates exactly as Burn wrote them, in Burn's order (the fastest first).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,44 +21,44 @@ use super::error::RecordingError;
 use super::identity::RunIdentity;
 use super::tuned::Tuned;
 
-/// The version of the recording's own files.
+/// The format version of `autotune.jsonl` and `gpu.json`.
 pub(super) const VERSION: u32 = 1;
 
-/// A run whose choices were recorded, and what made it.
+/// A run whose choices were recorded, with the versions that produced it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunFacts {
-    /// Which run.
+    /// The identity of the run.
     pub run: RunIdentity,
     /// Burn's version.
     pub burn: String,
-    /// The version of the tool that measured.
+    /// The version of the cargo-vram that measured the run.
     pub tool: String,
-    /// That tool's fingerprint.
+    /// The fingerprint of that cargo-vram.
     pub fingerprint: String,
-    /// The commit that was measured.
+    /// The measured commit.
     pub commit: Option<String>,
-    /// Whether there were changes on top of it.
+    /// Whether the working tree had changes on top of the commit.
     pub dirty: Option<bool>,
-    /// How many keys it tuned.
+    /// The number of keys that the run tuned.
     pub keys: usize,
 }
 
-/// One key as it was tuned in one run.
+/// One key that one run tuned.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
-    /// The operation, which is the name of Burn's file without its ending.
+pub struct ChoiceEntry {
+    /// The operation: the name of Burn's file without its extension.
     pub module: String,
-    /// [`canonical()`](super::canonical()) text of the key.
+    /// The [`canonical()`](super::canonical()) text of the key.
     pub text: String,
-    /// The run it was tuned in.
+    /// The run that tuned the key.
     pub run: RunIdentity,
-    /// The key, the choice and what became of the candidates.
+    /// The key, the choice and the outcomes of the candidates.
     pub tuned: Tuned,
 }
 
-impl Entry {
-    /// An entry, as it was read from Burn's file.
+impl ChoiceEntry {
+    /// Creates an entry.
     #[must_use]
     pub fn new(module: String, run: RunIdentity, tuned: Tuned) -> Self {
         Self {
@@ -69,10 +69,10 @@ impl Entry {
         }
     }
 
-    /// The name of the candidate that was chosen.
+    /// Returns the name of the chosen candidate.
     #[must_use]
     pub fn name(&self) -> &str {
-        // One that ran, which is checked wherever an entry comes from.
+        // The name exists, because every source of entries checks that the chosen candidate ran.
         self.tuned.name_of(self.tuned.fastest).unwrap_or_default()
     }
 
@@ -81,16 +81,17 @@ impl Entry {
     }
 }
 
-/// Everything that the file holds.
+/// The content of the file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Choices {
     pub(super) runs: BTreeMap<RunIdentity, RunFacts>,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<ChoiceEntry>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Line {
+enum ChoiceLine {
+    // Not `u32`: a number that is too large is an unsupported version, not damage.
     Version(u64),
     Run(RunFacts),
     Key(KeyLine),
@@ -105,11 +106,12 @@ struct KeyLine {
     checksum: String,
     run: RunIdentity,
     fastest: usize,
+    // With this count and that of a run's keys, a file that was cut short between two lines is an error.
     candidates: usize,
 }
 
 impl Choices {
-    /// Replaces what is known of the runs of `newer`.
+    /// Adds the runs of `newer` with their entries, and replaces those that exist already.
     pub(super) fn merge(&mut self, newer: Self) {
         self.entries.retain(|entry| !newer.runs.contains_key(&entry.run));
         self.entries.extend(newer.entries);
@@ -117,7 +119,7 @@ impl Choices {
         self.sort();
     }
 
-    /// Forgets the runs that are not in `known`.
+    /// Removes the runs that are not in `known`, with their entries.
     pub(super) fn keep(&mut self, known: &BTreeSet<RunIdentity>) {
         self.runs.retain(|run, _| known.contains(run));
         self.entries.retain(|entry| known.contains(&entry.run));
@@ -127,12 +129,14 @@ impl Choices {
         self.entries.sort_by(|one, other| one.order().cmp(&other.order()));
     }
 
-    /// The file's text.
+    /// Formats the file's text.
     pub(super) fn to_text(&self) -> serde_json::Result<String> {
-        let mut lines = vec![Line::Version(VERSION.into())];
-        lines.extend(self.runs.values().cloned().map(Line::Run));
+        // Sorted and canonical, so that the same recordings are the same bytes in whatever order they came.
+        // The fingerprint depends on them.
+        let mut lines = vec![ChoiceLine::Version(VERSION.into())];
+        lines.extend(self.runs.values().cloned().map(ChoiceLine::Run));
         for entry in &self.entries {
-            lines.push(Line::Key(KeyLine {
+            lines.push(ChoiceLine::Key(KeyLine {
                 module: entry.module.clone(),
                 key: entry.tuned.key.clone(),
                 checksum: entry.tuned.checksum.clone(),
@@ -140,7 +144,7 @@ impl Choices {
                 fastest: entry.tuned.fastest,
                 candidates: entry.tuned.outcomes.len(),
             }));
-            lines.extend(entry.tuned.outcomes.iter().cloned().map(Line::Outcome));
+            lines.extend(entry.tuned.outcomes.iter().cloned().map(ChoiceLine::Outcome));
         }
         let mut text = String::new();
         for line in lines {
@@ -150,9 +154,9 @@ impl Choices {
         Ok(text)
     }
 
-    /// Reads the file's text; `path` is what errors name.
+    /// Parses the file's text. Errors name `path`.
     pub(super) fn parse(text: &str, path: &Path) -> Result<Self, RecordingError> {
-        let mut reader = Reader {
+        let mut reader = ChoiceReader {
             path,
             line: 0,
             choices: Self::default(),
@@ -163,44 +167,50 @@ impl Choices {
             let parsed = serde_json::from_str(line).map_err(|error| reader.damaged(error))?;
             reader.take(parsed)?;
         }
+        // What is missing belongs behind the last line.
         reader.line += 1;
         if reader.line == 1 {
             return Err(reader.damaged("the file is empty"));
         }
         reader.complete()?;
         let mut choices = std::mem::take(&mut reader.choices);
+        // `Recording::of_module` searches by halves, and nothing above checks the order of the lines.
         choices.sort();
         for (run, facts) in &choices.runs {
             let keys = choices.entries.iter().filter(|entry| entry.run == *run).count();
             if keys != facts.keys {
-                let what = format!("{run} has {keys} keys where {} were expected", facts.keys);
+                let what = format!("{run} has {keys} keys, but its `run` line says {}", facts.keys);
                 return Err(damaged(path, reader.line, what));
             }
         }
+        // Two entries of one run for one key would count as two votes for its choice.
         if let Some(pair) = choices
             .entries
             .windows(2)
             .find(|pair| pair[0].order() == pair[1].order())
         {
-            let what = format!("{} {} is there twice for {}", pair[0].module, pair[0].text, pair[0].run);
+            let what = format!(
+                "duplicate key {} of {} for {}",
+                pair[0].text, pair[0].module, pair[0].run
+            );
             return Err(damaged(path, reader.line, what));
         }
         Ok(choices)
     }
 }
 
-struct Reader<'a> {
+struct ChoiceReader<'a> {
     path: &'a Path,
     line: usize,
     choices: Choices,
-    /// Candidates that the last key has not got yet.
+    /// The number of candidates that the last key still needs.
     missing: usize,
 }
 
-impl Reader<'_> {
-    fn take(&mut self, line: Line) -> Result<(), RecordingError> {
+impl ChoiceReader<'_> {
+    fn take(&mut self, line: ChoiceLine) -> Result<(), RecordingError> {
         match line {
-            Line::Version(found) if self.line == 1 => {
+            ChoiceLine::Version(found) if self.line == 1 => {
                 if found != u64::from(VERSION) {
                     return Err(RecordingError::Version {
                         path: self.path.to_owned(),
@@ -210,25 +220,25 @@ impl Reader<'_> {
                     });
                 }
             }
-            Line::Version(_) => return Err(self.damaged("the version belongs into the first line")),
+            ChoiceLine::Version(_) => return Err(self.damaged("the version must be in the first line only")),
             _ if self.line == 1 => return Err(self.damaged("the first line must be the version")),
-            Line::Run(facts) => {
+            ChoiceLine::Run(facts) => {
                 self.complete()?;
                 let run = facts.run.clone();
                 if self.choices.runs.insert(run.clone(), facts).is_some() {
-                    return Err(self.damaged(format!("{run} is there twice")));
+                    return Err(self.damaged(format!("duplicate `run` line for {run}")));
                 }
             }
-            Line::Key(key) => {
+            ChoiceLine::Key(key) => {
                 self.complete()?;
                 if !self.choices.runs.contains_key(&key.run) {
-                    return Err(self.damaged(format!("there is no line for {}", key.run)));
+                    return Err(self.damaged(format!("there is no `run` line for {}", key.run)));
                 }
                 if !is_module(&key.module) {
-                    return Err(self.damaged(format!("`{}` is no name of an operation", key.module.escape_debug())));
+                    return Err(self.damaged(format!("`{}` is not a valid operation name", key.module.escape_debug())));
                 }
                 if key.candidates == 0 {
-                    return Err(self.damaged("a key has at least one candidate"));
+                    return Err(self.damaged("a key must have at least one candidate"));
                 }
                 self.missing = key.candidates;
                 let tuned = Tuned {
@@ -237,31 +247,34 @@ impl Reader<'_> {
                     fastest: key.fastest,
                     outcomes: Vec::new(),
                 };
-                self.choices.entries.push(Entry::new(key.module, key.run, tuned));
+                self.choices.entries.push(ChoiceEntry::new(key.module, key.run, tuned));
             }
-            Line::Outcome(outcome) => {
+            ChoiceLine::Outcome(outcome) => {
                 let Some(entry) = self.choices.entries.last_mut().filter(|_| self.missing > 0) else {
-                    return Err(self.damaged("this candidate belongs to no key"));
+                    return Err(self.damaged("this candidate does not belong to a key"));
                 };
                 entry.tuned.outcomes.push(outcome);
                 self.missing -= 1;
                 let entry = self.choices.entries.last();
                 if self.missing == 0
-                    && let Some(Entry { tuned, .. }) = entry
+                    && let Some(ChoiceEntry { tuned, .. }) = entry
                     && tuned.name_of(tuned.fastest).is_none()
                 {
-                    return Err(self.damaged(format!("the choice, {}, is no candidate that ran", tuned.fastest)));
+                    return Err(self.damaged(format!(
+                        "the chosen candidate {} is not a candidate that ran",
+                        tuned.fastest
+                    )));
                 }
             }
         }
         Ok(())
     }
 
-    /// Refuses a key that has fewer candidates than it says.
+    /// Returns an error if the last key has fewer candidates than its line says.
     fn complete(&self) -> Result<(), RecordingError> {
         match self.missing {
             0 => Ok(()),
-            missing => Err(self.damaged(format!("{missing} more candidates of the last key were expected"))),
+            missing => Err(self.damaged(format!("candidates missing for the last key: {missing}"))),
         }
     }
 
@@ -270,7 +283,7 @@ impl Reader<'_> {
     }
 }
 
-/// It becomes the name of a file, so it must not lead out of its folder.
+/// Whether a name is a valid operation name. It becomes a file name, so it must not contain a path to another folder.
 fn is_module(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     !name.is_empty() && name.len() <= 200 && !name.starts_with('.') && name.chars().all(plain)

@@ -1,4 +1,4 @@
-//! What can be wrong with a recording, and why a measurement is not recorded.
+//! The errors of recordings, and the reasons to refuse a run.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,124 +9,127 @@ use thiserror::Error;
 use super::RunIdentity;
 use crate::report::ErrorCode;
 
-/// What can be wrong with a recording.
+/// An error while a recording is read or written.
 #[derive(Debug, Error, Diagnostic)]
 pub enum RecordingError {
-    /// A file or folder cannot be used.
+    /// The tool cannot use a file or folder.
     #[error("cannot {action} {}", path.display())]
     #[diagnostic(
         code(recording::io),
         help(
-            "a folder of recordings has one folder a card and driver, such as l4/580.82.07, as `cargo vram measure --record DIR` writes it"
+            "check the path: a folder of recordings has one folder per GPU and driver, such as l4/580.82.07; \
+             `cargo vram measure --record DIR` writes one"
         )
     )]
     Io {
-        /// What was to be done.
+        /// What the tool tried to do: `read`, `write` or `create`.
         action: &'static str,
-        /// With what.
+        /// The file or folder.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A folder's name is none of a card or of a driver's version.
+    /// The name of a folder is not a valid GPU id or driver version.
     #[error("{}: {what}", path.display())]
     #[diagnostic(
         code(recording::folder),
-        help(
-            "a recording lies in a folder named after the card's id and one after the driver's version: l4/580.82.07"
-        )
+        help("name the folders of a recording after the GPU's id and the driver's version, such as l4/580.82.07")
     )]
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with the name.
         what: String,
     },
-    /// A file is too large to have been written by this program.
-    #[error("{}: is larger than {} MiB", path.display(), limit >> 20)]
-    #[diagnostic(code(recording::too_large), help("record this card anew into an empty folder"))]
+    /// A file is too large. The tool does not write such files.
+    #[error("{} is larger than {} MiB", path.display(), limit >> 20)]
+    #[diagnostic(code(recording::too_large), help("record this GPU again into an empty folder"))]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// The most that is read, in bytes.
+        /// The maximum size in bytes.
         limit: u64,
     },
-    /// A file of another version of the format.
-    #[error("{}:{line}: this is version {found} of the format; this program knows version {known}", path.display())]
+    /// A file has another version of the format.
+    #[error(
+        "{}:{line}: unsupported format version {found}; this cargo-vram supports version {known}",
+        path.display()
+    )]
     #[diagnostic(
         code(recording::version),
-        help("use the version of cargo-vram that made the recording, or record anew")
+        help("use the version of cargo-vram that made the recording, or record this GPU again into an empty folder")
     )]
     Version {
         /// The file.
         path: PathBuf,
-        /// The line, from 1.
+        /// The line, counted from 1.
         line: usize,
-        /// What it says.
+        /// The version in the file.
         found: u64,
-        /// What is known.
+        /// The supported version.
         known: u32,
     },
-    /// A file holds something else than what was written.
+    /// The content of a file is not valid.
     #[error("{}:{line}: {what}", path.display())]
     #[diagnostic(
         code(recording::damaged),
-        help("restore the file from version control, or record this card anew into an empty folder")
+        help("restore the file from version control, or record this GPU again into an empty folder")
     )]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The line, from 1.
+        /// The line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// What is wrong with the line.
         what: String,
     },
-    /// A report without any run.
-    #[error("there is nothing to record: the report has no run")]
+    /// The report has no runs.
+    #[error("nothing to record: the report has no run")]
     #[diagnostic(
         code(recording::nothing),
-        help("see the report's problems, or select other models with -m")
+        help("look at the report's problems, or select other models with -m")
     )]
     Nothing,
-    /// A run that must not become a recording.
-    #[error("{run} is not recorded: {why}")]
+    /// A run must not be part of a recording.
+    #[error("cannot use {run} as a recording: {why}")]
     #[diagnostic(code(recording::refused))]
     Refused {
-        /// Which run.
+        /// The run.
         run: Box<RunIdentity>,
-        /// Why not.
-        why: Refusal,
+        /// The reason.
+        why: RecordingRefusal,
         /// What to do about it.
         #[help]
         help: &'static str,
     },
 }
 
-/// Why a run is not recorded.
+/// The reason why a run must not be part of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
-    /// It is an estimate.
+pub enum RecordingRefusal {
+    /// The run is an estimate.
     Estimate,
-    /// It did not come to its end.
+    /// The run is incomplete.
     Incomplete(ErrorCode),
-    /// It does not say how it was measured.
+    /// The run does not say how it was measured.
     NoMeasurement,
-    /// No kernel ran: what was computed is not what was expected.
+    /// The result of the proof kernel is wrong, so no kernel ran on the GPU.
     NoProof,
-    /// It was made for another card than the recording.
-    OtherCard(String),
-    /// The card was made smaller than it is.
+    /// The run was measured on this GPU, which is not the GPU of the recording.
+    OtherGpu(String),
+    /// The measurement limited the GPU's memory.
     Limited,
-    /// Its choices are those of an older recording.
+    /// The run replayed autotune choices from an older recording.
     Replayed,
-    /// Where its choices are was not said.
+    /// The folder of the run's autotune choices is unknown.
     NoChoices,
-    /// The report has it twice.
+    /// The report contains the run twice.
     Twice,
 }
 
-impl Refusal {
+impl RecordingRefusal {
+    /// Builds the error for a refused run.
     pub(super) fn of(self, run: RunIdentity) -> RecordingError {
         let help = self.help();
         RecordingError::Refused {
@@ -138,30 +141,30 @@ impl Refusal {
 
     const fn help(&self) -> &'static str {
         match self {
-            Self::Estimate => "`cargo vram measure --record DIR` measures on a card and records that",
-            Self::Incomplete(_) => "look at the run's error; a model that fails has no figures",
-            Self::NoMeasurement | Self::NoProof => "see `cargo vram doctor`: a recording needs a GPU that runs kernels",
-            Self::OtherCard(_) => "record each card by itself",
-            Self::Limited => "leave out --limit: an estimate for the whole card has pages of another size",
-            Self::Replayed => "leave out --recordings: what is recorded is what autotune chose by itself",
-            Self::NoChoices => "this is a mistake of cargo-vram",
-            Self::Twice => "measure each model with each of its inputs once",
+            Self::Estimate => "run `cargo vram measure --record DIR` on a machine with a GPU",
+            Self::Incomplete(_) => "correct the run's error first; a run that fails has no values",
+            Self::NoMeasurement | Self::NoProof => "run `cargo vram doctor`; a recording needs a GPU that runs kernels",
+            Self::OtherGpu(_) => "record each GPU separately",
+            Self::Limited => "leave out --limit; estimates for the whole GPU have pages of another size",
+            Self::Replayed => "leave out --recordings; a recording must contain choices that autotune made itself",
+            Self::NoChoices => "report this bug of cargo-vram",
+            Self::Twice => "measure each model with the same inputs only once",
         }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for RecordingRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Estimate => f.write_str("it is an estimate"),
             Self::Incomplete(code) => write!(f, "it is incomplete ({code})"),
             Self::NoMeasurement => f.write_str("it does not say how it was measured"),
-            Self::NoProof => f.write_str("no kernel ran on the card"),
-            Self::OtherCard(gpu) => write!(f, "it was measured on `{gpu}`"),
-            Self::Limited => f.write_str("the card was made smaller than it is"),
-            Self::Replayed => f.write_str("its choices were replayed from another recording"),
-            Self::NoChoices => f.write_str("the choices of its autotune are not known"),
-            Self::Twice => f.write_str("it is there twice"),
+            Self::NoProof => f.write_str("no kernel ran on the GPU"),
+            Self::OtherGpu(gpu) => write!(f, "it was measured on another GPU, `{gpu}`"),
+            Self::Limited => f.write_str("the measurement limited the GPU's memory"),
+            Self::Replayed => f.write_str("it replayed autotune choices from another recording"),
+            Self::NoChoices => f.write_str("its autotune choices are unknown"),
+            Self::Twice => f.write_str("the report contains it twice"),
         }
     }
 }

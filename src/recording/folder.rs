@@ -8,36 +8,36 @@ use super::error::RecordingError;
 
 pub(super) const REPORT: &str = "report.json";
 pub(super) const CHOICES: &str = "autotune.jsonl";
-pub(super) const CARD: &str = "card.json";
+pub(super) const GPU: &str = "gpu.json";
 
-/// The largest file that is read: the whole zoo takes about a twentieth.
+/// The maximum size of a file in bytes. A recording of the whole zoo takes about a twentieth of it.
 const MAX_FILE: u64 = 256 << 20;
 
-/// The three files of a recording.
+/// The texts of the three files of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Texts {
     pub(super) report: String,
     pub(super) choices: String,
-    pub(super) card: String,
+    pub(super) gpu: String,
 }
 
-/// Reads the files of a folder.
+/// Reads the files of a recording.
 pub(super) fn read(folder: &Path) -> Result<Texts, RecordingError> {
     Ok(Texts {
         report: read_file(&folder.join(REPORT))?,
         choices: read_file(&folder.join(CHOICES))?,
-        card: read_file(&folder.join(CARD))?,
+        gpu: read_file(&folder.join(GPU))?,
     })
 }
 
 fn read_file(path: &Path) -> Result<String, RecordingError> {
     let failed = |source| io_error("read", path, source);
-    // Asked first, because opening a pipe would wait for its other end.
+    // Check this first: to open a pipe would wait for its other end.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
         return Err(failed(io::Error::other("not a regular file")));
     }
     let mut bytes = Vec::new();
-    // One byte past the limit tells, without trusting a size that may change meanwhile.
+    // Read one byte more than the limit. The size in the metadata may change in the meantime.
     File::open(path)
         .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes))
         .map_err(failed)?;
@@ -58,16 +58,17 @@ fn read_file(path: &Path) -> Result<String, RecordingError> {
         RecordingError::Damaged {
             path: path.to_owned(),
             line: lines + 1,
-            what: "this is not UTF-8".to_owned(),
+            what: "this line is not valid UTF-8".to_owned(),
         }
     })
 }
 
-/// Writes the files of a folder. The report goes last: it names the runs that count.
+/// Writes the files of a recording. Writes the report last, because it names the runs that count.
 pub(super) fn write(folder: &Path, texts: &Texts) -> Result<(), RecordingError> {
-    std::fs::create_dir_all(folder).map_err(|source| io_error("make", folder, source))?;
-    for (name, text) in [(CHOICES, &texts.choices), (CARD, &texts.card), (REPORT, &texts.report)] {
+    std::fs::create_dir_all(folder).map_err(|source| io_error("create", folder, source))?;
+    for (name, text) in [(CHOICES, &texts.choices), (GPU, &texts.gpu), (REPORT, &texts.report)] {
         let path = folder.join(name);
+        // A rename replaces the file at once, so a crash leaves the old text or the new one.
         let unfinished = folder.join(format!(".{name}.unfinished"));
         std::fs::write(&unfinished, text)
             .and_then(|()| std::fs::rename(&unfinished, &path))
@@ -76,16 +77,20 @@ pub(super) fn write(folder: &Path, texts: &Texts) -> Result<(), RecordingError> 
     Ok(())
 }
 
-/// The recordings of a folder: card, driver and path. What begins with a dot, and files, are no recordings.
+/// Lists the recordings in a folder: GPU, driver and path. Ignores files, and folders whose name starts with a dot.
 pub(super) fn list(dir: &Path) -> Result<Vec<(String, String, PathBuf)>, RecordingError> {
     let mut found = Vec::new();
     for (gpu, path) in folders(dir)? {
+        // Not ignored: a misspelled folder would silently take its choices away from all estimates.
         if !is_gpu(&gpu) {
-            return Err(misnamed(path, format!("`{}` is no card's id", gpu.escape_debug())));
+            return Err(misnamed(
+                path,
+                format!("`{}` is not a valid GPU id", gpu.escape_debug()),
+            ));
         }
         for (driver, path) in folders(&path)? {
             if !is_driver(&driver) {
-                let what = format!("`{}` is no version of a driver", driver.escape_debug());
+                let what = format!("`{}` is not a valid driver version", driver.escape_debug());
                 return Err(misnamed(path, what));
             }
             found.push((gpu.clone(), driver, path));
@@ -104,18 +109,20 @@ fn folders(dir: &Path) -> Result<Vec<(String, PathBuf)>, RecordingError> {
             folders.push((name, path));
         }
     }
+    // `read_dir` has no order, but the first error must be the same on every machine.
     folders.sort();
     Ok(folders)
 }
 
-/// As the ids of GPU profiles: safe in a file name.
+/// Whether a name has the form of a GPU profile's id, which is safe in a file name.
 pub(super) fn is_gpu(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=32).contains(&name.len()) && name.chars().all(plain)
 }
 
-/// Numbers with points between them: `580.82.07`.
+/// Whether a name consists of numbers with points between them, such as `580.82.07`.
 pub(super) fn is_driver(name: &str) -> bool {
+    // Short enough that sorting by number never fails to parse a part.
     let number = |part: &str| (1..=9).contains(&part.len()) && part.chars().all(|c| c.is_ascii_digit());
     name.len() <= 32 && name.split('.').all(number)
 }

@@ -1,4 +1,4 @@
-//! Which run of a model a figure or a choice comes from.
+//! The identity of a run: the model and its inputs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::Run;
 
-/// A model with its inputs. Shown as `zoo/resnet18 batch_size=32 image_size=224`.
+/// A model with its inputs. Its text is `zoo/resnet18 batch_size=32 image_size=224`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunIdentity {
@@ -15,14 +15,14 @@ pub struct RunIdentity {
     pub package: String,
     /// The model's name.
     pub model: String,
-    /// Every input that the model asked for, with the value it got.
+    /// Every input that the model asked for, with its value.
     pub inputs: BTreeMap<String, u64>,
 }
 
 impl RunIdentity {
-    /// The identity of a run of a report.
+    /// Returns the identity of a run in a report.
     #[must_use]
-    pub fn of(run: &Run) -> Self {
+    pub fn from_run(run: &Run) -> Self {
         Self {
             package: run.package.clone(),
             model: run.model.clone(),

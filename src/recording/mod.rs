@@ -1,28 +1,31 @@
-//! Recordings: what was measured on real cards, kept as text files beside the code.
+//! Recordings: measurements of real GPUs, kept as text files beside the code.
 //!
-//! A recording is one folder a card and driver: `l4/580.82.07/` with the report of the measurement (`report.json`),
-//! every choice that Burn's autotune made with the outcome and time of every candidate (`autotune.jsonl`), and what the
-//! driver said of the card (`card.json`). Estimates replay its choices, and are compared with its figures.
+//! There is one folder per GPU and driver, such as `l4/580.82.07/`. It contains three files:
+//! - `report.json`: the report of the measurement;
+//! - `autotune.jsonl`: every choice of Burn's autotune, with the outcome and time of every candidate;
+//! - `gpu.json`: the GPU as the driver reports it.
+//!
+//! Estimates replay the choices, and tests compare estimates with the measured values.
 
 pub mod agreement;
 mod canonical;
-mod card;
 mod choices;
 mod error;
 mod folder;
+mod gpu_facts;
+mod gpu_recording;
 mod identity;
-mod one;
-mod record;
+mod recorder;
 mod recordings;
 mod tuned;
 
 pub use canonical::text as canonical;
-pub use card::CardFacts;
-pub use choices::{Entry, RunFacts};
-pub use error::{RecordingError, Refusal};
+pub use choices::{ChoiceEntry, RunFacts};
+pub use error::{RecordingError, RecordingRefusal};
+pub use gpu_facts::GpuFacts;
+pub use gpu_recording::Recording;
 pub use identity::RunIdentity;
-pub use one::Recording;
-pub use record::{Recorded, record};
+pub use recorder::{Recorded, record};
 pub use recordings::{Recordings, fingerprint};
 pub use tuned::{TuneFile, Tuned, read_folder, read_measured};
 

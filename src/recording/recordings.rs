@@ -1,4 +1,4 @@
-//! All recordings: those that come with this program, or a user's own.
+//! A set of recordings: those that are embedded in this program, or a user's own.
 
 use std::path::Path;
 
@@ -6,25 +6,26 @@ use include_dir::{Dir, include_dir};
 use sha2::{Digest, Sha256};
 
 use super::error::RecordingError;
-use super::folder::{self, CARD, CHOICES, REPORT, Texts};
-use super::one::Recording;
+use super::folder::{self, CHOICES, GPU, REPORT, Texts};
+use super::gpu_recording::Recording;
 
-/// The recordings that come with this program. A folder that was added is seen once this file is compiled anew; a test
-/// tells when it was not.
+/// The recordings that are embedded in this program.
+///
+/// A new folder is embedded only when this file is compiled again. A test fails if that did not happen.
 pub(super) static EMBEDDED: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/fixtures/recordings");
 
-/// Recordings of any number of cards.
+/// Recordings of any number of GPUs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recordings {
-    /// Sorted by card, and by driver from old to new.
+    /// The recordings, sorted by GPU, and by driver from old to new.
     all: Vec<Recording>,
 }
 
 impl Recordings {
-    /// The recordings that come with this program.
+    /// Returns the recordings that are embedded in this program.
     ///
     /// # Errors
-    /// Where they are damaged, which a test rules out.
+    /// If a recording is damaged, which a test excludes.
     pub fn builtin() -> Result<Self, RecordingError> {
         embedded()
             .map(|(gpu, driver, texts)| {
@@ -35,10 +36,10 @@ impl Recordings {
             .map(Self::new)
     }
 
-    /// A user's own recordings.
+    /// Loads a user's own recordings from a folder.
     ///
     /// # Errors
-    /// Where a file cannot be read or is not what was written; the error names file and line.
+    /// If a file cannot be read or is damaged. The error names the file and, if it is damaged, the line.
     pub fn load(dir: &Path) -> Result<Self, RecordingError> {
         folder::list(dir)?
             .into_iter()
@@ -52,9 +53,10 @@ impl Recordings {
         Self { all }
     }
 
-    /// The same recordings, and those of `others` for cards of which there are none here.
+    /// Adds the recordings of `others` for GPUs that have no recording here.
     #[must_use]
     pub fn or(mut self, others: Self) -> Self {
+        // Whole GPUs only: a built-in recording with a newer driver would hide the user's own.
         let added = others
             .all
             .into_iter()
@@ -64,13 +66,13 @@ impl Recordings {
         Self::new(self.all)
     }
 
-    /// The recording of a card; of several drivers, that of the newest.
+    /// Returns the recording of a GPU with the newest driver.
     #[must_use]
     pub fn for_gpu(&self, gpu: &str) -> Option<&Recording> {
         self.all.iter().rfind(|recording| recording.gpu() == gpu)
     }
 
-    /// The recording of a card with one driver.
+    /// Returns the recording of a GPU with one driver.
     #[must_use]
     pub fn for_driver(&self, gpu: &str, driver: &str) -> Option<&Recording> {
         self.all
@@ -78,25 +80,26 @@ impl Recordings {
             .find(|recording| (recording.gpu(), recording.driver()) == (gpu, driver))
     }
 
-    /// The recording that an estimate for a card replays: the card's own or, where there is none, that of the card which it
-    /// was said to be like.
+    /// Returns the recording that an estimate for a GPU replays: the GPU's own, or else that of the GPU `like`.
     #[must_use]
     pub fn for_estimate(&self, gpu: &str, like: Option<&str>) -> Option<&Recording> {
+        // Never by the driver of this machine: estimates would differ from machine to machine.
+        // See docs/design/autotune-plan.md.
         self.for_gpu(gpu).or_else(|| self.for_gpu(like?))
     }
 
-    /// The recordings of a card that is measured, in the order in which they serve: that of the driver which is here, then
-    /// that of the newest.
+    /// Iterates over the recordings for a measurement: first that of the installed driver, then that of the newest
+    /// driver.
     pub fn for_measurement(&self, gpu: &str, driver: &str) -> impl Iterator<Item = &Recording> {
         self.for_driver(gpu, driver).into_iter().chain(self.for_gpu(gpu))
     }
 
-    /// All of them, by card, and by driver from old to new.
+    /// Iterates over all recordings by GPU, and by driver from old to new.
     pub fn iter(&self) -> impl Iterator<Item = &Recording> {
         self.all.iter()
     }
 
-    /// A hash over all of them. Two estimates with other recordings are not compared.
+    /// Returns a hash over all recordings. The tool does not compare two estimates with different recordings.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         digest(self.all.iter().map(|recording| {
@@ -106,7 +109,7 @@ impl Recordings {
     }
 }
 
-/// [`Recordings::fingerprint`] of the recordings that come with this program, without reading them.
+/// Returns [`Recordings::fingerprint`] of the embedded recordings, without parsing them.
 #[must_use]
 pub fn fingerprint() -> String {
     digest(
@@ -116,6 +119,7 @@ pub fn fingerprint() -> String {
 
 fn digest(all: impl Iterator<Item = (String, String, String)>) -> String {
     let mut all: Vec<_> = all.collect();
+    // Embedded recordings come in another order than loaded ones, but need the same fingerprint.
     all.sort();
     let mut hash = Sha256::new();
     for (gpu, driver, digest) in all {
@@ -124,12 +128,13 @@ fn digest(all: impl Iterator<Item = (String, String, String)>) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The number of a driver's version, part by part.
+/// Splits a driver version into its numbers, for sorting.
 fn age(driver: &str) -> Vec<u64> {
+    // As text, 1000 would be older than 580.
     driver.split('.').map(|part| part.parse().unwrap_or(0)).collect()
 }
 
-/// Card, driver and files of each embedded recording.
+/// Iterates over the embedded recordings: GPU, driver and files.
 fn embedded() -> impl Iterator<Item = (&'static str, &'static str, Result<Texts, RecordingError>)> {
     let name = |dir: &Dir<'static>| {
         dir.path()
@@ -149,7 +154,7 @@ fn embedded() -> impl Iterator<Item = (&'static str, &'static str, Result<Texts,
                 Ok(Texts {
                     report,
                     choices: text(CHOICES)?,
-                    card: text(CARD)?,
+                    gpu: text(GPU)?,
                 })
             });
             (name(gpu), name(driver), texts)

@@ -1,26 +1,26 @@
-//! What tests record: lines as Burn's autotune wrote them in an estimate, and reports made by hand. Nothing here was measured.
+//! Test data: lines that Burn's autotune wrote in an estimate, and hand-made reports. Nothing here was measured.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::json;
 
-use super::{CardFacts, RunIdentity, Tuned};
-use crate::report::{Library, Report, Run};
+use super::{GpuFacts, RunIdentity, Tuned};
+use crate::report::{LoadedLibrary, Report, Run};
 
 pub(crate) const CONV: &str = "burn_cubecl-kernel-conv-forward-tune";
 pub(crate) const REDUCE: &str = "burn_cubecl-kernel-reduce-tune-reduce-dim";
-/// ResNet-18's first two convolutions, at batch 32 and again at batch 64.
+/// ResNet-18's first two convolutions at batch 32, then the same at batch 64.
 pub(crate) const CONV_LINES: &str = include_str!("samples/burn_cubecl-kernel-conv-forward-tune.json.log");
-/// A reduction of VGG16 and one of the transformer.
+/// A reduction of VGG16, and a reduction of the transformer.
 pub(crate) const REDUCE_LINES: &str = include_str!("samples/burn_cubecl-kernel-reduce-tune-reduce-dim.json.log");
 
-/// A line of a sample.
+/// Parses one line of a sample.
 pub(crate) fn tuned(lines: &str, at: usize) -> Tuned {
     Tuned::parse(lines.lines().nth(at).unwrap()).unwrap()
 }
 
-/// The line that Burn writes for it.
+/// Returns the line that Burn writes for a key.
 pub(crate) fn line(tuned: &Tuned) -> String {
     let results: Vec<_> = tuned
         .outcomes
@@ -34,7 +34,7 @@ pub(crate) fn line(tuned: &Tuned) -> String {
     .to_string()
 }
 
-/// The same key with the candidate `index` in front, as if it had been the fastest.
+/// Returns the same key with the candidate `index` first, as if it were the fastest.
 pub(crate) fn choosing(index: usize, tuned: &Tuned) -> Tuned {
     let mut tuned = tuned.clone();
     let is_chosen = |outcome: &serde_json::Value| outcome["Ok"]["index"] == json!(index);
@@ -45,7 +45,7 @@ pub(crate) fn choosing(index: usize, tuned: &Tuned) -> Tuned {
     tuned
 }
 
-/// The same key, for which the candidates `names` did not run.
+/// Returns the same key, but the candidates `names` failed.
 pub(crate) fn failing(names: &[&str], tuned: &Tuned) -> Tuned {
     let mut tuned = tuned.clone();
     for outcome in &mut tuned.outcomes {
@@ -59,7 +59,7 @@ pub(crate) fn failing(names: &[&str], tuned: &Tuned) -> Tuned {
     tuned
 }
 
-/// Writes files of a cold pass into a folder.
+/// Writes the autotune files of a cold pass into a folder.
 pub(crate) fn autotune(folder: &Path, files: &[(&str, &[Tuned])]) {
     let device = folder.join("autotune/0.10.0/device-0-0-cuda");
     std::fs::create_dir_all(&device).unwrap();
@@ -77,7 +77,7 @@ pub(crate) fn identity(model: &str, batch_size: u64) -> RunIdentity {
     }
 }
 
-/// A measurement that may be recorded.
+/// Returns a measurement that may be recorded.
 pub(crate) fn measured(model: &str, batch_size: u64) -> Run {
     serde_json::from_value(json!({
         "model": model, "package": "zoo", "mode": "measure", "task": "train", "burn": "0.21.0",
@@ -101,7 +101,7 @@ pub(crate) fn measured(model: &str, batch_size: u64) -> Run {
 
 pub(crate) fn report(runs: Vec<Run>) -> Report {
     let mut report: Report = serde_json::from_value(json!({
-        "version": 1, "tool": {"name": "cargo-vram", "version": "0.1.0", "fingerprint": "0123"}, "commit": "abcd",
+        "version": 2, "tool": {"name": "cargo-vram", "version": "0.1.0", "fingerprint": "0123"}, "commit": "abcd",
         "partition": null, "expected": ["zoo/resnet18", "zoo/vgg16"], "status": "pass", "runs": [], "verdicts": [],
         "skipped": [],
     }))
@@ -110,12 +110,12 @@ pub(crate) fn report(runs: Vec<Run>) -> Report {
     report
 }
 
-pub(crate) fn card(driver: &str) -> CardFacts {
-    let library = |path: &str| Library {
+pub(crate) fn gpu(driver: &str) -> GpuFacts {
+    let library = |path: &str| LoadedLibrary {
         path: path.into(),
         version: "13.0".into(),
     };
-    CardFacts {
+    GpuFacts {
         gpu: "l4".into(),
         driver: driver.into(),
         device: BTreeMap::from([("name".into(), "NVIDIA L4".into()), ("sm_count".into(), "58".into())]),

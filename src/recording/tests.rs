@@ -1,4 +1,4 @@
-//! Tests of recording, and of what is refused on the way in and out.
+//! Tests of recordings: what is recorded and read back, and what is refused.
 
 use std::path::{Path, PathBuf};
 
@@ -7,15 +7,15 @@ use super::*;
 use crate::bytes::Bytes;
 use crate::report::{Mode, Oom, Pass, Run, RunError, Tuning};
 
-/// Records runs whose cold passes left the sample of convolutions behind.
+/// Records runs whose cold passes tuned the sample convolutions.
 fn record_runs(dir: &Path, driver: &str, runs: &[Run]) -> Result<Recorded, RecordingError> {
     let cold = tempfile::tempdir().unwrap();
     autotune(cold.path(), &[(CONV, &[tuned(CONV_LINES, 0), tuned(CONV_LINES, 1)])]);
     let choices: Vec<_> = runs
         .iter()
-        .map(|run| (RunIdentity::of(run), cold.path().to_owned()))
+        .map(|run| (RunIdentity::from_run(run), cold.path().to_owned()))
         .collect();
-    record(dir, &report(runs.to_vec()), &choices, &card(driver))
+    record(dir, &report(runs.to_vec()), &choices, &gpu(driver))
 }
 
 fn recorded(runs: &[Run]) -> (tempfile::TempDir, PathBuf) {
@@ -25,12 +25,12 @@ fn recorded(runs: &[Run]) -> (tempfile::TempDir, PathBuf) {
 }
 
 fn texts(folder: &Path) -> Vec<String> {
-    ["report.json", "autotune.jsonl", "card.json"]
+    ["report.json", "autotune.jsonl", "gpu.json"]
         .map(|file| std::fs::read_to_string(folder.join(file)).unwrap())
         .to_vec()
 }
 
-fn refusal_of(change: impl Fn(&mut Run)) -> Refusal {
+fn refusal_of(change: impl Fn(&mut Run)) -> RecordingRefusal {
     let dir = tempfile::tempdir().unwrap();
     let mut run = measured("resnet18", 32);
     change(&mut run);
@@ -52,7 +52,7 @@ fn what_is_recorded_is_read_back() {
     assert_eq!((recording.gpu(), recording.driver()), ("l4", "580.82.07"));
     assert_eq!(recording.report().runs, [measured("resnet18", 32)]);
     assert_eq!(recording.report().expected, ["zoo/resnet18"]);
-    assert_eq!(*recording.card(), card("580.82.07"));
+    assert_eq!(*recording.gpu_facts(), gpu("580.82.07"));
     assert!(recording.holds(&identity("resnet18", 32)));
     assert!(!recording.holds(&identity("resnet18", 64)));
     let facts: Vec<_> = recording
@@ -85,7 +85,7 @@ fn the_files_are_the_same_to_the_byte_whatever_order_things_came_in() {
     record_runs(dir.path(), "580.82.07", &[one]).unwrap();
     assert_eq!(texts(&at_once), texts(&one_by_one), "recorded once more");
     let left: Vec<_> = std::fs::read_dir(&one_by_one).unwrap().collect();
-    assert_eq!(left.len(), 3, "no unfinished file stays");
+    assert_eq!(left.len(), 3, "no unfinished file is left");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_run_that_is_measured_anew_is_replaced_and_others_are_kept() {
     let mut report = report(vec![again.clone(), measured("resnet18", 64)]);
     report.commit = Some("ef01".into());
     let choices = [32, 64].map(|batch| (identity("resnet18", batch), cold.path().to_owned()));
-    let done = record(dir.path(), &report, &choices, &card("580.82.07")).unwrap();
+    let done = record(dir.path(), &report, &choices, &gpu("580.82.07")).unwrap();
     assert_eq!((done.added, done.replaced, done.choices), (1, 1, 2));
     let recordings = Recordings::load(dir.path()).unwrap();
     let recording = recordings.for_gpu("l4").unwrap();
@@ -121,7 +121,7 @@ fn a_run_that_is_measured_anew_is_replaced_and_others_are_kept() {
 
 #[test]
 fn an_estimate_is_never_recorded() {
-    assert_eq!(refusal_of(|run| run.mode = Mode::Estimate), Refusal::Estimate);
+    assert_eq!(refusal_of(|run| run.mode = Mode::Estimate), RecordingRefusal::Estimate);
     let (dir, _folder) = recorded(&[measured("resnet18", 32)]);
     let mut estimate = measured("vgg16", 16);
     estimate.mode = Mode::Estimate;
@@ -131,7 +131,7 @@ fn an_estimate_is_never_recorded() {
 }
 
 #[test]
-fn only_a_whole_proven_measurement_of_the_whole_card_is_recorded() {
+fn only_a_whole_proven_measurement_of_the_whole_gpu_is_recorded() {
     let failed = |run: &mut Run| {
         run.error = Some(RunError {
             code: crate::report::ErrorCode::Panicked,
@@ -141,24 +141,27 @@ fn only_a_whole_proven_measurement_of_the_whole_card_is_recorded() {
     };
     assert_eq!(
         refusal_of(failed),
-        Refusal::Incomplete(crate::report::ErrorCode::Panicked)
+        RecordingRefusal::Incomplete(crate::report::ErrorCode::Panicked)
     );
-    assert_eq!(refusal_of(|run| run.measurement = None), Refusal::NoMeasurement);
+    assert_eq!(
+        refusal_of(|run| run.measurement = None),
+        RecordingRefusal::NoMeasurement
+    );
     assert_eq!(
         refusal_of(|run| run.measurement.as_mut().unwrap().proof.computed = 0),
-        Refusal::NoProof
+        RecordingRefusal::NoProof
     );
     assert_eq!(
         refusal_of(|run| run.gpu.id = "h200".into()),
-        Refusal::OtherCard("h200".into())
+        RecordingRefusal::OtherGpu("h200".into())
     );
     assert_eq!(
         refusal_of(|run| run.measurement.as_mut().unwrap().limit = Some(Bytes::GIB)),
-        Refusal::Limited
+        RecordingRefusal::Limited
     );
     assert_eq!(
         refusal_of(|run| run.measurement.as_mut().unwrap().tuning = Tuning::Replayed),
-        Refusal::Replayed
+        RecordingRefusal::Replayed
     );
 }
 
@@ -168,23 +171,23 @@ fn what_is_refused_is_told_and_keeps_nothing_else_from_being_recorded() {
     let mut unproven = measured("vgg16", 16);
     unproven.measurement.as_mut().unwrap().proof.computed = 0;
     let done = record_runs(dir.path(), "580.82.07", &[unproven, measured("resnet18", 32)]).unwrap();
-    assert_eq!(done.refused, [(identity("vgg16", 16), Refusal::NoProof)]);
+    assert_eq!(done.refused, [(identity("vgg16", 16), RecordingRefusal::NoProof)]);
     assert_eq!(done.added, 1);
     let twice = [measured("resnet18", 32), measured("resnet18", 32)];
     let done = record_runs(dir.path(), "580.82.07", &twice).unwrap();
-    assert_eq!(done.refused, [(identity("resnet18", 32), Refusal::Twice)]);
-    let nothing = record(dir.path(), &report(Vec::new()), &[], &card("580.82.07"));
+    assert_eq!(done.refused, [(identity("resnet18", 32), RecordingRefusal::Twice)]);
+    let nothing = record(dir.path(), &report(Vec::new()), &[], &gpu("580.82.07"));
     assert!(matches!(nothing, Err(RecordingError::Nothing)));
     let no_choices = record(
         dir.path(),
         &report(vec![measured("resnet18", 32)]),
         &[],
-        &card("580.82.07"),
+        &gpu("580.82.07"),
     );
     assert!(matches!(
         no_choices,
         Err(RecordingError::Refused {
-            why: Refusal::NoChoices,
+            why: RecordingRefusal::NoChoices,
             ..
         })
     ));
@@ -202,7 +205,7 @@ fn a_key_cut_short_at_the_end_is_left_out_and_one_in_the_middle_is_an_error() {
     let mut run = measured("resnet18", 32);
     run.oom = Some(Oom {
         pass: Pass::Cold,
-        card: None,
+        gpu_number: None,
         step: None,
         phase: None,
         kernel: None,
@@ -216,10 +219,10 @@ fn a_key_cut_short_at_the_end_is_left_out_and_one_in_the_middle_is_an_error() {
     let choices = [(identity("resnet18", 32), cold.path().to_owned())];
     let report = report(vec![run]);
     std::fs::write(&file, format!("{whole}{}", &whole[..100])).unwrap();
-    let done = record(dir.path(), &report, &choices, &card("580.82.07")).unwrap();
+    let done = record(dir.path(), &report, &choices, &gpu("580.82.07")).unwrap();
     assert_eq!(done.choices, 1);
     std::fs::write(&file, format!("{}\n{whole}", &whole[..100])).unwrap();
-    let error = record(dir.path(), &report, &choices, &card("580.82.07")).unwrap_err();
+    let error = record(dir.path(), &report, &choices, &gpu("580.82.07")).unwrap_err();
     assert!(error.to_string().contains(&format!("{CONV}.json.log:1: ")), "{error}");
 }
 
@@ -239,7 +242,7 @@ fn of_several_drivers_the_newest_serves_by_number_and_each_can_be_asked_for() {
 }
 
 #[test]
-fn a_card_without_a_recording_is_served_by_that_of_the_card_it_is_like() {
+fn a_gpu_without_a_recording_is_served_by_that_of_the_gpu_it_is_like() {
     let (dir, _folder) = recorded(&[measured("resnet18", 32)]);
     let recordings = Recordings::load(dir.path()).unwrap();
     let gpu = |id, like| recordings.for_estimate(id, like).map(Recording::gpu);
@@ -258,12 +261,12 @@ fn what_is_measured_is_served_by_the_recording_of_the_driver_that_is_here() {
     let recordings = Recordings::load(dir.path()).unwrap();
     let first = |driver| recordings.for_measurement("l4", driver).next().unwrap().driver();
     assert_eq!(first("535.1"), "535.1");
-    assert_eq!(first("550.1"), "580.82.07", "of another driver, the newest");
+    assert_eq!(first("550.1"), "580.82.07", "for another driver, the newest one");
     assert!(recordings.for_measurement("h200", "535.1").next().is_none());
 }
 
 #[test]
-fn a_users_recording_of_a_card_goes_before_all_others_of_it() {
+fn a_users_recording_of_a_gpu_goes_before_all_others_of_it() {
     let (own, others) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     record_runs(own.path(), "535.1", &[measured("resnet18", 32)]).unwrap();
     record_runs(others.path(), "580.82.07", &[measured("resnet18", 32)]).unwrap();
@@ -298,7 +301,7 @@ fn what_is_embedded_is_what_is_there() {
     assert_eq!(Recordings::builtin().unwrap(), on_disk, "{message}");
 }
 
-/// Loading after a change of one file must fail at a place, and never panic.
+/// Changes one file of a recording and returns the error of loading it, which must have a place, a code and a help.
 fn error_after(file: &str, change: impl Fn(&str) -> String) -> String {
     let (dir, folder) = recorded(&[measured("resnet18", 32)]);
     let path = folder.join(file);
@@ -317,7 +320,7 @@ fn error_after(file: &str, change: impl Fn(&str) -> String) -> String {
     assert_eq!(
         merged.unwrap_err().to_string(),
         text,
-        "what is damaged is not written over"
+        "recording does not overwrite damaged files"
     );
     text.replace(dir.path().to_str().unwrap(), "")
 }
@@ -339,7 +342,7 @@ fn a_damaged_file_is_an_error_with_its_line() {
         (
             "autotune.jsonl",
             &replace("{\"version\":1}", "{\"version\":2}"),
-            "autotune.jsonl:1: this is version 2",
+            "autotune.jsonl:1: unsupported format version 2",
         ),
         (
             "autotune.jsonl",
@@ -354,17 +357,17 @@ fn a_damaged_file_is_an_error_with_its_line() {
         (
             "autotune.jsonl",
             &|text| lines(text, &|at| at != 2),
-            "autotune.jsonl:2: there is no line for zoo/resnet18",
+            "autotune.jsonl:2: there is no `run` line for zoo/resnet18",
         ),
         (
             "autotune.jsonl",
             &|text| lines(text, &|at| at != 3),
-            "autotune.jsonl:3: this candidate belongs to no key",
+            "autotune.jsonl:3: this candidate does not belong to a key",
         ),
         (
             "autotune.jsonl",
             &|text| lines(text, &|at| at != 5),
-            "autotune.jsonl:11: 1 more candidates",
+            "autotune.jsonl:11: candidates missing for the last key: 1",
         ),
         (
             "autotune.jsonl",
@@ -374,12 +377,12 @@ fn a_damaged_file_is_an_error_with_its_line() {
         (
             "autotune.jsonl",
             &replace("\"fastest\":0", "\"fastest\":9"),
-            "autotune.jsonl:11: the choice, 9, is no",
+            "autotune.jsonl:11: the chosen candidate 9 is not",
         ),
         (
             "autotune.jsonl",
             &replace(CONV, "../../etc/x"),
-            "autotune.jsonl:3: `../../etc/x` is no name",
+            "autotune.jsonl:3: `../../etc/x` is not a valid operation name",
         ),
         (
             "autotune.jsonl",
@@ -387,20 +390,20 @@ fn a_damaged_file_is_an_error_with_its_line() {
             "autotune.jsonl:4: unknown variant",
         ),
         (
-            "card.json",
+            "gpu.json",
             &replace("\"version\": 1", "\"version\": 7"),
-            "card.json:1: this is version 7",
+            "gpu.json:1: unsupported format version 7",
         ),
         (
-            "card.json",
+            "gpu.json",
             &replace("\"gpu\": \"l4\"", "\"gpu\": \"l40s\""),
-            "card.json:1: this is `l40s`, driver 580.82.07",
+            "gpu.json:1: this file is for GPU `l40s` and driver 580.82.07",
         ),
         ("report.json", &replace("\"peaks\"", "\"peeks\""), "report.json:"),
         (
             "report.json",
-            &replace("\"version\": 1", "\"version\": \"1\""),
-            "report.json:1: there is no version",
+            &replace("\"version\": 2", "\"version\": \"1\""),
+            "report.json:1: `version` is missing or not a number",
         ),
     ];
     for (file, change, expected) in cases {
@@ -414,13 +417,16 @@ fn a_report_whose_measurements_became_estimates_is_refused_when_read_too() {
     let error = error_after("report.json", |text| {
         text.replace("\"mode\": \"measure\"", "\"mode\": \"estimate\"")
     });
-    assert!(error.contains("is not recorded: it is an estimate"), "{error}");
+    assert!(
+        error.contains("cannot use zoo/resnet18 batch_size=32 as a recording: it is an estimate"),
+        "{error}"
+    );
 }
 
 #[test]
 fn every_file_cut_short_anywhere_is_an_error_or_whole_and_never_a_panic() {
     let (dir, folder) = recorded(&[measured("resnet18", 32)]);
-    for file in ["report.json", "autotune.jsonl", "card.json"] {
+    for file in ["report.json", "autotune.jsonl", "gpu.json"] {
         let path = folder.join(file);
         let bytes = std::fs::read(&path).unwrap();
         for length in 0..bytes.len() {
@@ -433,7 +439,7 @@ fn every_file_cut_short_anywhere_is_an_error_or_whole_and_never_a_panic() {
         }
         std::fs::write(&path, b"\xff\xfe{").unwrap();
         let error = Recordings::load(dir.path()).unwrap_err().to_string();
-        assert!(error.contains(":1: this is not UTF-8"), "{error}");
+        assert!(error.contains(":1: this line is not valid UTF-8"), "{error}");
         std::fs::write(&path, "[".repeat(100_000)).unwrap();
         assert!(Recordings::load(dir.path()).is_err(), "deep nesting");
         std::fs::remove_file(&path).unwrap();
@@ -447,12 +453,12 @@ fn every_file_cut_short_anywhere_is_an_error_or_whole_and_never_a_panic() {
 }
 
 #[test]
-fn folders_that_are_no_card_or_driver_are_errors_and_files_beside_them_are_not() {
+fn folders_that_are_no_gpu_or_driver_are_errors_and_files_beside_them_are_not() {
     let (dir, _folder) = recorded(&[measured("resnet18", 32)]);
     std::fs::write(dir.path().join("README.md"), "text").unwrap();
     std::fs::create_dir(dir.path().join(".git")).unwrap();
     Recordings::load(dir.path()).unwrap();
-    for wrong in ["l4/latest", "l4/580-1", "L4", "a card"] {
+    for wrong in ["l4/latest", "l4/580-1", "L4", "a GPU"] {
         std::fs::create_dir_all(dir.path().join(wrong)).unwrap();
         let error = Recordings::load(dir.path()).unwrap_err();
         assert!(matches!(error, RecordingError::Folder { .. }), "{error}");
@@ -461,9 +467,9 @@ fn folders_that_are_no_card_or_driver_are_errors_and_files_beside_them_are_not()
     let nowhere = Recordings::load(&dir.path().join("nowhere")).unwrap_err();
     assert!(matches!(nowhere, RecordingError::Io { .. }));
     for (gpu, driver) in [("..", "1.0"), ("l4", "../1"), ("", "1.0"), ("l4", "")] {
-        let mut card = card(driver);
-        card.gpu = gpu.into();
-        let outside = record(dir.path(), &report(vec![measured("resnet18", 32)]), &[], &card);
+        let mut facts = super::samples::gpu(driver);
+        facts.gpu = gpu.into();
+        let outside = record(dir.path(), &report(vec![measured("resnet18", 32)]), &[], &facts);
         assert!(matches!(outside, Err(RecordingError::Folder { .. })), "{gpu}/{driver}");
     }
 }

@@ -1,8 +1,8 @@
-//! The files that Burn's autotune keeps: everything that knows their format.
+//! The files of Burn's autotune. Only this module knows their format.
 //!
-//! `{root}/autotune/0.10.0/device-0-0-cuda/MODULE.json.log` has one JSON document a line, one line a key:
-//! `{"key":{"key":…,"checksum":…},"value":{"fastest_index":…,"results":[{"outcome":…},…]}}`. The checksum is a hash over
-//! the names of all candidates, so an index means the same candidate wherever the checksum is the same. Results are
+//! `{root}/autotune/0.10.0/device-0-0-cuda/MODULE.json.log` has one JSON document per line, and one line per key:
+//! `{"key":{"key":…,"checksum":…},"value":{"fastest_index":…,"results":[{"outcome":…},…]}}`. The checksum is a hash
+//! over the names of all candidates. So with the same checksum, an index means the same candidate. The results are
 //! sorted by time, failed ones last. (cubecl-runtime 0.10, `tune/tune_cache.rs` and `tune/tuner.rs`.)
 
 use std::io;
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// How the names of these files end.
+/// The end of the names of these files.
 const SUFFIX: &str = ".json.log";
-/// How the names of files end that a plan takes over as they are: the throughput that Burn 0.22 measures before it tunes.
+/// The end of the names of files that a plan copies unchanged: the throughput that Burn 0.22 measures before it tunes.
 const MEASURED_SUFFIX: &str = ".jsonl";
 
 /// One key that was tuned.
@@ -23,41 +23,42 @@ pub struct Tuned {
     pub key: Value,
     /// A hash over the names of the candidates.
     pub checksum: String,
-    /// The candidate that was chosen.
+    /// The index of the chosen candidate.
     pub fastest: usize,
-    /// What became of each candidate, as Burn wrote it; empty in a plan.
+    /// The outcome of each candidate, as Burn wrote it; empty in a plan.
     pub outcomes: Vec<Value>,
 }
 
 #[derive(Deserialize)]
-struct Line {
-    key: Key,
-    value: Found,
+struct TunedLine {
+    key: TunedKey,
+    value: TunedChoice,
 }
 
 #[derive(Deserialize)]
-struct Key {
+struct TunedKey {
     key: Value,
     checksum: String,
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct TunedChoice {
     fastest_index: usize,
     results: Vec<Candidate>,
 }
 
 #[derive(Deserialize)]
+// Only the outcome is kept. A line with another field is another format, and must not lose it silently.
 #[serde(deny_unknown_fields)]
 struct Candidate {
     outcome: Value,
 }
 
 impl Tuned {
-    /// Reads a line, unless it is none of Burn's: cut short, or of another format.
+    /// Parses a line. Returns `None` if the line is incomplete or has another format.
     #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
-        let Line { key, value } = serde_json::from_str(line).ok()?;
+        let TunedLine { key, value } = serde_json::from_str(line).ok()?;
         Some(Self {
             key: key.key,
             checksum: key.checksum,
@@ -66,9 +67,11 @@ impl Tuned {
         })
     }
 
-    /// The line of a plan that has Burn take `index` for this key, and time nothing.
+    /// Returns the line of a plan that makes Burn choose `index` for this key without timing any candidate.
     #[must_use]
     pub fn planned(&self, index: usize) -> String {
+        // Burn loads only the checksum and the index (`load` in `tune_cache.rs`). With another checksum, it
+        // tunes again.
         json!({
             "key": { "key": self.key, "checksum": self.checksum },
             "value": { "fastest_index": index, "results": [] },
@@ -76,7 +79,7 @@ impl Tuned {
         .to_string()
     }
 
-    /// The candidates that ran, the fastest first: index and name.
+    /// Iterates over the candidates that ran, the fastest first: index and name.
     pub fn succeeded(&self) -> impl Iterator<Item = (usize, &str)> {
         self.outcomes.iter().filter_map(|outcome| {
             let ran = outcome.get("Ok")?;
@@ -85,13 +88,13 @@ impl Tuned {
         })
     }
 
-    /// The name of a candidate that ran.
+    /// Returns the name of a candidate, if it ran.
     #[must_use]
     pub fn name_of(&self, index: usize) -> Option<&str> {
         self.succeeded().find(|(at, _)| *at == index).map(|(_, name)| name)
     }
 
-    /// Whether the candidate of this name was never tried, because one that Burn tries earlier ran.
+    /// Whether Burn never tried the candidate of this name, because an earlier candidate ran.
     #[must_use]
     pub fn skipped(&self, name: &str) -> bool {
         self.outcomes
@@ -100,10 +103,12 @@ impl Tuned {
             .any(|skipped| skipped == name)
     }
 
-    /// Whether the candidate was tried and did not run. Some failures do not say of which candidate they are, so this is
-    /// told by what is missing.
+    /// Whether Burn tried the candidate and it did not run.
+    ///
+    /// Some failures do not name their candidate. So a candidate failed if it neither ran nor was skipped.
     #[must_use]
     pub fn failed(&self, index: usize, name: &str) -> bool {
+        // A plan has no outcomes, which does not mean that every candidate failed.
         !self.outcomes.is_empty() && self.name_of(index).is_none() && !self.skipped(name)
     }
 }
@@ -111,34 +116,36 @@ impl Tuned {
 /// One file of Burn's autotune.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TuneFile {
-    /// Where it is within the folder: `autotune/0.10.0/device-0-0-cuda/MODULE.json.log`.
+    /// The path within the folder: `autotune/0.10.0/device-0-0-cuda/MODULE.json.log`.
     pub path: PathBuf,
-    /// The operation that it belongs to, which is its name without the ending.
+    /// The operation: the file name without its extension.
     pub module: String,
-    /// What it holds.
+    /// The content of the file.
     pub text: String,
 }
 
 impl TuneFile {
-    /// The file of a module in the same folder as another file.
+    /// Returns the path of a module's file in a folder.
     #[must_use]
     pub fn path_in(folder: &Path, module: &str) -> PathBuf {
         folder.join(format!("{module}{SUFFIX}"))
     }
 }
 
-/// All files of a folder, sorted by path; none where there is no such folder, for Burn makes it when it first tunes.
+/// Reads all autotune files of a folder, sorted by path.
+///
+/// Returns an empty list if the folder does not exist, because Burn creates it when it first tunes.
 ///
 /// # Errors
-/// Where a folder or file cannot be read.
+/// If a folder or file cannot be read.
 pub fn read_folder(folder: &Path) -> io::Result<Vec<TuneFile>> {
     read_files(folder, SUFFIX)
 }
 
-/// All files of a folder that hold what Burn measured of the GPU, sorted by path.
+/// Reads all files of a folder with the GPU's throughput that Burn measured, sorted by path.
 ///
 /// # Errors
-/// Where a folder or file cannot be read.
+/// If a folder or file cannot be read.
 pub fn read_measured(folder: &Path) -> io::Result<Vec<TuneFile>> {
     read_files(folder, MEASURED_SUFFIX)
 }
@@ -148,6 +155,7 @@ fn read_files(folder: &Path, suffix: &str) -> io::Result<Vec<TuneFile>> {
     if folder.exists() {
         collect(folder, folder, suffix, &mut files)?;
     }
+    // `read_dir` has no order. If several devices have a key, the first one counts.
     files.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(files)
 }

@@ -1,33 +1,33 @@
-//! What became of each figure: before, after, and what the rules say of it.
+//! How each value changed: before, after, and the verdicts about it.
 
 use std::collections::HashMap;
 
-use super::words::{of_card, percent};
+use super::words::{of_gpu, percent};
 use super::{Metric, Mode, Pass, Peaks, Report, Rule, Run, Status, Verdict};
 use crate::bytes::Bytes;
 
-/// One figure of one run.
+/// One value of one run, before and after.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Change<'a> {
+pub(crate) struct ValueChange<'a> {
     pub(crate) run: &'a Run,
-    /// Which of several cards, where it is of one alone.
-    pub(crate) card: Option<u32>,
+    /// The number of the GPU, if the value is from one of several.
+    pub(crate) gpu_number: Option<u32>,
     pub(crate) pass: Pass,
     pub(crate) metric: Metric,
     pub(crate) before: Option<Bytes>,
     pub(crate) after: Option<Bytes>,
-    /// The worst of what is said of it.
+    /// The worst verdict about the value.
     pub(crate) verdict: Option<&'a Verdict>,
-    /// What is said of its distance from the baseline.
+    /// The worst growth verdict about the value.
     pub(crate) growth: Option<&'a Verdict>,
-    /// What is said of it by a limit that a person wrote.
+    /// The worst budget verdict about the value.
     pub(crate) budget: Option<&'a Verdict>,
 }
 
-impl Change<'_> {
-    /// What the figure is called.
+impl ValueChange<'_> {
+    /// Returns the name of the value: `cold reserved on GPU 1`.
     pub(crate) fn figure(&self) -> String {
-        format!("{}{}", metric_name(self.pass, self.metric), of_card(self.card))
+        format!("{}{}", metric_name(self.pass, self.metric), of_gpu(self.gpu_number))
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -35,17 +35,17 @@ impl Change<'_> {
     }
 
     pub(crate) fn is_improvement(&self) -> bool {
-        // A verdict by the branch's own baseline says nothing of the distance from the base's.
+        // A verdict may use the branch's own baseline, which says nothing about the distance from the base.
         let own = |verdict: &Verdict| verdict.is_improvement() && verdict.baseline == self.before;
         self.verdict.is_some_and(own)
     }
 
-    /// Whether it grew further than it may.
+    /// Whether the growth verdict is a warning or worse.
     pub(crate) fn is_regression(&self) -> bool {
         self.growth.is_some_and(|verdict| verdict.status >= Status::Warn)
     }
 
-    /// By how many bytes it grew; 0 where it shrank.
+    /// Returns the growth in bytes; 0 if the value shrank or one side is unknown.
     pub(crate) fn growth_bytes(&self) -> u64 {
         match (self.before, self.after) {
             (Some(before), Some(after)) => after.saturating_sub(before).0,
@@ -53,7 +53,7 @@ impl Change<'_> {
         }
     }
 
-    /// By how many bytes, whichever way.
+    /// Returns the difference in bytes, in either direction; 0 if one side is unknown.
     pub(crate) fn distance(&self) -> u64 {
         match (self.before, self.after) {
             (Some(before), Some(after)) => before.0.abs_diff(after.0),
@@ -62,7 +62,7 @@ impl Change<'_> {
     }
 }
 
-/// What there is to know of the figures of a report, by run.
+/// The verdicts of a report, by run.
 pub(crate) struct Judged<'a> {
     verdicts: HashMap<(&'a str, &'a str, Mode, &'a str), Vec<&'a Verdict>>,
 }
@@ -87,8 +87,8 @@ impl<'a> Judged<'a> {
         self.verdicts.get(&key).map_or(&[], Vec::as_slice)
     }
 
-    /// The figures of a run that are not what they were, and those that something is wrong with.
-    pub(crate) fn changes(&self, run: &'a Run) -> Vec<Change<'a>> {
+    /// Returns the values of a run that changed, and those with a warning or worse.
+    pub(crate) fn changes(&self, run: &'a Run) -> Vec<ValueChange<'a>> {
         let verdicts = self.of(run);
         let mut changes = Vec::new();
         for (pass, metric) in FIGURES {
@@ -97,22 +97,24 @@ impl<'a> Judged<'a> {
                 .as_ref()
                 .and_then(|baseline| figure(&baseline.peaks, pass, metric));
             let after = figure(&run.peaks, pass, metric);
-            // Drift compares with something else, and is told in its own words.
+            // Drift compares a measurement with an estimate, not with a baseline, so its verdicts are shown on their
+            // own.
             let said = verdicts.iter().copied().filter(|verdict| {
                 verdict.metric == Some(metric) && verdict.pass == Some(pass) && verdict.rule != Rule::Drift
             });
-            let (of_cards, said): (Vec<_>, Vec<_>) = said.partition(|verdict| verdict.card.is_some());
+            let (of_gpus, said): (Vec<_>, Vec<_>) = said.partition(|verdict| verdict.gpu_number.is_some());
             let worst = |rule: Option<Rule>| {
                 let said = said.iter().copied();
                 said.filter(|verdict| rule.is_none_or(|rule| verdict.rule == rule))
+                    // Of two passes, an improvement is the one to show.
                     .max_by_key(|verdict| (verdict.status, verdict.is_improvement()))
             };
             let verdict = worst(None);
-            // A report may have the verdict alone.
+            // A report may have a growth verdict but no baseline.
             let judged = verdict.filter(|verdict| verdict.rule == Rule::Growth);
-            let change = Change {
+            let change = ValueChange {
                 run,
-                card: None,
+                gpu_number: None,
                 pass,
                 metric,
                 before: before.or_else(|| judged.and_then(|verdict| verdict.baseline)),
@@ -125,13 +127,14 @@ impl<'a> Judged<'a> {
             if change.distance() > 0 || wrong {
                 changes.push(change);
             }
-            // Of one of several cards there is a row where something is wrong with it.
-            let wrong = of_cards.into_iter().filter(|verdict| verdict.status >= Status::Warn);
-            changes.extend(wrong.map(|verdict| Change {
+            // One of several GPUs gets a row only if its verdict is a warning or worse.
+            let wrong = of_gpus.into_iter().filter(|verdict| verdict.status >= Status::Warn);
+            changes.extend(wrong.map(|verdict| ValueChange {
                 run,
-                card: verdict.card,
+                gpu_number: verdict.gpu_number,
                 pass,
                 metric,
+                // There is no baseline per GPU. See docs/design/several-gpus.md.
                 before: None,
                 after: verdict.actual,
                 verdict: Some(verdict),
@@ -143,35 +146,38 @@ impl<'a> Judged<'a> {
     }
 }
 
-/// How far live may grow where nobody wrote anything of growth: both a percentage and these bytes must be passed.
-pub(crate) const LET_BE: LetBe = LetBe {
+/// The default limits for the growth of live memory, if `budgets.yaml` has none. Growth must exceed both the percentage
+/// and the bytes.
+pub(crate) const LET_BE: DefaultGrowth = DefaultGrowth {
     warn: 2,
     fail: 5,
     ignore: Bytes(16 << 20),
 };
 
-/// Percentages, and bytes that are let be whatever they are a percentage of.
-pub(crate) struct LetBe {
+/// Growth limits: percentages of the baseline, and the bytes that are always allowed.
+pub(crate) struct DefaultGrowth {
     pub(crate) warn: u64,
     pub(crate) fail: u64,
     pub(crate) ignore: Bytes,
 }
 
-/// What became of the models of a report, in the order in which it is told.
-pub(crate) struct Told<'a> {
+/// How the models of a report changed, in the order of output.
+pub(crate) struct ChangeSummary<'a> {
     pub(crate) report: &'a Report,
-    /// The worst first, then the largest.
-    pub(crate) changed: Vec<Change<'a>>,
-    /// Runs that are compared with nothing, where others are.
+    /// Sorted by status (worst first), then improvements, then the largest difference.
+    pub(crate) changed: Vec<ValueChange<'a>>,
+    /// Runs without a baseline, if any other run has one.
     pub(crate) new: Vec<&'a Run>,
-    /// Runs of which no figure moved, and nothing is wrong with.
+    /// Runs without a changed value and without a warning or worse.
     pub(crate) unchanged: Vec<&'a Run>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> ChangeSummary<'a> {
     pub(crate) fn new(report: &'a Report) -> Self {
         let judged = Judged::new(report);
-        // A base without a baseline has nothing that a model could be new to.
+        // If no run has a baseline, no model counts as new.
+        // Otherwise, a project without `budgets.lock` would get a comment on every pull request. See
+        // docs/design/comments.md.
         let compared = report.runs.iter().any(|run| run.baseline.is_some());
         let mut told = Self {
             report,
@@ -183,6 +189,7 @@ impl<'a> Told<'a> {
             let changes = judged.changes(run);
             match () {
                 () if !changes.is_empty() => told.changed.extend(changes),
+                // What died is neither new nor unchanged: `is_news` looks at errors itself.
                 () if run.error.is_some() || run.oom.is_some() => {}
                 () if compared && run.baseline.is_none() => told.new.push(run),
                 () => told.unchanged.push(run),
@@ -193,13 +200,14 @@ impl<'a> Told<'a> {
         told
     }
 
-    /// The worst that the report says of anything.
+    /// Returns the worst status of the report and of its verdicts.
     pub(crate) fn worst(&self) -> Status {
         let verdicts = self.report.verdicts.iter().map(|verdict| verdict.status).max();
         verdicts.unwrap_or(Status::Pass).max(self.report.status)
     }
 
-    /// Whether somebody should look: something is not as it should be, a figure moved, a limit was edited, a model is new.
+    /// Whether the report has something to look at: a status other than pass, a problem, a failed run, a changed value,
+    /// an edited limit, a new model or an improvement.
     pub(crate) fn is_news(&self) -> bool {
         let Report {
             base,
@@ -218,7 +226,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// The figures that are compared. What a first launch costs depends on who wins autotune, and is never judged for growth.
+/// The values that are compared. Cold values depend on which kernels win autotune, so growth never judges them.
 const FIGURES: [(Pass, Metric); 5] = [
     (Pass::Warm, Metric::Live),
     (Pass::Warm, Metric::Reserved),
@@ -228,6 +236,7 @@ const FIGURES: [(Pass, Metric); 5] = [
 ];
 
 pub(crate) const fn figure(peaks: &Peaks, pass: Pass, metric: Metric) -> Option<Bytes> {
+    // Only the warm and the cold pass have peaks: a traced pass observes the work of the warm one.
     let peak = match pass {
         Pass::Cold => peaks.cold,
         Pass::Warm | Pass::Traced => peaks.warm,
@@ -235,7 +244,7 @@ pub(crate) const fn figure(peaks: &Peaks, pass: Pass, metric: Metric) -> Option<
     peak.get(metric)
 }
 
-/// A figure's name: `live`, `cold reserved`.
+/// Returns the name of a value: `live`, `cold reserved`.
 pub(crate) const fn metric_name(pass: Pass, metric: Metric) -> &'static str {
     match (pass, metric) {
         (Pass::Cold, Metric::Live) => "cold live",
@@ -245,7 +254,17 @@ pub(crate) const fn metric_name(pass: Pass, metric: Metric) -> &'static str {
     }
 }
 
-/// A difference in bytes with its sign: `+223 MiB`.
+/// Formats a difference with its sign: `+36.01 MiB`.
+pub(crate) fn signed_bytes(change: i64) -> String {
+    let bytes = Bytes(change.unsigned_abs());
+    match change {
+        0 => "0 B".to_owned(),
+        ..0 => format!("−{bytes}"),
+        _ => format!("+{bytes}"),
+    }
+}
+
+/// Formats a difference in bytes with its sign: `+223 MiB`.
 pub(crate) fn signed(before: Bytes, after: Bytes) -> String {
     let sign = match after.cmp(&before) {
         std::cmp::Ordering::Less => "−",
@@ -255,7 +274,7 @@ pub(crate) fn signed(before: Bytes, after: Bytes) -> String {
     format!("{sign}{}", Bytes(before.0.abs_diff(after.0)))
 }
 
-/// The same of a difference that is computed already.
+/// Formats a difference that is already computed, as [`signed`] does.
 pub(crate) fn change(bytes: i64) -> String {
     let size = Bytes(bytes.unsigned_abs());
     match bytes < 0 {
@@ -264,7 +283,7 @@ pub(crate) fn change(bytes: i64) -> String {
     }
 }
 
-/// A difference in percent with its sign; nothing where there was nothing.
+/// Formats a difference in percent with its sign; `None` if the value before was 0.
 pub(crate) fn signed_percent(before: Bytes, after: Bytes) -> Option<String> {
     let sign = match after.cmp(&before) {
         std::cmp::Ordering::Less => "−",

@@ -1,10 +1,4 @@
-//! What changed between two reports: each figure, how it is judged, and what else changed that may be why.
-
-#[cfg(unix)]
-mod explained;
-mod human;
-mod lists;
-mod markdown;
+//! The difference between two reports: each value with its status, and other changes that may explain it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,149 +8,152 @@ use serde::Serialize;
 use super::change::{LET_BE, figure};
 use super::upgrade::is_upgrade;
 use super::words::phase_name;
-use super::{Metric, Mode, Pass, Phase, Problem, Report, Rule, Run, Status};
+use super::{GrowthExplanation, Metric, Mode, Pass, Phase, Problem, Report, Rule, Run, Status};
 use crate::bytes::Bytes;
-#[cfg(unix)]
-pub use explained::explain;
-pub use human::human;
-pub use markdown::markdown;
 
-/// The version of this document.
+/// The version of the diff format that this program writes.
 pub const DIFF_VERSION: u32 = 1;
 
 /// The difference between two reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Diff {
+pub struct ReportDiff {
     /// The version of this format.
     #[schemars(extend("const" = DIFF_VERSION))]
     pub version: u32,
-    /// The worst of all figures; an error where the newer report has problems.
+    /// The worst status of all models; `error` if the newer report has problems.
     pub status: Status,
-    /// What kept models of the newer report from being run: those are not among the models below.
+    /// Problems that kept models of the newer report from running; absent if there are none. These models are not in
+    /// `models`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
-    /// The commit of the older report.
+    /// The git commit of the older report; null if unknown.
     pub base: Option<String>,
-    /// The commit of the newer report.
+    /// The git commit of the newer report; null if unknown.
     pub head: Option<String>,
-    /// One entry a model, mode and card; the worst first, then what changed most.
+    /// One entry per model, mode and GPU: the worst status first, then changed models, then the largest difference.
     pub models: Vec<ModelDiff>,
+    /// Why live memory grew; only with `--why`, and absent if nothing grew.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub growth: Vec<GrowthExplanation>,
 }
 
-impl Diff {
-    /// Whether none of the models is in both reports.
+impl ReportDiff {
+    /// Whether no model is in both reports.
     #[must_use]
     pub fn compares_nothing(&self) -> bool {
-        let is_in_one = |model: &ModelDiff| matches!(model.state, State::New | State::Removed);
+        let is_in_one = |model: &ModelDiff| matches!(model.state, ModelState::New | ModelState::Removed);
         self.models.iter().all(is_in_one)
     }
 }
 
-/// One model on one card in one mode.
+/// One model on one GPU in one mode (estimate or measurement).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ModelDiff {
-    /// The package that declares it.
+    /// The package that declares the model.
     pub package: String,
-    /// The model, or its budget's name.
+    /// The model's name, or its budget's name if that differs. For a what-if, the name includes the overrides.
     pub model: String,
-    /// Estimated or measured.
+    /// Whether the values are estimated or measured.
     pub mode: Mode,
-    /// The card's id.
+    /// The GPU's id, such as `l4`.
     pub gpu: String,
-    /// What became of it.
-    pub state: State,
-    /// Why the newer run is not whole: `out-of-memory`, or the code of its error.
+    /// How the model changed.
+    pub state: ModelState,
+    /// Why the newer run is incomplete: `out-of-memory` or an error code; null if it is complete, or if the newer
+    /// report does not have it.
     pub ended: Option<String>,
-    /// Its figures, those that did not change among them.
+    /// The values of the model, unchanged ones included.
     pub figures: Vec<FigureDiff>,
-    /// What else changed, kind by kind: what is likelier to be the reason first, and of each kind the largest first.
+    /// Other changes that may explain the differences: the likeliest kind first, and within a kind the largest change
+    /// first.
     pub causes: Vec<Cause>,
 }
 
-/// What became of a model.
+/// How a model changed between two reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
-    /// It is in the newer report alone.
+pub enum ModelState {
+    /// Only the newer report has the model.
     New,
-    /// It is in the older report alone.
+    /// Only the older report has the model.
     Removed,
-    /// A figure changed.
+    /// A value changed, or the run ended differently.
     Changed,
-    /// No figure changed.
+    /// No value changed.
     Same,
 }
 
-/// One figure.
+/// One value in both reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FigureDiff {
-    /// The pass it comes from.
+    /// The pass that the value is from.
     pub pass: Pass,
-    /// Which figure.
+    /// The kind of value.
     pub metric: Metric,
-    /// In the older report.
+    /// The value in the older report, in bytes; null if unknown.
     pub before: Option<Bytes>,
-    /// In the newer report.
+    /// The value in the newer report, in bytes; null if unknown.
     pub after: Option<Bytes>,
-    /// In bytes; less than nothing where it shrank.
+    /// The difference in bytes, negative if the value shrank; null if one value is unknown.
     pub change: Option<i64>,
-    /// The most that it may be, where there is a rule for it.
+    /// The highest allowed value in bytes; null if no growth rule applies.
     pub limit: Option<Bytes>,
-    /// What the rule says; absent where there is none.
+    /// The status by the growth rule; null if no rule applies.
     pub status: Option<Status>,
 }
 
-/// Something besides a figure that changed.
+/// A change besides the values, which may explain a difference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Cause {
-    /// Of what kind it is.
+    /// The kind of change.
     pub kind: CauseKind,
-    /// Which one: a phase, an input.
+    /// What changed: for example the name of a phase or an input.
     pub name: String,
-    /// What it was; absent where it is new.
+    /// The old state as text; null if it is new.
     pub before: Option<String>,
-    /// What it is; absent where it is gone.
+    /// The new state as text; null if it was removed.
     pub after: Option<String>,
-    /// By how many bytes, where it is memory.
+    /// The difference in bytes if memory changed; otherwise null.
     pub bytes: Option<i64>,
 }
 
-/// What may change besides figures, the likeliest reason first.
+/// The kinds of causes, the likeliest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CauseKind {
-    /// An input of the model.
+    /// An input of the model, such as `batch_size`.
     Input,
-    /// Burn's version.
+    /// The version of Burn.
     Burn,
-    /// The card's driver.
+    /// The version of the GPU's driver, for measurements.
     Driver,
-    /// A layer's parameters and feature map; only explanations tell.
+    /// The bytes of a layer's parameters and feature map. Only explanations have them.
     Layer,
-    /// The bytes or the number of parameters.
+    /// The bytes or the number of the parameters.
     Parameters,
-    /// What is held for a category at the peak of live; only explanations tell.
+    /// The bytes of a category at the peak of live memory. Only explanations have them.
     Category,
-    /// The highest live value within a phase.
+    /// The highest live memory within a phase.
     Phase,
-    /// The kernels that autotune chose for an operation, or what its choices rest on.
+    /// The kernels that autotune chose for an operation, or the number of choices that were recorded, nearest or
+    /// assumed.
     Autotune,
 }
 
-type Key<'a> = (&'a str, &'a str, &'a str, Mode);
+pub(crate) type RunKey<'a> = (&'a str, &'a str, &'a str, Mode);
 
-fn key(run: &Run) -> Key<'_> {
+pub(crate) fn key(run: &Run) -> RunKey<'_> {
     (&run.package, run.name(), &run.gpu.id, run.mode)
 }
 
-/// Compares two reports.
+/// Compares an older report (`base`) with a newer one (`head`).
 #[must_use]
-pub fn diff(base: &Report, head: &Report) -> Diff {
+pub fn diff(base: &Report, head: &Report) -> ReportDiff {
     let before: BTreeMap<_, &Run> = base.runs.iter().map(|run| (key(run), run)).collect();
     let after: BTreeMap<_, &Run> = head.runs.iter().map(|run| (key(run), run)).collect();
     let mut limits = BTreeMap::new();
     for verdict in head.verdicts.iter().filter(|verdict| verdict.rule == Rule::Growth) {
-        let run: Key<'_> = (&verdict.package, &verdict.model, &verdict.gpu, verdict.mode);
+        let run: RunKey<'_> = (&verdict.package, &verdict.model, &verdict.gpu, verdict.mode);
         limits.insert((run, verdict.pass, verdict.metric), verdict);
     }
     let keys: BTreeSet<_> = before.keys().chain(after.keys()).copied().collect();
@@ -167,6 +164,7 @@ pub fn diff(base: &Report, head: &Report) -> Diff {
             let upgraded = old.zip(new).is_some_and(|(old, new)| is_upgrade(&old.burn, &new.burn));
             let judged = |figure: FigureDiff| {
                 let verdict = limits.get(&(key, Some(figure.pass), Some(figure.metric)));
+                // The newer report may have been compared with another baseline than the older report.
                 match verdict.filter(|verdict| verdict.baseline == figure.before && verdict.actual == figure.after) {
                     Some(verdict) => FigureDiff {
                         limit: verdict.limit,
@@ -179,11 +177,11 @@ pub fn diff(base: &Report, head: &Report) -> Diff {
             };
             let figures: Vec<_> = figures(old, new).map(judged).collect();
             let state = match (old, new) {
-                (None, _) => State::New,
-                (_, None) => State::Removed,
-                (Some(old), Some(new)) if ended(old) != ended(new) => State::Changed,
-                _ if figures.iter().any(|figure| figure.before != figure.after) => State::Changed,
-                _ => State::Same,
+                (None, _) => ModelState::New,
+                (_, None) => ModelState::Removed,
+                (Some(old), Some(new)) if ended(old) != ended(new) => ModelState::Changed,
+                _ if figures.iter().any(|figure| figure.before != figure.after) => ModelState::Changed,
+                _ => ModelState::Same,
             };
             let (package, model, gpu, mode) = key;
             ModelDiff {
@@ -198,9 +196,10 @@ pub fn diff(base: &Report, head: &Report) -> Diff {
             }
         })
         .collect();
-    models.sort_by_key(|model| std::cmp::Reverse((model.status(), model.state != State::Same, model.distance())));
-    Diff {
+    models.sort_by_key(|model| std::cmp::Reverse((model.status(), model.state != ModelState::Same, model.distance())));
+    ReportDiff {
         version: DIFF_VERSION,
+        // Models that could not run are not in `models`, so only the status can fail for them.
         status: match head.problems.is_empty() {
             true => models.iter().map(ModelDiff::status).max().unwrap_or(Status::Pass),
             false => Status::Error,
@@ -209,11 +208,12 @@ pub fn diff(base: &Report, head: &Report) -> Diff {
         base: base.commit.clone(),
         head: head.commit.clone(),
         models,
+        growth: Vec::new(),
     }
 }
 
 impl ModelDiff {
-    /// The worst of its figures.
+    /// Returns the worst status of the model's values and of the way its run ended.
     #[must_use]
     pub fn status(&self) -> Status {
         let judged = self.figures.iter().filter_map(|figure| figure.status);
@@ -230,27 +230,10 @@ impl ModelDiff {
     }
 }
 
-/// What an upgrade of Burn means for a comparison, and what to do next; nothing where Burn is the same.
-fn on_upgrade(diff: &Diff) -> Option<String> {
-    let causes = || diff.models.iter().flat_map(|model| &model.causes);
-    let mut upgrades = causes().filter(|cause| cause.kind == CauseKind::Burn);
-    let (before, after) = upgrades.find_map(|cause| {
-        let (before, after) = (cause.before.as_deref()?, cause.after.as_deref()?);
-        is_upgrade(before, after).then_some((before, after))
-    })?;
-    let mut text = format!(
-        "Burn {before} and {after} have different allocators and kernels, so growth between them is a warning at most."
-    );
-    if !causes().any(|cause| cause.kind == CauseKind::Category) {
-        text += " To see which categories moved, compare an explanation of each with `cargo vram diff`.";
-    }
-    Some(text)
-}
-
-/// As an ending that is none of an error's codes.
+/// The value of `ended` for a run that ran out of memory, which is not an error code.
 const OUT_OF_MEMORY: &str = "out-of-memory";
 
-/// Why a run is not whole.
+/// Returns why a run is incomplete; `None` if it is complete.
 fn ended(run: &Run) -> Option<&str> {
     let error = run.error.as_ref().map(|error| error.code.as_str());
     error.or_else(|| run.oom.as_ref().map(|_| OUT_OF_MEMORY))
@@ -275,7 +258,7 @@ fn figures<'a>(old: Option<&'a Run>, new: Option<&'a Run>) -> impl Iterator<Item
     })
 }
 
-/// As growth is judged where nobody wrote anything: live alone.
+/// Applies the default growth limits, which judge only warm live memory.
 fn plainly(figure: FigureDiff) -> FigureDiff {
     let (Some(before), Some(after)) = (figure.before, figure.after) else {
         return figure;
@@ -284,6 +267,7 @@ fn plainly(figure: FigureDiff) -> FigureDiff {
         return figure;
     }
     let allowed = |percent: u64| {
+        // A report is an untrusted file, and its largest values times 5 exceed 64 bits.
         let part = u128::from(before.0) * u128::from(percent) / 100;
         let part = u64::try_from(part).unwrap_or(u64::MAX).max(LET_BE.ignore.0);
         Bytes(before.0.saturating_add(part))
@@ -300,7 +284,7 @@ fn plainly(figure: FigureDiff) -> FigureDiff {
     }
 }
 
-/// Growth that is Burn's: worth a look, and no failure of the model's.
+/// Turns a failure into a warning: after an upgrade of Burn, growth says nothing about the model.
 fn unjudged(figure: FigureDiff) -> FigureDiff {
     FigureDiff {
         status: figure.status.map(|status| status.min(Status::Warn)),
@@ -327,6 +311,7 @@ fn causes(old: &Run, new: &Run) -> Vec<Cause> {
         differs(CauseKind::Input, name, of(old), of(new));
     }
     differs(CauseKind::Burn, "burn", Some(old.burn.clone()), Some(new.burn.clone()));
+    // An estimate's driver is `virtual` with the tool's version, which says nothing about the model.
     if new.mode == Mode::Measure {
         let of = |run: &Run| Some(run.gpu.driver.clone());
         differs(CauseKind::Driver, "driver", of(old), of(new));
@@ -352,6 +337,7 @@ fn causes(old: &Run, new: &Run) -> Vec<Cause> {
         let (old, new) = (before.get(operation), after.get(operation));
         differs(CauseKind::Autotune, operation, kernels(old, new), kernels(new, old));
     }
+    // Another element type changes the bytes of the parameters, but not their number.
     let parameters = |run: &Run| run.parameters.map(|parameters| parameters.bytes);
     let mut memory = vec![(
         CauseKind::Parameters,
@@ -371,7 +357,7 @@ fn causes(old: &Run, new: &Run) -> Vec<Cause> {
     causes
 }
 
-/// The kernels that were chosen otherwise elsewhere, and for how many keys each.
+/// Returns the kernels whose number of autotune keys differs from the other report, with that number: `Matmul ×3`.
 fn kernels(chosen: Option<&BTreeMap<String, u32>>, elsewhere: Option<&BTreeMap<String, u32>>) -> Option<String> {
     let same = |kernel: &String, keys: &u32| elsewhere.and_then(|elsewhere| elsewhere.get(kernel)) == Some(keys);
     let kernels = chosen?.iter().filter(|(kernel, keys)| !same(kernel, keys));
@@ -379,8 +365,8 @@ fn kernels(chosen: Option<&BTreeMap<String, u32>>, elsewhere: Option<&BTreeMap<S
     (!told.is_empty()).then(|| told.join(", "))
 }
 
-/// Memory that changed.
-fn memory(kind: CauseKind, name: &str, before: Option<Bytes>, after: Option<Bytes>) -> Cause {
+/// Creates a cause for memory that changed.
+pub(crate) fn memory(kind: CauseKind, name: &str, before: Option<Bytes>, after: Option<Bytes>) -> Cause {
     Cause {
         kind,
         name: name.to_owned(),
@@ -390,12 +376,12 @@ fn memory(kind: CauseKind, name: &str, before: Option<Bytes>, after: Option<Byte
     }
 }
 
-/// Kind by kind, and of each kind what changed most.
-fn order(causes: &mut [Cause]) {
+/// Sorts causes by kind, and within a kind by the largest change in bytes.
+pub(crate) fn order(causes: &mut [Cause]) {
     causes.sort_by_key(|cause| (cause.kind, std::cmp::Reverse(cause.bytes.map(i64::unsigned_abs))));
 }
 
-/// The highest live value within each phase, over all steps of the pass that observes phases.
+/// Returns the highest live memory of each phase, over all steps of the observed pass.
 fn phases(run: &Run) -> BTreeMap<&'static str, Bytes> {
     let mut phases = BTreeMap::new();
     let steps = run.steps.iter().filter(|step| step.pass == Pass::Traced);
@@ -406,50 +392,3 @@ fn phases(run: &Run) -> BTreeMap<&'static str, Bytes> {
     }
     phases
 }
-
-/// How a figure stands, in a word; of a run that is not whole, why.
-fn word<'a>(model: &'a ModelDiff, figure: &FigureDiff) -> &'a str {
-    match model.state {
-        _ if model.ended.is_some() => return model.ended.as_deref().unwrap_or_default(),
-        State::New => return "new",
-        State::Removed => return "removed",
-        State::Changed | State::Same => {}
-    }
-    match (figure.status, figure.change) {
-        (Some(Status::Fail), _) => "regressed",
-        (Some(Status::Warn), _) => "warning",
-        (Some(Status::Error), _) => "not judged",
-        (Some(Status::Pass), Some(change)) if change < 0 => "less",
-        (Some(Status::Pass), _) => "ok",
-        (None, _) => "",
-    }
-}
-
-/// The figures of a model that are worth a line: those that changed and, where it is new or gone, live.
-fn shown(model: &ModelDiff) -> impl Iterator<Item = &FigureDiff> {
-    let whole = matches!(model.state, State::New | State::Removed);
-    model
-        .figures
-        .iter()
-        .filter(move |figure| match whole || model.ended.is_some() {
-            true => (figure.pass, figure.metric) == (Pass::Warm, Metric::Live),
-            // Live is hardly ever another when cold.
-            false => figure.before != figure.after && (figure.pass, figure.metric) != (Pass::Cold, Metric::Live),
-        })
-}
-
-/// Whether somebody should look at it.
-fn is_wrong(model: &ModelDiff) -> bool {
-    model.status() >= Status::Warn
-}
-
-/// The figures that are shown; where only problems are, those that a rule objects to.
-fn rows(model: &ModelDiff, quiet: bool) -> impl Iterator<Item = &FigureDiff> {
-    let is_meant = move |figure: &&FigureDiff| {
-        !quiet || model.ended.is_some() || figure.status.is_some_and(|status| status >= Status::Warn)
-    };
-    shown(model).filter(is_meant)
-}
-
-#[cfg(test)]
-mod tests;

@@ -6,22 +6,22 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Declares the codes of this version, each with its name in reports.
+/// Declares the error codes of this version, each with its name in reports.
 macro_rules! codes {
     ($($(#[$doc:meta])+ $code:ident = $name:literal,)+) => {
-        /// What went wrong with a model, or with what declares it.
+        /// What went wrong with a model, or with the target that declares it.
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum ErrorCode {
             $($(#[$doc])+ $code,)+
-            /// A code that only a newer version knows.
+            /// A code that only a newer version of cargo-vram knows.
             Unknown(UnknownCode),
         }
 
         impl ErrorCode {
-            /// Every code of this version.
+            /// All codes of this version.
             pub const ALL: &[Self] = &[$(Self::$code,)+];
 
-            /// Its name in reports: `model-panicked`.
+            /// Returns the code's name in reports, such as `model-panicked`.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 match self {
@@ -34,97 +34,101 @@ macro_rules! codes {
 }
 
 codes! {
-    /// It cannot be run as it was asked to.
+    /// The model cannot run with the requested options.
     Impossible = "impossible",
     /// The target does not compile.
     BuildFailed = "build-failed",
     /// The target lacks `harness = false`.
     Harness = "harness",
-    /// `[package.metadata.vram]` cannot be used.
+    /// `[package.metadata.vram]` is invalid.
     Manifest = "manifest",
-    /// Burn's version has no adapter.
+    /// cargo-vram does not support this version of Burn.
     UnsupportedBurn = "unsupported-burn",
-    /// Two versions of Burn are in one program.
+    /// One program has two versions of Burn.
     TwoBurns = "two-burns",
-    /// cargo-vram has the adapter for another Burn than the models'.
+    /// cargo-vram has the adapter for another version of Burn than the models use.
     OtherAdapter = "other-adapter",
-    /// A package has two models of one name.
+    /// A package has two models with the same name.
     DuplicateModel = "duplicate-model",
-    /// The tool and the crate that the models link do not understand each other.
+    /// The tool and the crate that the models link use different protocol versions.
     ProbeVersion = "probe-version",
-    /// The program did not answer at all.
+    /// The program that declares the models did not answer.
     NoAnswer = "no-answer",
     /// Models cannot run on this kind of machine.
     UnsupportedHost = "unsupported-host",
-    /// An input was set that the model does not have.
+    /// An input is set that the model does not have.
     UnknownInput = "unknown-input",
     /// The model panicked.
     Panicked = "model-panicked",
     /// A signal ended the model.
     Aborted = "model-aborted",
-    /// The model's stack was too small.
+    /// The model's stack overflowed.
     StackOverflow = "stack-overflow",
-    /// The model's steps did nothing on the GPU, or left out a phase of a training.
+    /// The model's steps did no work on the GPU, or its training skipped a phase.
     NoWork = "no-gpu-work",
-    /// The model did something else in another pass, with nothing changed.
+    /// The model did different work in two passes that were alike.
     Nondeterministic = "nondeterministic",
-    /// What the model does depends on values that it reads from the GPU.
+    /// The model's work depends on values that it reads from the GPU.
     DataDependent = "data-dependent",
-    /// The model exited before it was done.
+    /// The model exited before it finished.
     Exited = "model-exited",
-    /// The model took too long.
+    /// The model exceeded the time limit.
     TimedOut = "timed-out",
-    /// The model used too much of the host's memory.
+    /// The model exceeded the limit of host memory.
     HostMemory = "host-memory",
-    /// Somebody else wrote into the file of events.
+    /// Something other than cargo-vram wrote into the model's event file.
     EventsDamaged = "events-damaged",
-    /// The model called a function of the CUDA driver that the virtual one does not have.
+    /// The model called a CUDA function that the virtual driver does not have.
     UnsupportedFunction = "unsupported-function",
-    /// The model ran without the driver that counts.
+    /// The model bypassed the counting CUDA driver.
     NoDriver = "no-driver",
-    /// The model ran on another GPU.
-    OtherGpu = "other-card",
-    /// Other processes are on a GPU that was to be used alone.
-    GpuInUse = "card-in-use",
-    /// Lines of the driver's record are missing.
+    /// The model ran on another GPU than the selected one.
+    OtherGpu = "other-gpu",
+    /// Another process used a GPU that was to be measured exclusively.
+    GpuInUse = "gpu-in-use",
+    /// The record of the CUDA driver is incomplete: lines are missing.
     RecordDamaged = "record-damaged",
-    /// Burn could not do an operation, and went on without it.
+    /// Burn could not run an operation and continued without it.
     OperationFailed = "operation-failed",
-    /// A call of the CUDA driver failed where none may.
+    /// A CUDA call failed that must not fail.
     DriverError = "driver-error",
-    /// The model is over more GPUs than there are.
-    TooFewGpus = "too-few-cards",
-    /// A signal ended the command before every model was run: the report is incomplete.
+    /// The model needs more GPUs than there are.
+    TooFewGpus = "too-few-gpus",
+    /// A signal ended the command before all models had run: the report is incomplete.
     Interrupted = "interrupted",
-    /// CUDA's math functions, which LLVM links, are not in the toolkit.
+    /// The CUDA toolkit lacks libdevice, the math functions that LLVM links.
     NoLibdevice = "no-libdevice",
     /// The model's process could not be started.
     NotStarted = "not-started",
+    /// The program was built from another checkout, which shares the target folder.
+    OtherCheckout = "other-checkout",
 }
 
-/// The name of a code that this version does not know. It may be anything: a report is a file of somebody's.
+/// The name of a code that this version does not know. It is untrusted text, because a report may come from anybody.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnknownCode(String);
 
 impl ErrorCode {
-    /// The code of this name.
+    /// Returns the code with this name. An unknown name becomes [`ErrorCode::Unknown`].
     #[must_use]
     pub fn parse(name: &str) -> Self {
         let known = Self::ALL.iter().find(|code| code.as_str() == name);
+        // A report of a newer version stays readable, and keeps its code.
         known
             .cloned()
             .unwrap_or_else(|| Self::Unknown(UnknownCode(name.to_owned())))
     }
 
-    /// Whether the model did not even begin, since it cannot be run as it was asked to.
+    /// Whether the model was not even started, because its options or configuration do not allow it.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         *self == Self::Impossible || self.is_configuration()
     }
 
-    /// Whether this is a matter of versions or configuration (exit code 2) and not of the run (101).
+    /// Whether the cause is a version or the configuration (exit code 2), not the run (exit code 101).
     #[must_use]
     pub const fn is_configuration(&self) -> bool {
+        // No wildcard: whoever adds a code must decide this.
         match self {
             Self::Harness
             | Self::Manifest
@@ -159,12 +163,13 @@ impl ErrorCode {
             | Self::Interrupted
             | Self::NoLibdevice
             | Self::NotStarted
+            | Self::OtherCheckout
             | Self::Unknown(_) => false,
         }
     }
 }
 
-/// Its name. What this version does not know is escaped.
+/// Writes the code's name. The name of an unknown code is escaped.
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -192,7 +197,7 @@ impl<'de> Deserialize<'de> for ErrorCode {
     }
 }
 
-/// Any string, since newer versions have other codes, too.
+/// The schema allows any string, because newer versions have more codes.
 impl JsonSchema for ErrorCode {
     fn schema_name() -> Cow<'static, str> {
         "ErrorCode".into()
@@ -202,7 +207,7 @@ impl JsonSchema for ErrorCode {
         let known: Vec<_> = Self::ALL.iter().map(Self::as_str).collect();
         json_schema!({
             "type": "string",
-            "description": format!("What went wrong. This version writes: {}", known.join(", ")),
+            "description": format!("A stable name. This version of cargo-vram writes: {}", known.join(", ")),
         })
     }
 }

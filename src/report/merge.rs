@@ -1,4 +1,4 @@
-//! Joins the reports of several jobs into one: of everything that was to be run, each thing once, or not at all.
+//! Joins the reports of several jobs into one report, which has each expected run exactly once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -6,97 +6,99 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::ErrorCode;
-use super::human::text::named;
 use super::words::mode_name;
 use super::{ExpectedVerdict, Mode, Partition, Problem, Report, Rule, Run, Status, Verdict, WrittenBy};
+use crate::untrusted::named;
 
-/// Names that an error tells one by one.
+/// The number of names that an error lists.
 const TOLD: usize = 10;
 
-/// Why reports are not those of one whole.
+/// Why reports cannot be merged.
 #[derive(Debug, Error, Diagnostic)]
 pub enum MergeError {
-    /// They differ in something that they must have in common.
-    #[error("{first} and {second} differ in {what}: {one}, and {other}")]
+    /// Two reports differ in something that all must share.
+    #[error("{first} and {second} differ in {what}: {one} and {other}")]
     #[diagnostic(
         code(merge::different),
-        help("merge joins what one commit's jobs wrote, with one version of cargo-vram")
+        help("merge only reports of one commit, written by the same command and version of cargo-vram")
     )]
     Different {
-        /// A file.
+        /// The file of the first report.
         first: String,
-        /// Another.
+        /// The file of the second report.
         second: String,
-        /// In what.
+        /// What differs.
         what: &'static str,
-        /// What the first has.
+        /// The first report's value.
         one: String,
-        /// What the second has.
+        /// The second report's value.
         other: String,
     },
-    /// One does not say what it is.
+    /// A report does not say which command wrote it.
     #[error("{file} does not say which command wrote it")]
     #[diagnostic(
         code(merge::unnamed),
-        help("an older version of cargo-vram wrote it: run its job again with this one")
+        help("run its job again with this version of cargo-vram; an older version wrote this report")
     )]
     Unnamed {
         /// The file.
         file: String,
     },
-    /// Nobody judged what a check judges.
+    /// No report has a verdict that a check must have.
     #[error("no report has a verdict on {}", .budgets.join(", "))]
     #[diagnostic(
         code(merge::unjudged),
-        help("a verdict on another GPU is none: run the jobs of these models again, each with the same budgets.yaml")
+        help("run the jobs of these models again with the same budgets.yaml; a verdict on another GPU does not count")
     )]
     Unjudged {
-        /// Which budgets, each with its GPU.
+        /// The budgets without a verdict, each with its GPU.
         budgets: Vec<String>,
     },
-    /// One is of a command that was stopped.
+    /// A signal stopped the command that wrote a report.
     #[error("{file} is incomplete: a signal stopped the command that wrote it")]
-    #[diagnostic(code(merge::interrupted), help("run its job again, and merge all of them"))]
+    #[diagnostic(code(merge::interrupted), help("run its job again, then merge all reports"))]
     Interrupted {
         /// The file.
         file: String,
     },
-    /// A run is in two of them.
-    #[error("{run} is in {first} and in {second}")]
+    /// Two reports have the same run.
+    #[error("{run} is in both {first} and {second}")]
     #[diagnostic(
         code(merge::overlap),
-        help("give each report once, and each job a --partition of its own")
+        help("pass each report once, and give each job its own --partition")
     )]
     Overlap {
-        /// Which run.
+        /// The run.
         run: String,
-        /// A file that it is in.
+        /// The file of the first report.
         first: String,
-        /// Another.
+        /// The file of the second report.
         second: String,
     },
-    /// A run is of nothing that was to be run.
-    #[error("{run} of {file} is not among the models that were to be run")]
+    /// A run belongs to a model that is not expected.
+    #[error("{file} has a run of {run}, which is not among the expected models")]
     #[diagnostic(
         code(merge::unexpected),
-        help("a report lists all that was to be run as `expected`: one that has been changed by hand is no report")
+        help(
+            "run the job of this report again, and do not edit reports by hand: `expected` lists every selected model"
+        )
     )]
     Unexpected {
-        /// Which run.
+        /// The model of the run, as `package/model`.
         run: String,
-        /// The file that it is in.
+        /// The file of the report with the run.
         file: String,
     },
-    /// Something was not run.
-    #[error("{} not in any of these reports: {}", were(*.count), .places.join("; "))]
+    /// Expected models were not run.
+    #[error("{} missing from these reports: {}", were(*.count), .places.join("; "))]
     #[diagnostic(
         code(merge::gap),
-        help("a job that was stopped writes no whole report: run it again, and merge all of them")
+        help("run the jobs with missing or incomplete reports again, then merge all reports")
     )]
     Gap {
-        /// How many models.
+        /// The number of missing models.
         count: usize,
-        /// Where they should have been, and which.
+        /// The missing models, grouped by the report that should have them.
         places: Vec<String>,
     },
 }
@@ -109,22 +111,13 @@ fn were(count: usize) -> String {
     }
 }
 
-impl MergeError {
-    /// Whether a job is at fault, rather than what was given.
-    #[must_use]
-    pub const fn is_by_a_job(&self) -> bool {
-        matches!(
-            self,
-            Self::Gap { .. } | Self::Unjudged { .. } | Self::Interrupted { .. }
-        )
-    }
-}
-
-/// Joins reports, each with the name of its file.
+/// Joins reports, each given with the name of its file. Returns `None` if there are no reports.
 ///
 /// # Errors
-/// They overlap, leave something out, or are not of one commit, one tool and one list of models.
+/// Returns an error if reports overlap, lack a model or a verdict, or differ in commit, tool, command, base or expected
+/// models.
 pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeError> {
+    // The causes come first: a job that was stopped also lacks models and verdicts.
     uninterrupted(&reports)?;
     named_by_command(&reports)?;
     alike(&reports)?;
@@ -132,6 +125,7 @@ pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeErro
     known(&reports)?;
     whole(&reports)?;
     judged(&reports)?;
+    // The whole is never better than what a part says of itself, even if the merged values do not show why.
     let status = reports.iter().map(|(_, report)| report.status).max();
     let mut reports = reports.into_iter().map(|(_, report)| report);
     let Some(mut merged) = reports.next() else {
@@ -140,15 +134,17 @@ pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeErro
     merged.partition = None;
     for report in reports {
         merged.runs.extend(report.runs);
-        // Each part finds the same edits.
+        // Each part finds the same edits, so they are kept once.
         let new = |verdict: &Verdict| verdict.rule != Rule::Edit || !merged.verdicts.contains(verdict);
         let verdicts: Vec<_> = report.verdicts.into_iter().filter(new).collect();
         merged.verdicts.extend(verdicts);
+        // `None` is less than both others, so one job with changes makes the whole dirty.
         merged.dirty = merged.dirty.max(report.dirty);
-        // What every job met is told once.
+        // A problem that every job met is kept once.
         let new = |problem: &_| !merged.problems.contains(problem);
         let problems: Vec<_> = report.problems.into_iter().filter(new).collect();
         merged.problems.extend(problems);
+        merged.growth.extend(report.growth);
         let new = |skipped: &_| !merged.skipped.contains(skipped);
         let skipped: Vec<_> = report.skipped.into_iter().filter(new).collect();
         merged.skipped.extend(skipped);
@@ -157,13 +153,14 @@ pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeErro
     let verdicts = merged.verdicts.iter().map(|verdict| verdict.status).max();
     let failed = !merged.problems.is_empty() || merged.runs.iter().any(|run| run.error.is_some());
     let errors = failed.then_some(Status::Error);
+    // Only `check` judges. In an estimate, an out of memory is a result, not a failure.
     let is_judged = merged.command == Some(WrittenBy::Check);
     let full = (is_judged && merged.runs.iter().any(|run| run.oom.is_some())).then_some(Status::Fail);
     merged.status = status.max(verdicts).max(errors).max(full).unwrap_or(Status::Pass);
     Ok(Some(merged))
 }
 
-/// In the order of the whole list, whatever order the files came in.
+/// Sorts runs and verdicts in the order of the expected models, whatever the order of the files.
 fn sort(report: &mut Report) {
     let places: HashMap<&str, usize> = report.expected.iter().map(String::as_str).zip(0..).collect();
     let place = |run: &Run| places.get(identity(run).as_str()).copied().unwrap_or(usize::MAX);
@@ -184,32 +181,36 @@ fn sort(report: &mut Report) {
     });
 }
 
-/// Whether they are of one commit, one tool, one list of models, and compared with one base.
+/// Checks that all reports have the same commit, tool, command, expected models and budgets, number of parts, and base.
 fn alike(reports: &[(String, Report)]) -> Result<(), MergeError> {
     let Some(((first, report), others)) = reports.split_first() else {
         return Ok(());
     };
     let facts = |report: &Report| {
         let mut expected = report.expected.clone();
+        // Only the set must agree: a report is not wrong because of its order.
         expected.sort();
         let parts = report.partition.as_deref().and_then(Partition::parse);
         let none = || "none".to_owned();
         [
-            ("commit", report.commit.clone().unwrap_or_else(none)),
-            ("tool", format!("{} {}", report.tool.name, report.tool.version)),
-            ("the estimator's fingerprint", report.tool.fingerprint.clone()),
+            ("the commit", report.commit.clone().unwrap_or_else(none)),
+            (
+                "the version of cargo-vram",
+                format!("{} {}", report.tool.name, report.tool.version),
+            ),
+            ("the fingerprint of the estimator", report.tool.fingerprint.clone()),
             (
                 "the command that wrote them",
                 report.command.map_or_else(none, |command| command.name().to_owned()),
             ),
-            ("models that were to be run", expected.join(" ")),
-            ("budgets that were to be judged", budgets(&report.expected_verdicts)),
+            ("the expected models", expected.join(" ")),
+            ("the budgets to check", budgets(&report.expected_verdicts)),
             (
-                "number of parts",
+                "the number of parts",
                 parts.map_or_else(none, |part| part.parts().to_string()),
             ),
             (
-                "base",
+                "the base",
                 report.base.as_ref().map_or_else(none, |base| base.commit.clone()),
             ),
         ]
@@ -231,7 +232,7 @@ fn alike(reports: &[(String, Report)]) -> Result<(), MergeError> {
     Ok(())
 }
 
-/// Whether each says which command wrote it.
+/// Checks that no report is from a command that a signal stopped.
 fn uninterrupted(reports: &[(String, Report)]) -> Result<(), MergeError> {
     let is_interrupted = |problem: &Problem| problem.code == ErrorCode::Interrupted;
     match reports
@@ -243,6 +244,7 @@ fn uninterrupted(reports: &[(String, Report)]) -> Result<(), MergeError> {
     }
 }
 
+/// Checks that every report names the command that wrote it.
 fn named_by_command(reports: &[(String, Report)]) -> Result<(), MergeError> {
     match reports.iter().find(|(_, report)| report.command.is_none()) {
         Some((file, _)) => Err(MergeError::Unnamed { file: named(file) }),
@@ -260,8 +262,10 @@ fn budget(expected: &ExpectedVerdict) -> String {
     format!("{}/{} on {}", expected.package, expected.model, expected.gpu)
 }
 
-/// Whether a check's parts have a verdict on every budget, if only that there is no limit. A target that could not be built
-/// has none, and fails by that.
+/// Checks that the reports of `check` together have a verdict on every expected budget. A verdict that only says
+/// "no limit" counts, too.
+///
+/// A target that did not build has no expected verdicts. It fails by its problem.
 fn judged(reports: &[(String, Report)]) -> Result<(), MergeError> {
     if reports
         .iter()
@@ -272,7 +276,7 @@ fn judged(reports: &[(String, Report)]) -> Result<(), MergeError> {
     let verdicts: HashSet<(&str, &str, &str)> = reports
         .iter()
         .flat_map(|(_, report)| &report.verdicts)
-        // These say nothing of a budget.
+        // These verdicts are not about a budget.
         .filter(|verdict| !matches!(verdict.rule, Rule::Build | Rule::Edit))
         .filter(|verdict| verdict.mode == Mode::Estimate || verdict.rule != Rule::Drift)
         .map(|verdict| (verdict.package.as_str(), verdict.model.as_str(), verdict.gpu.as_str()))
@@ -284,7 +288,8 @@ fn judged(reports: &[(String, Report)]) -> Result<(), MergeError> {
             expected.gpu.as_str(),
         ))
     };
-    // Whatever was run has a verdict, too: where the list was emptied by hand, the runs are still there.
+    // Every run must have a verdict, too: if somebody emptied the list of expected verdicts by hand, the runs are still
+    // there.
     let run = reports.iter().flat_map(|(_, report)| &report.runs);
     let judged: HashSet<(&str, &str)> = verdicts.iter().map(|(package, model, _)| (*package, *model)).collect();
     let run = run.filter(|run| !judged.contains(&(run.package.as_str(), run.name())));
@@ -306,7 +311,7 @@ fn judged(reports: &[(String, Report)]) -> Result<(), MergeError> {
     Err(MergeError::Unjudged { budgets: told })
 }
 
-/// Whether no run is in two of them.
+/// Checks that no run is in two reports.
 fn once(reports: &[(String, Report)]) -> Result<(), MergeError> {
     type Key<'a> = (&'a str, &'a str, &'a str, Mode, &'a str);
     let mut seen: HashMap<Key<'_>, &str> = HashMap::new();
@@ -337,7 +342,7 @@ fn once(reports: &[(String, Report)]) -> Result<(), MergeError> {
     Ok(())
 }
 
-/// Whether every run is of something that was to be run.
+/// Checks that every run belongs to an expected model.
 fn known(reports: &[(String, Report)]) -> Result<(), MergeError> {
     for (file, report) in reports {
         let expected: HashSet<&str> = report.expected.iter().map(String::as_str).collect();
@@ -355,7 +360,7 @@ fn known(reports: &[(String, Report)]) -> Result<(), MergeError> {
     Ok(())
 }
 
-/// Whether everything that was to be run was.
+/// Checks that every expected model was run.
 fn whole(reports: &[(String, Report)]) -> Result<(), MergeError> {
     let run: BTreeSet<String> = reports
         .iter()
@@ -370,6 +375,7 @@ fn whole(reports: &[(String, Report)]) -> Result<(), MergeError> {
     let mut missing: BTreeMap<Option<Partition>, Vec<&str>> = BTreeMap::new();
     let mut count = 0;
     for model in expected.into_iter().filter(|model| !run.contains(*model)) {
+        // All parts have the same number of parts (`alike`), so any of them can say where a model belongs.
         let part = parts.first().map(|(_, any)| any.holding(model));
         missing.entry(part).or_default().push(model);
         count += 1;
@@ -386,8 +392,8 @@ fn whole(reports: &[(String, Report)]) -> Result<(), MergeError> {
         match part {
             None => told,
             Some(part) => match parts.iter().find(|(_, other)| *other == part) {
-                Some((file, _)) => format!("{} ({part}) is incomplete, it lacks {told}", named(file)),
-                None => format!("the report of {part} is missing, with {told}"),
+                Some((file, _)) => format!("{} ({part}) is incomplete and lacks {told}", named(file)),
+                None => format!("the report of {part} is missing (models: {told})"),
             },
         }
     });

@@ -1,8 +1,8 @@
-//! A part of all models, that does not move when models are added.
+//! A part of all models. A hash of the model's name decides its part, so new models do not move the others.
 
 use sha2::{Digest, Sha256};
 
-/// One part of all models.
+/// One of several parts of all models, such as `hash:1/4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Partition {
     part: u64,
@@ -10,21 +10,22 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// `hash:1/4`; nothing where it is something else.
+    /// Parses a text such as `hash:1/4`. Returns `None` if it is something else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (part, parts) = text.strip_prefix("hash:")?.split_once('/')?;
         let (part, parts) = (part.parse().ok()?, parts.parse().ok()?);
+        // The range is empty for 0 parts, so `holds` never divides by 0.
         (1..=parts).contains(&part).then_some(Self { part, parts })
     }
 
-    /// Whether a model, as `package/model`, is in this part.
+    /// Whether a model, given as `package/model`, is in this part.
     #[must_use]
     pub fn holds(self, identity: &str) -> bool {
         number(identity) % self.parts == self.part - 1
     }
 
-    /// The part of as many that holds a model.
+    /// Returns the part that has a model, of the same number of parts. The model is given as `package/model`.
     #[must_use]
     pub fn holding(self, identity: &str) -> Self {
         Self {
@@ -33,7 +34,7 @@ impl Partition {
         }
     }
 
-    /// Into how many parts the models are parted.
+    /// Returns the number of parts.
     #[must_use]
     pub const fn parts(self) -> u64 {
         self.parts
@@ -41,6 +42,7 @@ impl Partition {
 }
 
 fn number(identity: &str) -> u64 {
+    // Every job of a matrix must agree. The standard library's hasher may change from release to release.
     let digest = Sha256::digest(identity);
     let first = digest.iter().take(8);
     first.fold(0_u64, |number, byte| number << 8 | u64::from(*byte))

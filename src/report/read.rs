@@ -1,4 +1,4 @@
-//! Reads a report from a file, which anybody may have written.
+//! Reads a report from a file, which is untrusted.
 
 use std::io::Read;
 
@@ -9,69 +9,61 @@ use thiserror::Error;
 
 use super::{REPORT_VERSION, Report};
 
-/// A report of thousands of models is smaller.
+/// The largest report file that is read: 64 MiB. A report of thousands of models is smaller.
 pub const MOST_BYTES: u64 = 64 << 20;
 
-/// Why a file is no report.
+/// Why a file is not a report.
 #[derive(Debug, Error, Diagnostic)]
 pub enum ReadError {
-    /// It cannot be read.
-    #[error("{path} cannot be read")]
+    /// The file cannot be read.
+    #[error("cannot read {path}")]
     #[diagnostic(code(report::unreadable))]
     Io {
-        /// Which.
+        /// The file.
         path: Utf8PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// It is larger than any report.
-    #[error("{0} is larger than 64 MiB, which no report is")]
+    /// The file is larger than any report.
+    #[error("{0} is not a report: it is larger than 64 MiB")]
     #[diagnostic(code(report::too_large))]
     TooLarge(Utf8PathBuf),
-    /// It is something else.
-    #[error("{path} is no report of cargo-vram")]
+    /// The file is not a report.
+    #[error("{path} is not a cargo-vram report")]
     #[diagnostic(
         code(report::invalid),
-        help("`cargo vram check --message-format json -o FILE` writes one; `cargo vram schema` describes it")
+        help("write one with `cargo vram check --message-format json -o FILE`; `cargo vram schema` prints its format")
     )]
     Invalid {
-        /// Which.
+        /// The file.
         path: Utf8PathBuf,
-        /// Where it stops making sense.
+        /// Where the JSON is not a report.
         source: serde_json::Error,
     },
-    /// It is of another version.
-    #[error("{path} is a report of version {found}, and this program reads version {REPORT_VERSION}")]
+    /// The report has another format version.
+    #[error("{path} has report version {found}, but this cargo-vram reads version {REPORT_VERSION}")]
     #[diagnostic(
         code(report::version),
-        help("read it with the version of cargo-vram that wrote it, or run the check again with this one")
+        help("use the version of cargo-vram that wrote it, or run the check again with this version")
     )]
     Version {
-        /// Which.
+        /// The file.
         path: Utf8PathBuf,
-        /// Its version.
+        /// The version in the file.
         found: u64,
     },
 }
 
-impl ReadError {
-    /// Whether the machine is at fault, rather than what was given.
-    #[must_use]
-    pub const fn is_by_the_machine(&self) -> bool {
-        matches!(self, Self::Io { .. })
-    }
-}
-
 #[derive(Deserialize)]
-struct Versioned {
+struct ReportHeader {
     version: u64,
 }
 
 impl Report {
-    /// Reads a report. What this version does not know is left out.
+    /// Reads a report. Fields that this version does not know are ignored.
     ///
     /// # Errors
-    /// The file is no report of this version.
+    /// Returns an error if the file cannot be read, is too large, or is not a report of this format version.
     pub fn read(path: &Utf8Path) -> Result<Self, ReadError> {
         let io = |source| ReadError::Io {
             path: path.to_owned(),
@@ -79,6 +71,7 @@ impl Report {
         };
         let mut bytes = Vec::new();
         let file = std::fs::File::open(path).map_err(io)?;
+        // The byte past the limit shows that the file is too large, without reading all of it.
         file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
         if bytes.len() as u64 > MOST_BYTES {
             return Err(ReadError::TooLarge(path.to_owned()));
@@ -87,7 +80,9 @@ impl Report {
             path: path.to_owned(),
             source,
         };
-        let Versioned { version } = serde_json::from_slice(&bytes).map_err(invalid)?;
+        // The version comes first: otherwise, a report of another version would fail with a message about
+        // some field.
+        let ReportHeader { version } = serde_json::from_slice(&bytes).map_err(invalid)?;
         if version != u64::from(REPORT_VERSION) {
             return Err(ReadError::Version {
                 path: path.to_owned(),

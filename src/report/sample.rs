@@ -1,18 +1,19 @@
-//! Runs made by hand, for tests.
+//! Hand-made runs for tests.
 
 use std::collections::BTreeMap;
 
 use super::WrittenBy;
 use super::{
-    Autotune, Gpu, Library, Measurement, Mode, Pass, Peak, Peaks, Phase, PhasePeaks, ProcessOf, ProcessSource, Proof,
-    REPORT_VERSION, Report, Run, Status, Step, Tool, Tuning,
+    Autotune, GrowthCause, GrowthExplanation, GrowthLine, GrowthPart, GrowthPlace, LoadedLibrary, Measurement, Metric,
+    Mode, Pass, Peak, Peaks, Phase, PhasePeaks, ProcessOf, ProcessSource, Proof, REPORT_VERSION, Report, Run, RunGpu,
+    Status, Step, Tool, Tuning,
 };
 use crate::bytes::Bytes;
 use crate::protocol::WhatIf;
 
 const MIB: u64 = 1 << 20;
 
-/// An estimate within 24 GiB.
+/// Returns an estimate that fits into 24 GiB.
 pub(crate) fn run(model: &str, gpu: &str) -> Run {
     let peak = |live, reserved, process| Peak {
         live: Some(Bytes(live * MIB)),
@@ -29,7 +30,7 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
         inputs: BTreeMap::new(),
         what_if: WhatIf::default(),
         label: None,
-        gpu: Gpu {
+        gpu: RunGpu {
             id: gpu.to_owned(),
             name: gpu.to_owned(),
             total_bytes: Bytes(24 << 30),
@@ -44,7 +45,7 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
             cold: peak(800, 4096, 4500),
         },
         baseline: None,
-        cards: Vec::new(),
+        gpus: Vec::new(),
         steps: Vec::new(),
         oom: None,
         autotune: Autotune::default(),
@@ -62,7 +63,7 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
     }
 }
 
-/// The same run, with so much live at the end of each of its steps.
+/// Returns the same run with this much live memory at the end of each step.
 pub(crate) fn ending_at(run: Run, ends: &[u64]) -> Run {
     let phase = |live: u64| PhasePeaks {
         phase: Phase::Optimizer,
@@ -83,7 +84,7 @@ pub(crate) fn ending_at(run: Run, ends: &[u64]) -> Run {
     }
 }
 
-/// A report of these runs, not judged.
+/// Returns a report of these runs without verdicts.
 pub(crate) fn report(runs: Vec<Run>) -> Report {
     Report {
         version: REPORT_VERSION,
@@ -104,12 +105,13 @@ pub(crate) fn report(runs: Vec<Run>) -> Report {
         skipped: Vec::new(),
         base: None,
         problems: Vec::new(),
+        growth: Vec::new(),
     }
 }
 
-/// The same run, measured.
+/// Returns the same run as a measurement.
 pub(crate) fn measured(run: Run) -> Run {
-    let library = Library {
+    let library = LoadedLibrary {
         path: "/lib/libcuda.so.1".to_owned(),
         version: "13.0".to_owned(),
     };
@@ -138,5 +140,62 @@ pub(crate) fn measured(run: Run) -> Run {
             spread: None,
         }),
         ..run
+    }
+}
+
+/// An explanation of growth with everything that it can have.
+pub(crate) fn growth() -> GrowthExplanation {
+    let place = |file: &str, line, edited| {
+        Some(GrowthPlace {
+            file: file.to_owned(),
+            line,
+            text: Some("hidden: LinearConfig::new(1024, 6144).init(device),".to_owned()),
+            edited,
+        })
+    };
+    let part = |name: &str, before: u64, after: u64| GrowthPart::new(name.to_owned(), Bytes(before), Bytes(after));
+    GrowthExplanation {
+        package: "p".to_owned(),
+        model: "resnet18".to_owned(),
+        gpu: "l4".to_owned(),
+        mode: Mode::Estimate,
+        pass: Pass::Warm,
+        metric: Metric::Reserved,
+        before: Bytes(80 * MIB),
+        after: Bytes(120 * MIB),
+        causes: vec![
+            GrowthCause {
+                what: "hidden is larger".to_owned(),
+                change: 35 << 20,
+                place: place("src/model.rs", 41, true),
+            },
+            GrowthCause {
+                what: "memory within operations".to_owned(),
+                change: 1 << 20,
+                place: None,
+            },
+        ],
+        categories: vec![
+            part("parameters", 20 * MIB, 30 * MIB),
+            part("activations", 40 * MIB, 66 * MIB),
+        ],
+        layers: vec![part("hidden", 20 * MIB, 55 * MIB), part("no layer", 0, MIB)],
+        lines: vec![
+            GrowthLine {
+                place: place("src/model.rs", 52, false),
+                before: Bytes(20 * MIB),
+                after: Bytes(55 * MIB),
+                change: 35 << 20,
+            },
+            GrowthLine {
+                place: None,
+                before: Bytes(0),
+                after: Bytes(MIB),
+                change: 1 << 20,
+            },
+        ],
+        allocator: vec![part("unused parts of pages (fragmentation)", 10 * MIB, 13 * MIB)],
+        unexplained: 1 << 20,
+        notes: vec!["Burn 0.21.0 → 0.22.1".to_owned()],
     }
 }

@@ -1,4 +1,4 @@
-//! The report's types. Their names are the format: renaming one is a new version.
+//! The types of the report. Their names are the format: renaming one needs a new version.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,67 +6,71 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::ErrorCode;
+use super::words::allowed_growth;
+use super::{Assumption, ErrorCode, GrowthExplanation};
 use crate::bytes::Bytes;
 use crate::protocol::{BurnFeatures, WhatIf};
 pub use crate::protocol::{Phase, Task};
 
 /// The version of the report format that this program writes.
-pub const REPORT_VERSION: u32 = 1;
+pub const REPORT_VERSION: u32 = 2;
 
-/// The outcome of one invocation over all models.
+/// The result of one `check`, `estimate` or `measure` over all models.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// The version of this format.
     #[schemars(extend("const" = REPORT_VERSION))]
     pub version: u32,
-    /// Which program made the report.
+    /// The program that wrote the report.
     pub tool: Tool,
-    /// The command that wrote it; absent in what an older version wrote.
+    /// The command that wrote the report; null in reports of older versions.
     #[serde(default)]
     pub command: Option<WrittenBy>,
-    /// The commit that was checked out, where the workspace is a git checkout.
+    /// The git commit of the workspace; null if the workspace is not a git checkout.
     pub commit: Option<String>,
-    /// Whether there were changes on top of that commit, files that git does not know among them; absent where nobody could
-    /// tell.
+    /// Whether the workspace had changes on top of that commit, untracked files included; null if unknown.
     pub dirty: Option<bool>,
-    /// The part of the models that was run, as `hash:1/4`.
+    /// The part of the models that was run, such as `hash:1/4`; null if all selected models were run.
     pub partition: Option<String>,
-    /// `package/model` of every selected model, run or not.
+    /// Every selected model as `package/model`, in all parts, whether or not it was run.
     pub expected: Vec<String>,
-    /// What a check of all parts must have judged: one entry a budget of each expected model, whatever the partition.
+    /// The verdicts that a check of all parts must have: one entry per budget of each expected model; absent if there
+    /// are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expected_verdicts: Vec<ExpectedVerdict>,
-    /// The worst of all verdicts and errors.
+    /// The worst status of all verdicts and errors.
     pub status: Status,
-    /// One entry a model, mode and card.
+    /// One entry per model (or budget or what-if), mode and GPU.
     pub runs: Vec<Run>,
-    /// What the budgets say about the runs.
+    /// The verdicts of budgets and baselines about the runs.
     pub verdicts: Vec<Verdict>,
-    /// What was not done, and why.
+    /// What the command skipped, and why.
     pub skipped: Vec<Skipped>,
-    /// The revision that this is compared with, where one was named.
+    /// The git revision that the report is compared with; absent if the command named none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Base>,
-    /// Targets that never came as far as a model.
+    /// Targets whose models could not be run at all.
     #[serde(default)]
     pub problems: Vec<Problem>,
+    /// Why the values of failed models grew; only with `check --why`, and absent if there is nothing to explain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub growth: Vec<GrowthExplanation>,
 }
 
 /// A command that writes reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WrittenBy {
-    /// `cargo vram check`: its runs are judged.
+    /// `cargo vram check`, which compares its runs with budgets and baselines.
     Check,
-    /// `cargo vram estimate`: nothing is judged.
+    /// `cargo vram estimate`, which gives no verdicts.
     Estimate,
-    /// `cargo vram measure`: nothing is judged.
+    /// `cargo vram measure`, which gives no verdicts.
     Measure,
 }
 
 impl WrittenBy {
-    /// As it is typed.
+    /// Returns the name of the subcommand, as typed.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -77,159 +81,164 @@ impl WrittenBy {
     }
 }
 
-/// A budget that a check has a verdict on, even if it is only that there is no limit.
+/// A budget that a check must have a verdict on. A verdict that only says "no limit" counts, too.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct ExpectedVerdict {
     /// The package that declares the model.
     pub package: String,
-    /// The budget's name, which is mostly the model's.
+    /// The budget's name, which is usually the model's.
     pub model: String,
-    /// The card's id.
+    /// The GPU's id, such as `l4`.
     pub gpu: String,
 }
 
-/// The revision that a report is compared with.
+/// The git revision that a report is compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Base {
-    /// As it was named: `origin/main`.
+    /// The revision as the user named it, such as `origin/main`.
     pub revision: String,
-    /// The commit of it that this one parted from.
+    /// The commit at which the checked-out branch left that revision (the merge base).
     pub commit: String,
-    /// Every limit that differs between the two.
+    /// The folder of the workspace within the repository, such as `model/`; absent if it is the top folder.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub folder: String,
+    /// Every limit that differs between that commit and the checked-out one.
     pub edited: Vec<EditedLimit>,
-    /// Every dependency that Cargo.lock pins differently.
+    /// Every dependency whose version in `Cargo.lock` differs.
     #[serde(default)]
     pub dependencies: Vec<ChangedDependency>,
 }
 
-/// A dependency that is another one than at the base.
+/// A dependency whose version differs from the base's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangedDependency {
-    /// The package.
+    /// The name of the package.
     pub name: String,
-    /// Its versions that are only at the base: `0.21.0`.
+    /// The versions that only the base has, such as `0.21.0`.
     pub before: Vec<String>,
-    /// Its versions that are only here.
+    /// The versions that only the checked-out commit has.
     pub after: Vec<String>,
 }
 
-/// A limit that a change edits itself.
+/// A limit that the change under review edits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EditedLimit {
-    /// The key of the budget, `model` or `package/model`; absent for what stands in `defaults`.
+    /// The budget's key, `model` or `package/model`; null for a limit in `defaults`.
     pub model: Option<String>,
-    /// Which limit, as a path of keys: `reserved.fail`, `gpus.h200.live.warn`, `growth.live.ignore`.
+    /// The limit as a path of keys: `reserved.fail`, `gpus.h200.live.warn`, `growth.live.ignore`.
     pub limit: String,
-    /// What it was, as the file had it; absent where it is new.
+    /// The old value as the file writes it; null if the limit is new.
     pub before: Option<String>,
-    /// What it is; absent where it was removed.
+    /// The new value as the file writes it; null if the limit was removed.
     pub after: Option<String>,
     /// The budget file, relative to the workspace root.
     pub file: String,
-    /// Its line, from 1; absent where it was removed.
+    /// The line of the limit, from 1; null if the limit was removed.
     pub line: Option<u32>,
-    /// Whether it lets through what was not let through before.
+    /// Whether the edit permits something that was not permitted before.
     #[serde(default)]
     pub loosens: bool,
 }
 
-/// What a run is compared with.
+/// The values that a run is compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Baseline {
-    /// Where it is from.
+    /// Where the baseline comes from.
     pub from: BaselineFrom,
-    /// The Burn that it was run with.
+    /// The version of Burn that the baseline was run with.
     pub burn: String,
-    /// The inputs it was run with.
+    /// The inputs that the baseline was run with.
     pub inputs: BTreeMap<String, u64>,
-    /// Parameters, learnable and not, where that is known.
+    /// The number of parameters, learnable and not; null if unknown.
     pub parameters: Option<u64>,
-    /// Its peaks.
+    /// The peaks of the baseline.
     pub peaks: Peaks,
-    /// In what it differs otherwise, which is the likely cause of another figure: `burn 0.21.0 → 0.22.0`.
+    /// Other differences from this run, which are the likely cause of a changed value: `burn 0.21.0 → 0.22.0`.
     pub differs: Vec<String>,
 }
 
-/// Where a baseline is from.
+/// Where a baseline comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BaselineFrom {
-    /// From budgets.lock: accepted by `cargo vram bless`.
+    /// From `budgets.lock`: accepted with `cargo vram bless`.
     Lock,
-    /// From budgets.lock as it is at the base.
+    /// From the base's `budgets.lock`.
     Base,
-    /// The base was built and run.
+    /// From a run: the base was built and run.
     Rebuilt,
 }
 
 /// Why the models of a target could not be run at all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// The package.
+    /// The name of the package.
     pub package: String,
-    /// The target, where it came as far as one.
+    /// The benchmark target; null if the problem is not about one target.
     pub target: Option<String>,
-    /// A short, stable name: `build-failed`.
+    /// A short, stable name of the problem, such as `build-failed`.
     pub code: ErrorCode,
     /// What happened.
     pub message: String,
-    /// What to do about it.
+    /// What to do about it; null if there is no advice.
     pub help: Option<String>,
 }
 
-/// Which program made the report.
+/// The program that wrote a document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tool {
-    /// `cargo-vram`.
+    /// The name of the program: `cargo-vram`.
     pub name: String,
-    /// Its version.
+    /// The version of the program.
     pub version: String,
-    /// A hash over everything that an estimate depends on besides the model: tool, driver, recordings, profiles.
+    /// A hash over everything that an estimate depends on besides the model: tool, driver, recordings, GPU profiles.
     pub fingerprint: String,
 }
 
-/// The state of a report or of a verdict, from best to worst.
+/// The status of a report or a verdict, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// Within budget.
+    /// No rule failed or warns.
     Pass,
-    /// Within budget, with something to look at.
+    /// No rule failed, but at least one warns.
     Warn,
-    /// Over budget, regressed, leaking or out of memory.
+    /// Over budget, regressed, leaking, out of memory, or another rule failed.
     Fail,
-    /// It could not be told.
+    /// The run or its check could not be completed.
     Error,
 }
 
-/// How the figures of a run were obtained.
+/// How the values of a run were obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// On a virtual GPU.
+    /// Estimated on a virtual GPU.
     Estimate,
-    /// On a real GPU.
+    /// Measured on a real GPU.
     Measure,
 }
 
-/// Which run of the step a figure comes from.
+/// A pass: one process that runs the model's steps once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pass {
-    /// With an empty autotune cache.
+    /// The first run, with an empty autotune cache.
     Cold,
-    /// With the plan applied, nothing sampled.
+    /// The repeated run, which replays the autotune choices.
     Warm,
-    /// With the plan applied, sampled at every launch.
+    /// The repeated run with live memory sampled at every launch. A measurement has a separate pass for it; in an
+    /// estimate, it is the warm pass.
     Traced,
 }
 
-/// How long the allocator took until it needed nothing more: that of Burn 0.22 adapts its pages to what it has seen.
+/// How many steps a pass ran until the allocator reserved nothing more. The allocator of Burn 0.22 adapts its pages to
+/// what it has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Settling {
-    /// The steps that a pass ran.
+    /// The number of steps that the pass ran.
     pub steps: u32,
-    /// Whether the last two reserved nothing more.
+    /// Whether the last two steps reserved nothing more.
     pub settled: bool,
 }
 
@@ -238,88 +247,93 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// One model on one card in one mode.
+/// One model on one GPU in one mode, with its result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
-    /// The model's name, as in `cargo_vram::models!`.
+    /// The model's name in `cargo_vram::models!`.
     pub model: String,
-    /// The package that declares it.
+    /// The package that declares the model.
     pub package: String,
-    /// The name of the budget this run belongs to, where it is not the model's own.
+    /// The name of the budget that this run belongs to; absent if it is the model's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<String>,
-    /// Estimated or measured.
+    /// Whether the values are estimated or measured.
     pub mode: Mode,
-    /// Training or inference; absent where the model died before it said so.
+    /// Training or inference; null if the model died before it reported this.
     pub task: Option<Task>,
-    /// Burn's version.
+    /// The version of Burn.
     pub burn: String,
-    /// With which features Burn was built; absent in older reports, and where the model died before it said so.
+    /// The features of Burn that affect memory; absent in older reports and if the model died before it reported them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<BurnFeatures>,
-    /// The inputs that the model asked for, with the values it got.
+    /// The inputs that the model asked for, with the values it got; if it died before, the inputs that it was to get.
     pub inputs: BTreeMap<String, u64>,
-    /// In what it was run otherwise than the model says; absent where it was run as it is.
+    /// The what-if overrides applied to this run; absent if there are none.
     #[serde(default, skip_serializing_if = "WhatIf::is_none")]
     pub what_if: WhatIf,
-    /// The name of a what-if: the model's or its budget's, and what is otherwise.
+    /// The name of a what-if: the model's or its budget's name with the overrides, such as `resnet18 [sgd, f16]`;
+    /// absent for other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// The card.
-    pub gpu: Gpu,
-    /// The model's parameters; absent where the model died before they were made or made none known.
+    /// The GPU of the run.
+    pub gpu: RunGpu,
+    /// The model's parameters; null if the model died before it made them, or did not report them.
     pub parameters: Option<Parameters>,
-    /// The peaks over all steps; of several cards, of the one that holds the most, figure by figure.
+    /// The peaks over all steps. With several GPUs, each value is from the GPU where it is highest.
     pub peaks: Peaks,
-    /// What they are compared with, where there is something.
+    /// The values that the peaks are compared with; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
-    /// Phase by phase, of the passes that observe phases; of several cards, what the one holds that holds more.
+    /// Memory per step and phase, from the observed pass. With several GPUs, each value is from the GPU where it is
+    /// highest.
     pub steps: Vec<Step>,
-    /// The same for each card, where the model is over several.
+    /// The peaks and steps of each GPU; absent if the model uses one GPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cards: Vec<OnCard>,
-    /// The first out of memory, if there was one.
+    pub gpus: Vec<GpuShare>,
+    /// The first out-of-memory failure; null if there was none.
     pub oom: Option<Oom>,
-    /// The plan's choices.
+    /// The autotune choices of the run, by origin.
     pub autotune: Autotune,
-    /// The recording that the plan replays, as far as it has the keys; absent where there is none.
+    /// The recording whose autotune choices the run replays, as far as it has them; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recording: Option<RecordingId>,
-    /// How it was measured; absent in an estimate.
+    /// How the run was measured; absent in an estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measurement: Option<Measurement>,
-    /// How many CUDA streams held memory.
+    /// The number of CUDA streams that held memory.
     pub streams: u32,
-    /// How many steps a pass ran until two in a row reserved nothing more; absent where their number was given, and with Burn 0.21.
+    /// How many steps a pass ran until two in a row reserved nothing more; absent if the number of steps was given, and
+    /// with Burn 0.21.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settling: Option<Settling>,
-    /// How many allocations the GPU refused that Burn then got, after it freed memory. With Burn 0.21 a refusal is an out of memory.
+    /// The number of allocations that the GPU refused and that succeeded after Burn freed memory; absent if 0. With
+    /// Burn 0.21, a refusal is an out-of-memory failure.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub recovered_refusals: u64,
-    /// How often the model read values back from the device, other than its loss.
+    /// How often the model read values back from the GPU, apart from its loss.
     pub device_reads: u64,
-    /// What these figures assume, in sentences.
-    pub assumptions: Vec<String>,
-    /// How far the runs lie apart that this one is the largest of: of a model whose budget allows it to differ.
+    /// What these values depend on and nobody checked.
+    pub assumptions: Vec<Assumption>,
+    /// The smallest and largest values of the runs of which this run has the largest. Only for a model whose budget
+    /// allows its runs to differ; otherwise absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<Spread>,
-    /// Why the run is incomplete, if it is.
+    /// Why the run is incomplete; null if it is complete.
     pub error: Option<RunError>,
-    /// Wall-clock seconds of all its own passes together, without waiting for others: the one figure that differs between
-    /// two runs.
+    /// Wall-clock time of all passes of this run together, in seconds, without the time spent waiting for other
+    /// processes. It is the only value that differs between two equal runs.
     pub seconds: f64,
 }
 
 impl Run {
-    /// What people call it: its budget's name, which is mostly its model's; of a what-if, with what is otherwise.
+    /// Returns the name in output: the what-if's name, else the budget's, else the model's.
     #[must_use]
     pub fn name(&self) -> &str {
         let budget = self.budget.as_ref().unwrap_or(&self.model);
         self.label.as_ref().unwrap_or(budget)
     }
 
-    /// Whether it is the other one as it is, which runs it otherwise.
+    /// Whether `other` is a what-if of this run.
     #[must_use]
     pub fn is_origin_of(&self, other: &Self) -> bool {
         self.what_if.is_none()
@@ -328,20 +342,21 @@ impl Run {
             && (&self.gpu.id, self.mode) == (&other.gpu.id, other.mode)
     }
 
-    /// Whether it is a measurement whose kernels autotune chose there and then: another one may hold more or less.
+    /// Whether this is a measurement in which autotune chose the kernels itself. Another measurement may hold more or
+    /// less memory.
     #[must_use]
     pub fn chose_kernels(&self) -> bool {
         let measurement = self.measurement.as_ref();
         measurement.is_some_and(|measurement| measurement.tuning == Tuning::Free)
     }
 
-    /// [`Run::name`] with its package: `zoo/resnet18-b128`.
+    /// Returns [`Run::name`] with its package: `zoo/resnet18-b128`.
     #[must_use]
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.package, self.name())
     }
 
-    /// Whether every choice of autotune was made on a card of this very kind.
+    /// Whether every autotune choice was made on a GPU of this type.
     #[must_use]
     pub fn is_tuned_here(&self) -> bool {
         let elsewhere = self.recording.as_ref().filter(|recording| recording.gpu != self.gpu.id);
@@ -349,143 +364,155 @@ impl Run {
     }
 }
 
-/// Which recording.
+/// The identity of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RecordingId {
-    /// The card that was measured. Not the run's own where that is declared to be like it and has no recording.
+    /// The id of the GPU that was recorded. It is another GPU than the run's if the run's GPU is declared `like` it and
+    /// has no recording.
     pub gpu: String,
-    /// The version of its driver.
+    /// The driver version of that GPU.
     pub driver: String,
 }
 
-/// The card a run was made for.
+/// The GPU of a run: virtual or real.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Gpu {
-    /// Short and lower case: `l4`, `a100-80gb`.
+pub struct RunGpu {
+    /// A short id in lower case, such as `l4` or `a100-80gb`.
     pub id: String,
-    /// As the driver names it.
+    /// The name that the driver reports.
     pub name: String,
-    /// As the driver reports it.
+    /// The total memory in bytes, as the driver reports it.
     pub total_bytes: Bytes,
-    /// What is left of it after context and modules.
+    /// The bytes left for allocations: the total memory without context and modules.
     pub available_bytes: Bytes,
-    /// The driver's version, or the virtual driver's.
+    /// The version of the GPU's driver; in an estimate, `virtual` and the version of cargo-vram.
     pub driver: String,
-    /// What a process holds before its first tensor.
+    /// The memory that a process holds before its first tensor; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub context: Option<Outside>,
-    /// What loaded kernels take besides.
+    pub context: Option<ProcessOverhead>,
+    /// The memory that loaded kernels take in addition; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub modules: Option<Outside>,
+    pub modules: Option<ProcessOverhead>,
 }
 
-/// Memory of the card that is no tensor's, and how its size is known.
+/// GPU memory that does not belong to tensors, and how its size is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Outside {
-    /// How much.
+pub struct ProcessOverhead {
+    /// The size in bytes.
     pub bytes: Bytes,
-    /// How it is known.
+    /// How the size is known.
     pub obtained: Obtained,
-    /// By which log, document or reasoning.
+    /// The log, document or reasoning that gives the size.
     pub source: String,
 }
 
-/// How a figure is known.
+/// How a value is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Obtained {
-    /// Read from a card.
+    /// Measured on a GPU.
     Measured,
     /// Stated by a document or a person.
     Documented,
-    /// Neither.
+    /// Neither measured nor documented.
     Assumed,
 }
 
-/// How a measurement was made. Absent in an estimate.
+impl fmt::Display for Obtained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Measured => "measured",
+            Self::Documented => "documented",
+            Self::Assumed => "assumed",
+        })
+    }
+}
+
+/// How a run was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measurement {
-    /// The card's own id: `GPU-…`, or `MIG-…`.
+    /// The UUID of the GPU: `GPU-…` or `MIG-…`.
     pub uuid: String,
-    /// The CUDA driver that ran it.
-    pub libcuda: Library,
-    /// The compiler of its kernels.
-    pub libnvrtc: Library,
-    /// How many of the host's cores the model's process could use: which parameters win the race for Burn's persistent pool
-    /// may depend on it.
+    /// The CUDA driver library that ran the model.
+    pub libcuda: LoadedLibrary,
+    /// The NVRTC library that compiled the kernels.
+    pub libnvrtc: LoadedLibrary,
+    /// The number of the host's CPU cores that the model's process could use. It may decide which parameters end up in
+    /// Burn's persistent pool.
     pub cores: u32,
-    /// What a kernel computed on the card, to show that there is one.
+    /// The result of a kernel, which proves that there is a GPU.
     pub proof: Proof,
-    /// Where `process` is from; absent where it could not be read at all.
+    /// How `process` was read; null if it could not be read.
     pub process: Option<ProcessSource>,
-    /// Held by the card before the model's process began, by others and by the driver itself.
+    /// The bytes that the GPU held before the model's process began, for other processes and the driver; null if
+    /// unknown.
     pub idle: Option<Bytes>,
-    /// Other processes on the card, before or during the passes.
+    /// Other processes on the GPU, before or during the passes.
     pub others: Vec<OtherProcess>,
-    /// The card was made smaller than it is, to this total.
+    /// The total memory in bytes that the GPU was limited to; null if it was not limited.
     pub limit: Option<Bytes>,
-    /// Where the choices of autotune are from.
+    /// Where the autotune choices come from.
     pub tuning: Tuning,
-    /// How far the figures of freely tuned repetitions lie apart.
+    /// The smallest and largest values of repeated measurements; null if there was only one.
     pub spread: Option<Spread>,
 }
 
-/// A library that a measurement went through.
+/// A library that a measurement used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Library {
-    /// The file, with links followed.
+pub struct LoadedLibrary {
+    /// The path of the file, with symbolic links resolved.
     pub path: String,
-    /// The version it says it has: `13.0`.
+    /// The version that the library reports, such as `13.0`; empty if unknown.
     pub version: String,
 }
 
-/// A number that only something that runs kernels can know.
+/// A number that only a program that runs kernels can compute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Proof {
-    /// What the kernel was given.
+    /// The number that the kernel was given.
     pub seed: u64,
-    /// What the host computed from it.
+    /// The number that the host computed from it.
     pub expected: u64,
-    /// What the kernel computed from it.
+    /// The number that the kernel computed from it.
     pub computed: u64,
 }
 
-/// How the memory charged to the process was read: by polling, so that peaks between two looks are missed.
+/// How the memory charged to the process was read. It is polled, so peaks between two readings are missed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessSource {
-    /// Of what.
+    /// What the values cover.
     pub of: ProcessOf,
-    /// Aimed-at time between two looks, in microseconds.
+    /// The intended time between two readings, in microseconds.
     pub interval_us: u64,
-    /// The longest that there was between two looks of the warm pass.
+    /// The longest time between two readings of the warm pass, in microseconds.
     pub longest_gap_us: u64,
-    /// Looks in the warm pass.
+    /// The number of readings in the warm pass.
     pub looks: u64,
 }
 
-/// What the figure is the memory of.
+/// What a value of `process` covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProcessOf {
-    /// The process, as NVML accounts for it.
+    /// The model's process, as NVML accounts for it.
     Process,
-    /// The whole device, less what it held before: NVML shows no processes here.
+    /// The whole GPU, without the memory it held before, because NVML shows no processes here.
     Device,
 }
 
-/// Another process on the card.
+/// Another process on the GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OtherProcess {
-    /// Its id.
+    /// The id of the process.
     pub pid: u32,
-    /// Its name, where it can be read.
+    /// The name of the process; null if it cannot be read.
     pub name: Option<String>,
-    /// What it holds, where the driver says.
+    /// The bytes that the process holds on the GPU; null if the driver does not report them.
     pub bytes: Option<Bytes>,
 }
 
 impl fmt::Display for OtherProcess {
-    /// `python (pid 4711, 2 GiB)`
+    /// Writes `python (pid 4711, 2 GiB)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name.as_deref().unwrap_or("a process");
         match self.bytes {
@@ -495,84 +522,86 @@ impl fmt::Display for OtherProcess {
     }
 }
 
-/// Where the choices of autotune are from.
+/// Where the autotune choices come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Tuning {
-    /// Timed in the cold pass: another measurement may choose otherwise.
+    /// Autotune timed the candidates in the cold pass. Another measurement may choose other kernels.
     Free,
-    /// Those of a recording.
+    /// The choices of a recording were replayed.
     Replayed,
 }
 
-/// The least and the most of several runs of one model.
+/// The smallest and largest values of several runs of one model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
-    /// How many.
+    /// The number of runs.
     pub repeats: u32,
-    /// Of the warm pass.
+    /// The values of the warm pass.
     pub warm: SpreadPeak,
-    /// Of the cold pass.
+    /// The values of the cold pass.
     pub cold: SpreadPeak,
 }
 
-/// The least and the most of each figure.
+/// The smallest and the largest value of each metric, in bytes; null if a run lacks the value.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SpreadPeak {
-    /// Bytes handed out by Burn's allocator.
+    /// Live memory: bytes of the tensors that exist.
     pub live: Option<[Bytes; 2]>,
-    /// Bytes held from the driver.
+    /// Reserved memory: bytes that Burn's allocator holds from the CUDA driver.
     pub reserved: Option<[Bytes; 2]>,
-    /// Bytes charged to the process.
+    /// Process memory: bytes that the GPU charges to the process.
     pub process: Option<[Bytes; 2]>,
 }
 
-/// What a model consists of.
+/// The size of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Parameters {
-    /// Learnable and buffers.
+    /// The number of parameters, learnable parameters and buffers together.
     pub count: u64,
-    /// Those that receive a gradient.
+    /// The number of parameters that receive a gradient.
     pub learnable: u64,
-    /// Logical bytes of `count`.
+    /// The bytes of all parameters and buffers, without padding.
     pub bytes: Bytes,
 }
 
-/// One of the cards that a model is over.
+/// The memory of one of the GPUs that a model uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct OnCard {
-    /// Which, from 0.
-    pub card: u32,
-    /// The peaks over all steps.
+pub struct GpuShare {
+    /// The number of the GPU, from 0.
+    pub gpu_number: u32,
+    /// The peaks over all steps on this GPU.
     pub peaks: Peaks,
-    /// Phase by phase, of the pass that observes phases.
+    /// Memory per step and phase on this GPU, from the observed pass.
     pub steps: Vec<Step>,
 }
 
 /// The highest values of each pass.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Peaks {
-    /// Plan applied: what is judged.
+    /// The warm pass, which replays the autotune choices. Growth rules and all limits outside `cold` apply to it.
     pub warm: Peak,
-    /// First launch, empty autotune cache.
+    /// The cold pass: the first launch, with an empty autotune cache.
     pub cold: Peak,
 }
 
-/// The highest values of one pass. A figure that was not obtained is absent, never zero.
+/// The highest values of one pass, in bytes. A value that was not obtained is null, never 0.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Peak {
-    /// Bytes handed out by Burn's allocator.
+    /// Live memory: bytes of the tensors that exist, as Burn's allocator counts them (padding included).
     pub live: Option<Bytes>,
-    /// Bytes held from the driver.
+    /// Reserved memory: bytes that Burn's allocator holds from the CUDA driver.
     pub reserved: Option<Bytes>,
-    /// Bytes charged to the process: reserved, context and modules.
+    /// Process memory: bytes that the GPU charges to the process. In an estimate, this is reserved memory, context and
+    /// modules.
     pub process: Option<Bytes>,
 }
 
 impl Peaks {
-    /// Of two cards, what the one holds that holds more, figure by figure; nothing where that is not known of both.
+    /// Returns the higher value of two GPUs, for each metric; `None` if one of them is unknown.
     #[must_use]
     pub fn fullest(self, other: Self) -> Self {
+        // The unknown value of one GPU may be the higher one.
         let more = |one: Option<Bytes>, other: Option<Bytes>| Some(one?.max(other?));
         let peak = |one: Peak, other: Peak| Peak {
             live: more(one.live, other.live),
@@ -585,7 +614,7 @@ impl Peaks {
         }
     }
 
-    /// Every figure, in the order in which they are told.
+    /// Returns every value, in the order of output.
     #[must_use]
     pub fn figures(&self) -> Vec<(Pass, Metric, Option<Bytes>)> {
         let passes = [(Pass::Warm, &self.warm), (Pass::Cold, &self.cold)];
@@ -595,7 +624,7 @@ impl Peaks {
         all.collect()
     }
 
-    /// The first figure that is another in `after`: which, and both.
+    /// Returns the first value that differs in `after`: its pass, its metric, and both values.
     #[must_use]
     pub fn first_other(&self, after: &Self) -> Option<(Pass, Metric, Option<Bytes>, Option<Bytes>)> {
         let pairs = self.figures().into_iter().zip(after.figures());
@@ -605,7 +634,7 @@ impl Peaks {
 }
 
 impl Peak {
-    /// The larger of two, figure by figure; one that is known of one alone is that.
+    /// Returns the larger of two values, for each metric. If only one is known, that one.
     #[must_use]
     pub fn largest(self, other: Self) -> Self {
         Self {
@@ -615,7 +644,7 @@ impl Peak {
         }
     }
 
-    /// One figure.
+    /// Returns the value of one metric.
     #[must_use]
     pub const fn get(&self, metric: Metric) -> Option<Bytes> {
         match metric {
@@ -629,100 +658,105 @@ impl Peak {
 /// One step of a pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
-    /// Counted from 0.
+    /// The number of the step, from 0. What happens before the first step belongs to step 0.
     pub step: u32,
-    /// The pass it belongs to.
+    /// The pass that the step belongs to.
     pub pass: Pass,
-    /// In order of time.
+    /// The phases in order of time.
     pub phases: Vec<PhasePeaks>,
 }
 
-/// Memory within one phase.
+/// Memory within one phase of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PhasePeaks {
-    /// Which phase.
+    /// The phase.
     pub phase: Phase,
-    /// The highest live value within it.
+    /// The highest live memory within the phase, in bytes.
     pub live_peak: Bytes,
-    /// Live at its end.
+    /// Live memory at the end of the phase, in bytes.
     pub live_end: Bytes,
-    /// What was asked for of the allocator and is live at its end, without padding: by this leaks are judged. Where it would grow
-    /// from step to step, it is without what Burn 0.22 keeps for later launches. Absent where live was not observed.
+    /// Live memory at the end of the phase without padding, in bytes: the sizes that were requested from the allocator.
+    /// Leak detection uses it. If it would grow from step to step, it leaves out what Burn 0.22 keeps for later
+    /// launches. Absent if live memory was not observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_use_end: Option<Bytes>,
-    /// The highest reserved value within it.
+    /// The highest reserved memory within the phase, in bytes.
     pub reserved_peak: Bytes,
-    /// Reserved at its end.
+    /// Reserved memory at the end of the phase, in bytes.
     pub reserved_end: Bytes,
 }
 
-/// An allocation that the card could not serve.
+/// An allocation that the GPU could not serve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Oom {
-    /// The pass it happened in.
+    /// The pass that ran out of memory.
     pub pass: Pass,
-    /// The card, where the model is over several.
+    /// The number of the GPU, from 0; absent if the model uses one GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub card: Option<u32>,
-    /// The step, from 0; absent while the model was being made.
+    pub gpu_number: Option<u32>,
+    /// The step, from 0; null if the model was still being made.
     pub step: Option<u32>,
-    /// The phase.
+    /// The phase; null if unknown.
     pub phase: Option<Phase>,
-    /// The kernel that wanted the memory or, where unknown, the last one launched before.
+    /// The kernel that needed the memory or, if that is unknown, the kernel launched before; null if neither is known.
     pub kernel: Option<String>,
-    /// Bytes asked for; absent where the driver had no room for something of its own, a kernel say, and does not tell
-    /// how much that is.
+    /// The requested bytes; null if the driver had no room for something of its own, such as a kernel, and does not
+    /// report its size.
     pub requested: Option<Bytes>,
-    /// The driver's function that had no room; absent where it was an allocation.
+    /// The driver function that had no room; absent if an allocation failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
-    /// Bytes held from the driver at that moment.
+    /// The bytes reserved from the driver at that moment.
     pub reserved: Bytes,
-    /// Of these, bytes of live tensors; absent where no pass that observes live memory ran out at that moment.
+    /// The live bytes among the reserved ones; absent if no pass that observes live memory ran out of memory at that
+    /// moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<Bytes>,
-    /// Bytes that were left.
+    /// The bytes that were still available.
     pub available: Bytes,
-    /// The tensor, where it is larger than any that Burn's allocator gives on this GPU: the driver was never asked.
+    /// The tensor, if it is larger than any that Burn's allocator supports on this GPU, so that Burn never asked the
+    /// driver; otherwise absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensor: Option<RefusedTensor>,
 }
 
-/// A tensor that is too large for any page of Burn's allocator. Only explanations know more of it than its bytes.
+/// A tensor that is too large for any page of Burn's allocator. Only explanations know more about it than its size.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefusedTensor {
-    /// The most bytes that the allocator gives one tensor on this GPU: on Burn 0.21 a quarter of its total memory.
+    /// The largest tensor in bytes that the allocator supports on this GPU: with Burn 0.21, a quarter of the GPU's
+    /// total memory.
     pub largest: Bytes,
-    /// Its shape.
+    /// The shape of the tensor; absent if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shape: Vec<u64>,
-    /// Its element type: `f32`.
+    /// The element type, such as `f32`; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
-    /// The operation that makes it: `conv2d`.
+    /// The operation that makes the tensor, such as `conv2d`; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
-    /// The module it belongs to.
+    /// The path of the module that the tensor belongs to; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
-    /// The file of the user's code that asks for it, relative to the workspace.
+    /// The file of the user's code that asks for the tensor, relative to the workspace root; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// The line in that file.
+    /// The line in that file, from 1; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
 }
 
-/// The choices of the plan, and how many rest on what.
+/// The autotune choices of a run, by origin.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Autotune {
-    /// Recorded on this card, or on the one that the run's `recording` names.
+    /// The number of choices recorded on this GPU, or on the GPU that the run's `recording` names.
     pub recorded: u32,
-    /// Taken from the nearest key recorded there.
+    /// The number of choices taken from the nearest recorded key.
     pub nearest: u32,
-    /// Taken from the documented order.
+    /// The number of choices without a recording, taken from the documented order of candidates.
     pub assumed: u32,
-    /// For each operation that is tuned, by Burn's name for it, the kernels that were chosen, and for how many keys each.
+    /// The chosen kernels per tuned operation: Burn's name of the operation, then the kernel, then the number of keys
+    /// for which it was chosen. Absent if there are none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub chosen: BTreeMap<String, BTreeMap<String, u32>>,
 }
@@ -730,31 +764,31 @@ pub struct Autotune {
 /// Why a run is incomplete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunError {
-    /// A short, stable name: `model-panicked`.
+    /// A short, stable name of the error, such as `model-panicked`.
     pub code: ErrorCode,
     /// What happened.
     pub message: String,
-    /// What to do about it.
+    /// What to do about it; null if there is no advice.
     pub help: Option<String>,
 }
 
-/// A figure that a budget can limit.
+/// A value that a budget can limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
-    /// Bytes handed out by Burn's allocator.
+    /// Live memory: bytes of the tensors that exist.
     Live,
-    /// Bytes held from the driver.
+    /// Reserved memory: bytes that Burn's allocator holds from the CUDA driver.
     Reserved,
-    /// Bytes charged to the process.
+    /// Process memory: bytes that the GPU charges to the process.
     Process,
 }
 
 impl Metric {
-    /// All of them, from the innermost to the outermost.
+    /// All metrics, from the innermost to the outermost.
     pub const ALL: [Self; 3] = [Self::Live, Self::Reserved, Self::Process];
 
-    /// As files and people name it.
+    /// Returns the name in files and in output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -765,82 +799,83 @@ impl Metric {
     }
 }
 
-/// Why a verdict was given.
+/// The rule that a verdict applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Rule {
-    /// A limit that a person wrote, or the lack of one.
+    /// A limit in `budgets.yaml`, or a missing limit.
     Budget,
-    /// More than the baseline.
+    /// More memory than the baseline.
     Growth,
-    /// A baseline is demanded, and there is none, or another one.
+    /// A required baseline is missing or does not match.
     Baseline,
-    /// Estimate and measurement disagree.
+    /// The estimate and the measurement disagree.
     Drift,
-    /// The card's memory did not suffice.
+    /// The GPU ran out of memory.
     Oom,
     /// Live memory grows from step to step.
     Leak,
     /// A change loosens its own limits.
     Edit,
-    /// The models are built with other features of Burn than the workspace's binaries.
+    /// The models are built with other Burn features than the workspace's binaries.
     Build,
 }
 
-/// What one rule says of one figure.
+/// The verdict of one rule about one value, or about a whole run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     /// The package that declares the model.
     pub package: String,
-    /// The model, or the budget's name where it stands for a model with other inputs.
+    /// The model's name, or its budget's name if that differs.
     pub model: String,
-    /// Estimated or measured.
+    /// Whether the value is estimated or measured.
     pub mode: Mode,
-    /// The card's id.
+    /// The GPU's id, such as `l4`.
     pub gpu: String,
-    /// Which of several cards the figure is of; absent where it is of the one that holds the most.
+    /// The number of the GPU that the value is from, from 0; absent if the value is not about one of several GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub card: Option<u32>,
-    /// The pass the figure comes from.
+    pub gpu_number: Option<u32>,
+    /// The pass that the value is from; null if the verdict is about the whole run.
     pub pass: Option<Pass>,
-    /// Which figure.
+    /// The kind of value; null if the verdict is about the whole run.
     pub metric: Option<Metric>,
-    /// Which rule.
+    /// The rule that applies.
     pub rule: Rule,
-    /// The limit that decided, in bytes; of drift, how many bytes of difference it allows.
+    /// The limit that decided, in bytes; for drift, the allowed difference in bytes; null if the rule has no limit.
     pub limit: Option<Bytes>,
-    /// The limit as the file of budgets writes it: `300 MB`; absent where it is none of a file.
+    /// The limit as `budgets.yaml` writes it, such as `300 MB`; absent if the limit is not from a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_written: Option<String>,
-    /// The figure, in bytes; of drift, the measured one.
+    /// The checked value in bytes; for drift, the measured value; null if there is none.
     pub actual: Option<Bytes>,
-    /// The figure it is compared with, in bytes: the baseline's or, of drift, the estimated one.
+    /// The value that it is compared with, in bytes: from the baseline or, for drift, from the estimate; null if there
+    /// is none.
     pub baseline: Option<Bytes>,
-    /// What the limit of growth is made of; absent for other rules, and in what an older version wrote.
+    /// The allowed growth behind the limit; absent for other rules and in reports of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed: Option<AllowedGrowth>,
-    /// Pass, warn or fail.
+    /// The status of the verdict.
     pub status: Status,
-    /// A sentence for people.
+    /// The verdict as a sentence for people.
     pub message: String,
-    /// The budget file, relative to the workspace root.
+    /// The budget file, relative to the workspace root; null if the verdict has no place in a file.
     pub file: Option<String>,
-    /// Line of the limit, from 1.
+    /// The line of the limit, from 1; null if the verdict has no place in a file.
     pub line: Option<u32>,
-    /// Column of the limit, from 1.
+    /// The column of the limit, from 1; null if the verdict has no place in a file.
     pub column: Option<u32>,
 }
 
 impl Verdict {
-    /// What a rule says of a run as a whole: of no figure, and of no place in a file.
+    /// Creates a verdict about a whole run, without a value and without a place in a file.
     #[must_use]
-    pub fn of(run: &Run, rule: Rule, status: Status, message: String) -> Self {
+    pub fn from_run(run: &Run, rule: Rule, status: Status, message: String) -> Self {
         Self {
             package: run.package.clone(),
             model: run.name().to_owned(),
             mode: run.mode,
             gpu: run.gpu.id.clone(),
-            card: None,
+            gpu_number: None,
             pass: None,
             metric: None,
             rule,
@@ -857,7 +892,7 @@ impl Verdict {
         }
     }
 
-    /// Whether the figure shrank by more than it may grow.
+    /// Whether the value shrank by more than it is allowed to grow.
     #[must_use]
     pub fn is_improvement(&self) -> bool {
         let (Some(before), Some(after), Some(limit)) = (self.baseline, self.actual, self.limit) else {
@@ -867,36 +902,82 @@ impl Verdict {
     }
 }
 
-/// How far a figure may grow from its baseline: by the larger of the two.
+/// The allowed growth from a baseline: the larger of the two fields decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AllowedGrowth {
-    /// A part of the baseline, in millionths: 5 % is 50,000.
+    /// A part of the baseline in parts per million: 5 % is 50,000.
     pub parts_per_million: u64,
-    /// In bytes, whatever part of the baseline that is.
+    /// A number of bytes that is allowed in any case.
     pub at_least: Bytes,
 }
 
 impl fmt::Display for AllowedGrowth {
-    /// `5 %, at least 16 MiB`
+    /// Writes `5 % or 16 MiB, whichever is more`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, part) = (self.parts_per_million / 10_000, self.parts_per_million % 10_000);
-        write!(f, "{whole}")?;
+        let mut percent = whole.to_string();
         if part > 0 {
-            write!(f, ".{}", format!("{part:04}").trim_end_matches('0'))?;
+            percent += &format!(".{}", format!("{part:04}").trim_end_matches('0'));
         }
-        f.write_str(" %")?;
-        match self.at_least {
-            Bytes(0) => Ok(()),
-            bytes => write!(f, ", at least {bytes}"),
+        percent += " %";
+        f.write_str(&allowed_growth(&percent, self.at_least, self.at_least))
+    }
+}
+
+/// A check that the command skipped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Skipped {
+    /// The kind of check.
+    pub check: SkippedCheck,
+    /// The model that it would have checked, as `package/model`; null if it is about the whole command.
+    pub model: Option<String>,
+    /// Why it was skipped.
+    pub why: String,
+}
+
+impl Skipped {
+    /// Returns the check in words: `growth of zoo/resnet18`.
+    #[must_use]
+    pub fn what(&self) -> String {
+        match &self.model {
+            Some(model) => format!("{} of {model}", self.check.words()),
+            None => self.check.words().to_owned(),
         }
     }
 }
 
-/// Something that was not done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Skipped {
-    /// What.
-    pub what: String,
-    /// Why.
-    pub why: String,
+/// A kind of check that a command can skip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SkippedCheck {
+    /// Whether memory grows from step to step.
+    Leaks,
+    /// The growth since the accepted baseline.
+    Growth,
+    /// The growth since the base revision.
+    GrowthSinceBase,
+    /// The limits that changed since the base revision.
+    Edits,
+    /// An entry of the baseline file whose model no longer exists.
+    BaselineEntry,
+    /// Whether the models use the Burn features of the workspace's binaries.
+    BurnFeatures,
+    /// A measurement on this machine's GPU.
+    Measurement,
+    /// The search for the cause of growth (`--why`).
+    GrowthCauses,
+}
+
+impl SkippedCheck {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Leaks => "leaks",
+            Self::Growth | Self::GrowthSinceBase => "growth",
+            Self::Edits => "edits of limits",
+            Self::BaselineEntry => "the baseline",
+            Self::BurnFeatures => "the comparison of Burn's features with those of the workspace's binaries",
+            Self::Measurement => "the measurement",
+            Self::GrowthCauses => "the causes of growth",
+        }
+    }
 }

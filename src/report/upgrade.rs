@@ -1,9 +1,9 @@
-//! What another version of Burn means where two runs are compared.
+//! Whether Burn was upgraded between two runs that are compared.
 
 use cargo_metadata::semver::Version;
 
-/// Whether these are two minor versions of Burn, such as 0.21.0 and 0.22.1: each has an allocator and kernels of its own, so that memory
-/// that differs says nothing of the model. Patches have not.
+/// Whether these are two minor versions of Burn, such as 0.21.0 and 0.22.1. Each minor version has its own allocator
+/// and kernels, so a difference in memory says nothing about the model. Patch versions share them.
 pub(crate) fn is_upgrade(before: &str, after: &str) -> bool {
     let minor = |version: &str| {
         Version::parse(version)
@@ -12,7 +12,7 @@ pub(crate) fn is_upgrade(before: &str, after: &str) -> bool {
     };
     match (minor(before), minor(after)) {
         (Some(before), Some(after)) => before != after,
-        // What is no version is no reason to judge less.
+        // An unreadable version is not a reason to judge less.
         _ => false,
     }
 }

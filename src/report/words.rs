@@ -1,12 +1,13 @@
-//! Figures in the form that people read, wherever a sentence needs them.
+//! Values and names, formatted for sentences.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use crate::bytes::Bytes;
 use crate::report::{ChangedDependency, Mode, Pass, Phase, Rule, Run};
 
-/// A part of a whole in percent, to the hundredth, in integer arithmetic: `0.57 %`. Where there is no whole there is
-/// no percentage; what is not nothing never reads as nothing.
+/// Formats a part of a whole in percent, rounded to hundredths in integer arithmetic: `0.57 %`. Returns `None` if the
+/// whole is 0. A part that is not 0 never shows as 0.
 pub(crate) fn percent(part: Bytes, whole: Bytes) -> Option<String> {
     let (part, whole) = (u128::from(part.0), u128::from(whole.0));
     if whole == 0 {
@@ -20,7 +21,7 @@ pub(crate) fn percent(part: Bytes, whole: Bytes) -> Option<String> {
     })
 }
 
-/// A pass, as sentences name it.
+/// Returns the name of a pass in sentences.
 pub(crate) const fn pass_name(pass: Pass) -> &'static str {
     match pass {
         Pass::Cold => "cold",
@@ -29,7 +30,7 @@ pub(crate) const fn pass_name(pass: Pass) -> &'static str {
     }
 }
 
-/// How figures were obtained, as sentences name it.
+/// Returns the name of a mode in sentences.
 pub(crate) const fn mode_name(mode: Mode) -> &'static str {
     match mode {
         Mode::Estimate => "estimated",
@@ -37,13 +38,13 @@ pub(crate) const fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// The features of Burn that a run's program was built with, after the version: ` with fusion and autotune`; nothing where they
-/// are not known.
+/// Returns the Burn features that a run's program was built with, to follow the version: ` with fusion and autotune`;
+/// empty if unknown.
 pub(crate) fn with_features(run: &Run) -> String {
     run.features.map_or_else(String::new, |features| format!(" {features}"))
 }
 
-/// What a run is that fails by a rule.
+/// Returns what is wrong with a run that fails by a rule, in words.
 pub(crate) const fn failure(rule: Rule) -> &'static str {
     match rule {
         Rule::Budget => "over budget",
@@ -53,11 +54,17 @@ pub(crate) const fn failure(rule: Rule) -> &'static str {
         Rule::Oom => "out of memory",
         Rule::Leak => "leaking",
         Rule::Edit => "limit loosened",
-        Rule::Build => "another build than the deployed one",
+        Rule::Build => "built differently from the deployed binaries",
     }
 }
 
-/// A phase, as sentences name it.
+/// Returns a number with its noun: `1 stream`, `2 streams`.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+/// Returns the name of a phase in sentences.
 pub(crate) const fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Context => "context",
@@ -69,17 +76,18 @@ pub(crate) const fn phase_name(phase: Phase) -> &'static str {
     }
 }
 
-/// A kernel by the last part of its type's name: `burn_cubecl::…::ElemwiseFuse<cubecl_cuda::runtime::CudaRuntime>` is
-/// `ElemwiseFuse`.
+/// Returns the last part of a kernel's type name: `burn_cubecl::…::ElemwiseFuse<cubecl_cuda::runtime::CudaRuntime>`
+/// becomes `ElemwiseFuse`.
 pub(crate) fn kernel_name(kernel: &str) -> &str {
     let path = kernel.split('<').next().unwrap_or(kernel);
+    // A name that begins with `<` has no path before its generics.
     match path.rsplit("::").next() {
         Some(name) if !name.is_empty() => name,
         _ => kernel,
     }
 }
 
-/// A short time: `10 ms`, `2.5 ms`.
+/// Formats a short time: `10 ms`, `2.5 ms`.
 pub(crate) fn milliseconds(time: Duration) -> String {
     let (whole, part) = (time.as_micros() / 1000, time.as_micros() % 1000);
     let digits = format!("{part:03}");
@@ -89,17 +97,17 @@ pub(crate) fn milliseconds(time: Duration) -> String {
     }
 }
 
-/// From which versions to which a dependency went: `1.0.0 → 1.1.0`.
+/// Describes how the version of a dependency changed: `1.0.0 → 1.1.0`.
 pub(crate) fn moved(dependency: &ChangedDependency) -> String {
     let ChangedDependency { before, after, .. } = dependency;
     match (before.as_slice(), after.as_slice()) {
         ([], after) => format!("{} is new", after.join(", ")),
-        (before, []) => format!("{} is gone", before.join(", ")),
+        (before, []) => format!("{} was removed", before.join(", ")),
         (before, after) => format!("{} → {}", before.join(", "), after.join(", ")),
     }
 }
 
-/// A number in groups of three digits: `5,247,232`.
+/// Formats a number in groups of three digits: `5,247,232`.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
@@ -112,9 +120,18 @@ pub(crate) fn count(number: u64) -> String {
     grouped
 }
 
-/// Whose figure it is, where it is of one of several cards: ` of card 1`.
-pub(crate) fn of_card(card: Option<u32>) -> String {
-    card.map_or_else(String::new, |card| format!(" of card {card}"))
+/// Names the GPU that a value is from, if it is one of several: ` on GPU 1`.
+pub(crate) fn of_gpu(gpu: Option<u32>) -> String {
+    gpu.map_or_else(String::new, |gpu| format!(" on GPU {gpu}"))
+}
+
+/// Returns an allowed growth in words: `5 % or 16 MiB, whichever is more`. Returns only the percentage if no bytes are
+/// allowed in any case.
+pub(crate) fn allowed_growth(percent: &str, in_any_case: Bytes, written: impl Display) -> String {
+    match in_any_case {
+        Bytes(0) => percent.to_owned(),
+        _ => format!("{percent} or {written}, whichever is more"),
+    }
 }
 
 #[cfg(test)]

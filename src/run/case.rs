@@ -1,4 +1,4 @@
-//! One model, one card, one set of inputs, and all cases at once.
+//! Runs cases in parallel. A case is one model on one GPU with one set of inputs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::card::Hardware;
-use super::follow::Place;
+use super::follow::PassPosition;
+use super::hardware::Hardware;
 use super::list::Listed;
 use super::passes::{CHOICES, COLD, Runner, TRACE, TRACED, WARM};
 use super::process;
 use super::record::Record;
-use super::slots::Slots;
+use super::slots::JobSlots;
 use super::steps::reserved_steps;
-use super::{collect, measured};
+use super::{assemble, measured};
 use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
 use crate::gpu::Profile;
@@ -22,138 +22,139 @@ use crate::protocol::WhatIf;
 use crate::recording::Recordings;
 use crate::report::{Pass, Run, Step};
 
-/// What is run.
+/// A model to run, with its GPU, inputs and settings.
 #[derive(Debug, Clone)]
 pub struct Case {
     /// The model.
     pub model: Listed,
-    /// The name of the budget, where it is not the model's own.
+    /// The budget's name, if it differs from the model's name.
     pub budget: Option<String>,
-    /// Inputs that differ from what the model says.
+    /// The inputs that override the model's own values.
     pub inputs: BTreeMap<String, u64>,
-    /// The card.
+    /// The profile of the GPU.
     pub profile: Profile,
-    /// How long a pass may take.
+    /// The time limit of one pass.
     pub timeout: Duration,
-    /// Steps a pass, where they are other than those of all cases.
+    /// The number of steps per pass, if it differs from [`Settings::steps`].
     pub steps: Option<u32>,
-    /// In what it differs from what the model says.
+    /// The what-if settings of this case.
     pub what_if: WhatIf,
-    /// Which launches it is run in.
-    pub launches: Launches,
-    /// What its budget allows it to do otherwise than a model should.
-    pub allowed: Allowed,
-    /// How often it is run at least; more than once where it need not do the same each time.
+    /// Which launches of the program to run: the first, later ones, or both.
+    pub launches: CaseLaunches,
+    /// Which differences between passes the budget allows.
+    pub allowed: AllowedDifferences,
+    /// The minimum number of runs. It is more than 1 only if the budget allows runs to differ.
     pub repeat: u32,
-    /// Whether the card's memory has no end, to tell what is needed beyond it; of a virtual card alone.
+    /// Whether the GPU's memory is unlimited, to find out how much the model needs beyond it. Only for virtual GPUs.
     pub endless: bool,
 }
 
-/// What a budget allows a model to do otherwise than a model should.
+/// The differences between passes that a budget allows.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Allowed {
-    /// To do something else in each run.
+pub struct AllowedDifferences {
+    /// Whether the model may do different work in each run.
     pub nondeterministic: bool,
-    /// To do something else where it reads other values from the GPU.
+    /// Whether the model may do different work if it reads other values from the GPU.
     pub data_dependent: bool,
 }
 
-/// In which launches a case is run.
+/// The launches of the program that a case runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Launches {
-    /// The first one, and later ones with the choices that autotune made in it.
+pub enum CaseLaunches {
+    /// The first launch (cold pass), and later launches that replay its autotune choices.
     #[default]
     All,
-    /// The first one alone: there is no figure of later ones.
+    /// Only the first launch. The run has no warm values.
     First,
-    /// Later ones alone, with the choices in this folder: there is no figure of the first one.
+    /// Only later launches, which replay the choices in this folder. The run has no cold values.
     Later(PathBuf),
 }
 
 impl Case {
-    /// Its budget's name, or the model's.
+    /// Returns the budget's name, or the model's name if the case has no budget of another name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.budget.as_deref().unwrap_or(&self.model.name)
     }
 
-    /// `package/name`.
+    /// Returns `package/name`.
     #[must_use]
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.model.built.target.package, self.name())
     }
 }
 
-/// What all cases share.
+/// The settings that all cases share.
 #[derive(Debug)]
 pub struct Settings {
-    /// The driver: the virtual one, or the one that counts and passes on.
+    /// The compiled driver library. It acts as a virtual GPU, or counts calls and forwards them to the real driver.
     pub driver: DriverLibrary,
-    /// What the models run on.
+    /// The hardware that the models run on.
     pub hardware: Hardware,
-    /// How often each case is run; more than once only on real hardware, where figures vary.
+    /// The number of runs per case. It is more than 1 only on real hardware, where values vary.
     pub repeat: u32,
-    /// A fault that the driver is to answer in one of the passes.
-    pub fault: Option<Fault>,
-    /// What autotune chose on real cards.
+    /// A fault that the driver injects in one of the passes.
+    pub fault: Option<InjectedFault>,
+    /// The recordings whose autotune choices the passes replay.
     pub recordings: Recordings,
-    /// Whether the traced pass writes a trace, which only models can that were built for it.
+    /// Whether the observed pass writes a trace. Only models that were built for explanations can write one.
     pub trace: bool,
-    /// Whether live is observed, in a pass of its own.
+    /// Whether a pass observes live memory: the warm pass on a virtual GPU, the traced pass on a real one.
     pub observed: bool,
-    /// Whether models are run once more to see that they do the same again, whatever they read from the GPU.
+    /// Whether a second warm pass checks that the model does the same work with other values from the GPU.
     pub verified: bool,
-    /// Steps a pass, where a case does not say otherwise.
+    /// The number of steps per pass, unless the case sets its own.
     pub steps: u32,
-    /// Whether nobody said how many, so that models of Burn 0.22 run more until two in a row reserve nothing more.
+    /// Whether the user set no number of steps. Then Burn 0.22 models run steps until two in a row reserve nothing
+    /// more.
     pub settles: bool,
-    /// Processes at once.
+    /// The number of processes that run in parallel.
     pub jobs: usize,
-    /// The host's memory that one process may use.
+    /// The host memory that one process may use.
     pub host_memory: Bytes,
-    /// Where the processes' files go.
+    /// The folder for the files of the processes.
     pub folder: PathBuf,
-    /// Anything but 0 ends what runs, and nothing more is begun.
+    /// A value other than 0 ends the running processes and prevents new ones.
     pub stop: Arc<AtomicUsize>,
 }
 
-/// A fault for the driver to answer, to see what becomes of it.
+/// A fault that the driver injects, to test what the tool makes of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// In which pass.
+pub struct InjectedFault {
+    /// The pass in which the driver injects the fault.
     pub pass: Pass,
-    /// `FUNCTION:CALL:CODE`, and `:sticky` where everything fails from then on.
+    /// `FUNCTION:CALL:CODE`, with `:sticky` if every later call fails, too.
     pub call: String,
 }
 
 impl Settings {
-    /// Where the choices that autotune made in the cold pass of a case are, as long as the folder is.
+    /// Returns the folder with the autotune choices of a case's cold pass. It exists as long as [`Self::folder`]
+    /// exists.
     #[must_use]
     pub fn choices(&self, case: usize) -> PathBuf {
         repetition(&case_folder(&self.folder, case), 0).join(CHOICES)
     }
 }
 
-/// The files of a traced case that an explanation is made of.
+/// The results of a traced case that an explanation needs.
 #[derive(Debug)]
 pub struct TracedCase {
-    /// The trace.
+    /// The path of the trace.
     pub trace: PathBuf,
-    /// The driver's record of the traced pass.
+    /// The driver's record of the pass that wrote the trace.
     pub record: Record,
-    /// The phases of the cold pass: reserved alone.
+    /// The steps of the cold pass, with reserved memory only. Empty if there is no cold pass.
     pub cold: Vec<Step>,
 }
 
 impl TracedCase {
-    /// Reads what a case left in the folder that all cases shared.
+    /// Reads the files of a case from the folder that all cases share.
     ///
     /// # Errors
-    ///
-    /// A file cannot be read. That there is no cold pass is no error.
+    /// If a file of the traced pass cannot be read. A missing cold pass is not an error.
     pub fn read(folder: &Path, case: usize) -> std::io::Result<Self> {
         let folder = repetition(&case_folder(folder, case), 0);
-        // On a virtual card the warm pass is observed.
+        // A virtual GPU has no traced pass: there, the warm pass is the observed one.
         let [traced, warm] = [TRACED, WARM].map(|pass| folder.join(pass));
         let traced = if traced.exists() { traced } else { warm };
         let cold = process::left_in(&folder.join(COLD));
@@ -175,51 +176,58 @@ fn repetition(folder: &Path, number: u32) -> PathBuf {
     folder.join(number.to_string())
 }
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Debug)]
-pub struct Done {
-    /// What a report says of it.
+pub struct CaseOutcome {
+    /// The run for the report.
     pub run: Run,
-    /// Choices of autotune that the plan lacked, so that a later pass made them itself.
+    /// The number of autotune choices that the plan lacked, so that a later pass made them itself.
     pub unplanned: usize,
 }
 
-/// What happens while cases run.
+/// A progress event while cases run.
 #[derive(Debug)]
-pub enum Progress<'a> {
-    /// A pass came to another phase.
+pub enum RunProgress<'a> {
+    /// A pass reached another phase.
     Reached {
-        /// Of this case.
+        /// The case of the pass.
         case: &'a Case,
-        /// Which pass.
+        /// The pass.
         pass: Pass,
-        /// How far it is.
-        place: Place,
-        /// How many steps it has.
+        /// The position of the pass.
+        place: PassPosition,
+        /// The number of steps in the pass.
         steps: u32,
     },
     /// A pass ended.
     Passed {
-        /// Of this case.
+        /// The case of the pass.
         case: &'a Case,
-        /// Which pass.
+        /// The pass.
         pass: Pass,
-        /// How long its process took.
+        /// How long the process of the pass took.
         took: Duration,
     },
     /// All passes of a case ended.
     Done {
-        /// Which case.
+        /// The case.
         case: &'a Case,
-        /// What came of it.
+        /// The result of the case.
         run: &'a Run,
     },
 }
 
-/// Runs every case; `progress` is told of what happens. The order is that of the cases. There is nothing of a case that was
-/// stopped before it was done.
-pub fn run_all(cases: &[Case], settings: &Settings, progress: impl Fn(Progress<'_>) + Sync) -> Vec<Option<Done>> {
-    let slots = Slots::new(settings.jobs.max(1));
+/// Runs every case and returns the outcomes in the order of the cases. Reports events to `progress`.
+///
+/// The outcome of a case that was stopped before its end is `None`.
+pub fn run_all(
+    cases: &[Case],
+    settings: &Settings,
+    progress: impl Fn(RunProgress<'_>) + Sync,
+) -> Vec<Option<CaseOutcome>> {
+    // A thread per case, and no scheduler: a thread only waits until a slot is free.
+    // See docs/design/processes.md.
+    let slots = JobSlots::new(settings.jobs.max(1));
     std::thread::scope(|scope| {
         let threads: Vec<_> = cases
             .iter()
@@ -229,13 +237,14 @@ pub fn run_all(cases: &[Case], settings: &Settings, progress: impl Fn(Progress<'
                 scope.spawn(move || {
                     let folder = case_folder(&settings.folder, number);
                     let done = run(case, settings, slots, &folder, progress)?;
-                    progress(Progress::Done { case, run: &done.run });
+                    progress(RunProgress::Done { case, run: &done.run });
                     Some(done)
                 })
             })
             .collect();
         threads
             .into_iter()
+            // A bug of this tool must not look like a case that was stopped.
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })
@@ -244,31 +253,34 @@ pub fn run_all(cases: &[Case], settings: &Settings, progress: impl Fn(Progress<'
 fn run(
     case: &Case,
     settings: &Settings,
-    slots: &Slots,
+    slots: &JobSlots,
     folder: &Path,
-    progress: &(dyn Fn(Progress<'_>) + Sync),
-) -> Option<Done> {
+    progress: &(dyn Fn(RunProgress<'_>) + Sync),
+) -> Option<CaseOutcome> {
     let one = |number| {
         let folder = repetition(folder, number);
-        // Of an earlier run, where files are kept.
+        // Delete the files of an earlier run: `--keep` may have kept them.
         let _ = std::fs::remove_dir_all(&folder);
         let passes = Runner::new(case, settings, slots, &folder, progress);
         let collected = passes.all(slots.take());
-        // What was stopped says nothing of the model.
+        // The results of a stopped case say nothing about the model.
         let is_done = settings.stop.load(Relaxed) == 0;
-        is_done.then(|| Done {
-            run: collect::run(case, &settings.hardware, &collected, passes.took()),
+        is_done.then(|| CaseOutcome {
+            run: assemble::run(case, &settings.hardware, &collected, passes.took()),
             unplanned: collected.unplanned,
         })
     };
     let first = one(0)?;
     let repeat = settings.repeat.max(case.repeat);
+    // A range must include every repetition, so a stopped one discards the case.
     let further = (1..repeat).map(|number| Some(one(number)?.run));
     let further: Vec<Run> = further.collect::<Option<_>>()?;
     if further.is_empty() {
         return Some(first);
     }
-    Some(Done {
+    Some(CaseOutcome {
+        // If runs may differ, limits apply to the largest values. Otherwise this is a measurement, whose
+        // range is only shown.
         run: match case.allowed.nondeterministic {
             true => measured::largest(first.run, further),
             false => measured::repeated(first.run, further),

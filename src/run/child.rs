@@ -1,4 +1,4 @@
-//! One process of a model: started, watched, and ended when it does not end by itself.
+//! Runs one process of a model, watches its limits, and ends it if it exceeds them.
 
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -9,72 +9,79 @@ use std::time::{Duration, Instant};
 
 use crate::bytes::Bytes;
 
-/// How often a running process is looked at.
+/// How often to check whether a process has ended.
 const INTERVAL: Duration = Duration::from_millis(2);
-/// How long a process is waited for that was told to end, and for what it still had to say.
+/// How long to wait for a killed process to end, and for the rest of its standard error.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often its memory is, and how far it is.
+/// How often to check the memory and the progress of a process.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
-/// How much of what a process says is kept: the end of it, where the reason is.
+/// How many bytes of a process's output to keep: the last ones, because they contain the reason of a failure.
 const KEPT: usize = 16 * 1024;
 
-/// What a process may use.
+/// The limits of one process.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Wall-clock time.
+pub struct ProcessLimits {
+    /// The longest wall-clock time.
     pub timeout: Duration,
-    /// Resident memory of the host.
+    /// The most resident memory on the host.
     pub host_memory: Bytes,
 }
 
 /// Why a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// By itself, with this exit code.
+    /// The process exited with this code.
     Exited(i32),
-    /// By a signal.
+    /// A signal ended the process.
     Signalled(i32),
-    /// It was ended for taking too long.
-    TimedOut,
-    /// It was ended for using this much of the host's memory.
+    /// The tool killed the process because it exceeded its time limit.
+    TimedOut {
+        /// How long its threads waited for a core, added up: on an idle machine, next to nothing.
+        starved: Duration,
+    },
+    /// The tool killed the process because it used this much host memory.
     HostMemory(Bytes),
-    /// It was ended because the whole command is.
+    /// The tool killed the process because the whole command is stopping.
     Stopped,
 }
 
-/// What is left of a process.
+/// The outcome of a process.
 #[derive(Debug)]
-pub struct Ended {
+pub struct ProcessOutcome {
     /// Why it ended.
     pub end: End,
-    /// The end of what it wrote to standard error.
+    /// The end of its standard error.
     pub stderr: String,
-    /// The most of the host's memory it was seen to use.
+    /// The most host memory that the process was seen to use.
     pub host_memory: Bytes,
-    /// How long it ran.
+    /// How long the process ran.
     pub took: Duration,
 }
 
-/// Runs a command to its end, in a process group of its own, which is ended with it. `started` is told its id;
-/// `meanwhile` is called again and again while it runs, and may end it.
+/// Runs a command to its end in its own process group, and kills the rest of the group afterwards.
+///
+/// Calls `started` with the process id. While the process runs, calls `meanwhile` every 20 ms; `Break` ends the
+/// process.
 ///
 /// # Errors
-/// Where it cannot be started or watched.
+/// If the process cannot be started or watched.
 pub fn run(
     command: &mut Command,
-    limits: Limits,
+    limits: ProcessLimits,
     started: impl FnOnce(u32),
     mut meanwhile: impl FnMut() -> ControlFlow<()>,
-) -> std::io::Result<Ended> {
+) -> std::io::Result<ProcessOutcome> {
     let start = Instant::now();
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        // A group of its own, so that helper processes of the model are killed with it. It also keeps a
+        // terminal's Ctrl-C from the model.
         .process_group(0)
         .spawn()?;
     started(child.id());
-    // Standard output belongs to the model; it is read, so that the model never waits, and let go.
+    // Read and discard the model's standard output: a full pipe would block the model.
     let _stdout = tail(child.stdout.take());
     let stderr = tail(child.stderr.take());
     let mut host_memory = Bytes(0);
@@ -85,8 +92,10 @@ pub fn run(
         }
         let now = Instant::now();
         if now - start > limits.timeout {
+            // Before the kill: `/proc` does not list the threads of a dead process.
+            let starved = waited_for_cores(child.id());
             kill(&mut child);
-            break End::TimedOut;
+            break End::TimedOut { starved };
         }
         if now - memory_looked >= MEMORY_INTERVAL {
             memory_looked = now;
@@ -94,6 +103,7 @@ pub fn run(
                 kill(&mut child);
                 break End::Stopped;
             }
+            // A process that is just exiting has no such line any more.
             host_memory = host_memory.max(resident(child.id()).unwrap_or_default());
             if host_memory > limits.host_memory {
                 kill(&mut child);
@@ -102,9 +112,9 @@ pub fn run(
         }
         std::thread::sleep(INTERVAL);
     };
-    // Children of the model's own would keep the pipes open.
+    // Child processes of the model would keep the pipes open.
     kill_group(child.id());
-    Ok(Ended {
+    Ok(ProcessOutcome {
         end,
         stderr: said(stderr),
         host_memory,
@@ -112,9 +122,10 @@ pub fn run(
     })
 }
 
-/// What a process said, unless something that outlived it keeps the pipe open.
+/// Returns the standard error of a process, or an empty string if another process keeps the pipe open.
 fn said(stderr: JoinHandle<String>) -> String {
     let asked = Instant::now();
+    // A helper that left the process group survives, and may keep the pipe open for as long as it runs.
     while !stderr.is_finished() && asked.elapsed() < PATIENCE {
         std::thread::sleep(INTERVAL);
     }
@@ -135,7 +146,7 @@ fn ended(status: ExitStatus) -> End {
 fn kill(child: &mut Child) {
     kill_group(child.id());
     let _ = child.kill();
-    // A process that hangs in a GPU's kernel module cannot be ended: it is left behind.
+    // A process that hangs in the GPU's kernel module cannot be killed: stop waiting and leave it.
     let killed = Instant::now();
     while matches!(child.try_wait(), Ok(None)) && killed.elapsed() < PATIENCE {
         std::thread::sleep(INTERVAL);
@@ -145,7 +156,7 @@ fn kill(child: &mut Child) {
 fn kill_group(leader: u32) {
     let pid = i32::try_from(leader).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {
-        // Nobody is left of the group, most of the time.
+        // This usually fails because the group has no process any more.
         let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
     }
 }
@@ -159,19 +170,63 @@ fn tail(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
         };
         while let Ok(count @ 1..) = pipe.read(&mut buffer) {
             kept.extend_from_slice(&buffer[..count]);
+            // Trim rarely, because each trim moves all bytes that are kept.
             if kept.len() > 4 * KEPT {
                 kept.drain(..kept.len() - KEPT);
             }
         }
         kept.drain(..kept.len().saturating_sub(KEPT));
+        // The first kept byte may be in the middle of a character.
         String::from_utf8_lossy(&kept).into_owned()
     })
 }
 
-/// The highest resident memory of a process so far, from the kernel's own account.
+/// Reads how long the threads of a running process were ready but had no core, added up, from the kernel's scheduler statistics. It
+/// is 0 if the kernel keeps none.
+fn waited_for_cores(pid: u32) -> Duration {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let waited = threads.flatten().filter_map(|thread| {
+        // Three numbers: nanoseconds on a core, nanoseconds of waiting for one, and time slices.
+        let statistics = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        statistics.split_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    // Threads that ended are missing. That is enough for the hint in the message.
+    // See docs/design/priority.md.
+    Duration::from_nanos(waited.sum())
+}
+
+/// Reads the highest resident memory of a process so far (`VmHWM` in `/proc/PID/status`).
 fn resident(pid: u32) -> Option<Bytes> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    // Not `VmRSS`: the kernel keeps the peak, so a short peak between two looks counts, too.
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     Some(Bytes(kib * 1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a shell script for half a second, and returns for how long its process waited for a core.
+    fn starved(program: &mut Command) -> Duration {
+        let limits = ProcessLimits {
+            timeout: Duration::from_millis(500),
+            host_memory: Bytes::GIB,
+        };
+        let outcome = run(program, limits, |_| (), || ControlFlow::Continue(())).unwrap();
+        match outcome.end {
+            End::TimedOut { starved } => starved,
+            end => panic!("{end:?}"),
+        }
+    }
+
+    #[test]
+    fn a_process_that_others_keep_from_running_is_told_from_one_that_waits() {
+        assert!(starved(Command::new("sleep").arg("60")) < Duration::from_millis(250));
+        // Five loops on one core: each runs a fifth of the time. Only the first one is the process that is watched.
+        let loops = "for _ in 1 2 3 4; do (while :; do :; done) & done; while :; do :; done";
+        let crowded = starved(Command::new("taskset").args(["--cpu-list", "0", "sh", "-c", loops]));
+        assert!(crowded > Duration::from_millis(250), "{crowded:?}");
+    }
 }

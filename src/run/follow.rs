@@ -4,22 +4,22 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
-use crate::protocol::{Event, Phase};
+use crate::protocol::{Phase, ProbeEvent};
 
-/// How far a process is: the step, absent before the first, and the phase.
-pub type Place = (Option<u32>, Phase);
+/// The position of a process: the step (`None` before the first step) and the phase.
+pub type PassPosition = (Option<u32>, Phase);
 
-/// A file of events that grows.
+/// A reader for an event file that grows.
 pub(super) struct Follow {
     path: PathBuf,
     file: Option<File>,
-    /// The start of a line whose end is still to come.
+    /// The start of a line whose end is not written yet.
     rest: Vec<u8>,
-    last: Option<Place>,
+    last: Option<PassPosition>,
 }
 
 impl Follow {
-    /// The file need not exist yet.
+    /// Creates a reader. The file need not exist yet.
     pub(super) const fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -29,9 +29,12 @@ impl Follow {
         }
     }
 
-    /// How far the process is, if it went on since the last look. What cannot be read is left to who reads the whole file.
-    pub(super) fn look(&mut self) -> Option<Place> {
+    /// Returns the newest position if it changed since the last call.
+    ///
+    /// Ignores unreadable lines: `process::read_events` reports them later, when it reads the whole file.
+    pub(super) fn look(&mut self) -> Option<PassPosition> {
         if self.file.is_none() {
+            // The process creates the file, and may not have done so yet.
             self.file = File::open(&self.path).ok();
         }
         self.file.as_mut()?.read_to_end(&mut self.rest).ok()?;
@@ -39,7 +42,7 @@ impl Follow {
         let newest = self.rest[..end]
             .split(|byte| *byte == b'\n')
             .filter_map(|line| match serde_json::from_slice(line) {
-                Ok(Event::Phase { step, phase, .. }) => Some((step, phase)),
+                Ok(ProbeEvent::Phase { step, phase, .. }) => Some((step, phase)),
                 _ => None,
             })
             .next_back();
@@ -64,8 +67,8 @@ mod tests {
         assert_eq!(follow.look(), None);
         let mut file = File::create(&path).unwrap();
         let phase = |step: Option<u32>, phase| {
-            let event = Event::Phase {
-                card: 0,
+            let event = ProbeEvent::Phase {
+                gpu: 0,
                 time: 1,
                 step,
                 phase,

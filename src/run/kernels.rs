@@ -1,8 +1,8 @@
-//! Compiled kernels, handed on from process to process: each is compiled once for a card and a program, or for all programs that
-//! have the same ones, where it would be compiled in every pass anew.
+//! A cache of compiled kernels, so that not every pass compiles them again.
 //!
-//! A process gets a copy to read and to add to, so that no two write to one, and two that run at once see nothing of each
-//! other. On a virtual card alone: there, a compiled kernel is a name and what a launch of it needs.
+//! Programs on one GPU type share a kernel if the code that generates it is the same. Each process gets its own copy of
+//! the cache, so that processes that run in parallel do not write to the same files. The cache is only for virtual
+//! GPUs: there, a compiled kernel is a name and the data that a launch needs.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -13,56 +13,73 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use camino::Utf8Path;
 
 use super::child::End;
-use super::process::{Left, naming};
+use super::process::{PassOutput, naming};
 use crate::driver::DriverLibrary;
 use crate::folders;
 use crate::gpu::{Profile, hex_digest};
 use crate::workspace::Built;
 
-/// How many programs and cards are remembered.
+/// The maximum number of folders in the cache, one per program and GPU type.
 const REMEMBERED: usize = 128;
-/// The most bytes of kernels that are lent: some twenty thousand. Then they begin anew, for models change and each process reads all.
+/// The maximum size of one folder in bytes, enough for about twenty thousand kernels.
+///
+/// A larger folder starts again empty, because models change and each process reads all kernels.
 const MOST: u64 = 16 << 20;
-/// How the names of lists end, which have a line for each kernel: that of Burn 0.22's adapter, and Burn 0.21's table of contents.
-/// What is beside the latter has the kernels themselves, and is only ever added to at its end.
+/// The file extensions of lists with one line per kernel: the list of Burn 0.22's adapter, and Burn 0.21's table of
+/// contents.
+///
+/// The other files beside Burn 0.21's table contain the kernels. Burn only appends to them.
 const LISTS: [&str; 2] = ["jsonl", "log"];
-/// Digits of a hash in a folder's name.
+/// The number of hash digits in a folder's name.
 const SHORT: usize = 32;
 
-/// Sizes in bytes of files, by their paths.
-type Sizes = HashMap<PathBuf, u64>;
+/// The sizes of files in bytes, by path.
+type FileSizes = HashMap<PathBuf, u64>;
 
-/// The compiled kernels of one program on one card, beside the driver that compiled them. Any number of processes may use
-/// them at once.
+/// The cache of compiled kernels for one program on one GPU type. Any number of processes may use it in parallel.
+///
+/// It is in the folder of the virtual driver that compiled the kernels.
 #[derive(Debug)]
 pub(super) struct Kernels {
-    /// That of all programs and cards.
+    /// The folder with the kernels of all programs and GPUs.
     all: PathBuf,
+    /// The name of the folder of this program and GPU.
     name: String,
 }
 
 impl Kernels {
-    /// Those of a program, as it is now, on a card and those like it. Programs whose kernels are the same have them in common.
-    pub(super) fn of(driver: &DriverLibrary, program: &Built, card: &Profile) -> Result<Self> {
+    /// Returns the cache for a program on a GPU. Programs with the same kernel code share one cache.
+    ///
+    /// If the kernel code is unknown, the cache is for this build of the program only.
+    pub(super) fn from_program(driver: &DriverLibrary, program: &Built, gpu: &Profile) -> Result<Self> {
+        // Hash the code and not the program: a changed model then compiles only its new kernels. `explain`
+        // finds what `check` compiled. See docs/design/kernel-cache.md.
         let code = match &program.kernel_code {
             Some(code) => code.clone(),
             None => identity(&program.executable)?,
         };
-        Ok(Self::new(driver.folder.join("kernels"), &code, card))
+        Ok(Self::new(driver.folder.join("kernels"), &code, gpu))
     }
 
-    fn new(all: PathBuf, code: &str, card: &Profile) -> Self {
-        let (major, minor) = card.compute_capability;
-        // A kernel that needs more shared memory is refused when it is compiled, and not when it is found.
-        let shared = card.limits.shared_per_block_optin.0;
+    fn new(all: PathBuf, code: &str, gpu: &Profile) -> Self {
+        let (major, minor) = gpu.compute_capability;
+        // Burn refuses a kernel that needs too much shared memory only when it compiles the kernel, not when it finds
+        // the kernel in the cache. So the amount of shared memory is part of the name.
+        let shared = gpu.limits.shared_per_block_optin.0;
         let mut name = hex_digest(&format!("{code}\n{major}.{minor} {shared}"));
         name.truncate(SHORT);
         Self { all, name }
     }
 
-    /// Has a process run with a copy of what is known in the folder `to`, and takes back what it made of it. A process that
-    /// did not end well may have been writing; and where files cannot be had, as on a full disk, kernels are compiled.
-    pub(super) fn around(&self, to: &Path, run: impl FnOnce(Option<PathBuf>) -> Result<Left>) -> Result<Left> {
+    /// Runs a process with a copy of the cache in the folder `to`, and then adds its new kernels to the cache.
+    ///
+    /// Ignores the kernels of a process that did not exit with code 0, because it may have stopped while it wrote. If
+    /// the copy fails, for example because the disk is full, the process compiles all kernels itself.
+    pub(super) fn around(
+        &self,
+        to: &Path,
+        run: impl FnOnce(Option<PathBuf>) -> Result<PassOutput>,
+    ) -> Result<PassOutput> {
         let lent = self.lend(to).ok();
         let left = run(lent.is_some().then(|| to.to_owned()));
         let is_whole = left.as_ref().is_ok_and(|left| left.ended.end == End::Exited(0));
@@ -77,17 +94,18 @@ impl Kernels {
         self.all.join(&self.name)
     }
 
-    /// The right to read and write, until it is dropped.
+    /// Locks the cache for reading and writing, until the file is dropped.
     fn lock(&self) -> Result<File> {
         std::fs::create_dir_all(&self.all)?;
         let path = self.all.join("lock");
         let file = File::create(&path)?;
+        // The kernel frees the lock if this tool dies, so an old lock file blocks nobody.
         file.lock()?;
         Ok(file)
     }
 
-    /// Puts what is known into the folder `to`, which is made anew. Gives the sizes of what it put there.
-    fn lend(&self, to: &Path) -> Result<Sizes> {
+    /// Copies the cache into the folder `to`, which it empties first. Returns the sizes of the copied files.
+    fn lend(&self, to: &Path) -> Result<FileSizes> {
         folders::remove(to)?;
         std::fs::create_dir_all(to)?;
         let _lock = self.lock()?;
@@ -96,25 +114,26 @@ impl Kernels {
             folders::remove(&known)?;
         }
         if known.exists() {
-            // What is in use is not the oldest.
+            // `forget` deletes the oldest folders, so mark this one as used now.
             File::open(&known)?.set_modified(SystemTime::now())?;
-            add(&known, to, &Sizes::new())?;
+            add(&known, to, &FileSizes::new())?;
         }
         sizes(to)
     }
 
-    /// Adds what a process made to what is known by now. Most processes find all that they need, and add nothing.
-    fn take_back(&self, from: &Path, lent: &Sizes) -> Result<()> {
+    /// Adds the new kernels of a process to the cache. Most processes find all kernels that they need, and add nothing.
+    fn take_back(&self, from: &Path, lent: &FileSizes) -> Result<()> {
+        // Burn only appends, so equal sizes mean no new kernel. This needs no lock.
         if sizes(from)? == *lent {
             return folders::remove(from);
         }
         let lock = self.lock()?;
         let known = self.folder();
-        // What was copied in part is never what is known.
+        // Write into a new folder and rename it, so that the cache is never a partial copy.
         let new = self.all.join("new");
         folders::remove(&new)?;
         if known.exists() {
-            add(&known, &new, &Sizes::new())?;
+            add(&known, &new, &FileSizes::new())?;
         }
         if add(from, &new, lent)? {
             folders::remove(&known)?;
@@ -126,7 +145,7 @@ impl Kernels {
         folders::remove(from)
     }
 
-    /// Forgets the oldest where there are too many.
+    /// Deletes the oldest folders if there are more than [`REMEMBERED`].
     fn forget(&self) -> Result<()> {
         let mut known: Vec<(SystemTime, PathBuf)> = Vec::new();
         for entry in std::fs::read_dir(&self.all)? {
@@ -142,17 +161,18 @@ impl Kernels {
     }
 }
 
-/// What tells a program from all others, and from what it was before it was built anew.
+/// Returns a text that identifies a build of a program: its path, size and modification time.
 fn identity(executable: &Utf8Path) -> Result<String> {
     let file = std::fs::metadata(executable).map_err(naming(executable.as_std_path()))?;
+    // Nothing else shows a change: local code changes without a new version.
     let built = file.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(format!("{executable}\n{} {}", file.len(), built.as_nanos()))
 }
 
-/// Adds the kernels in one folder to those in another. Says whether there were any that the other one did not have.
+/// Adds the kernels in `from` to those in `to`. Returns whether `from` had any new kernels.
 ///
-/// `lent` has the sizes that files in `from` had when a process was lent them.
-fn add(from: &Path, to: &Path, lent: &Sizes) -> Result<bool> {
+/// `lent` contains the sizes that the files in `from` had before the process ran.
+fn add(from: &Path, to: &Path, lent: &FileSizes) -> Result<bool> {
     std::fs::create_dir_all(to)?;
     let (mut lists, mut others, mut added) = (Vec::new(), Vec::new(), false);
     for entry in std::fs::read_dir(from)? {
@@ -166,6 +186,7 @@ fn add(from: &Path, to: &Path, lent: &Sizes) -> Result<bool> {
             others.push(paths);
         }
     }
+    // Lists first: the bytes of the other files are new only if a list has a new line for them.
     let mut listed = false;
     for (from, to) in lists {
         listed |= add_lines(&from, &to)?;
@@ -175,7 +196,7 @@ fn add(from: &Path, to: &Path, lent: &Sizes) -> Result<bool> {
         let is_new = there.is_none();
         if is_new || listed {
             let lent = lent.get(&from).copied().unwrap_or(0);
-            // What was lent is there, unless it was forgotten meanwhile.
+            // Append only what the process added. If the cache was deleted in the meantime, append the whole file.
             let before = if there >= Some(lent) { lent } else { 0 };
             let bytes = std::fs::read(&from)?;
             let more = usize::try_from(before).ok().and_then(|before| bytes.get(before..));
@@ -187,7 +208,7 @@ fn add(from: &Path, to: &Path, lent: &Sizes) -> Result<bool> {
     Ok(added | listed)
 }
 
-/// Adds the lines of a list to those of another where they are missing. Says whether there were any.
+/// Adds the lines that are missing in the list `to` from the list `from`. Returns whether any were missing.
 fn add_lines(from: &Path, to: &Path) -> Result<bool> {
     let (more, mut lines) = (std::fs::read_to_string(from)?, String::new());
     if to.exists() {
@@ -211,9 +232,9 @@ fn is_list(path: &Path) -> bool {
     extension.is_some_and(|extension| LISTS.contains(&extension))
 }
 
-/// The sizes of the files in a folder.
-fn sizes(folder: &Path) -> Result<Sizes> {
-    let mut sizes = Sizes::new();
+/// Returns the sizes of all files in a folder and its subfolders.
+fn sizes(folder: &Path) -> Result<FileSizes> {
+    let mut sizes = FileSizes::new();
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
@@ -230,20 +251,20 @@ mod tests {
     use super::*;
     use crate::gpu::Profiles;
 
-    fn of(folder: &Path, card: &str) -> Kernels {
+    fn of(folder: &Path, gpu: &str) -> Kernels {
         let profiles = Profiles::builtin().unwrap();
         let program = Utf8Path::from_path(folder).unwrap().join("vram");
         let code = identity(&program).unwrap();
-        Kernels::new(folder.join("kernels"), &code, profiles.find(card).unwrap())
+        Kernels::new(folder.join("kernels"), &code, profiles.find(gpu).unwrap())
     }
 
-    /// Those of a new program on an L4.
+    /// Creates a program and returns its kernel cache for an L4.
     fn of_a_program(folder: &Path) -> Kernels {
         std::fs::write(folder.join("vram"), "a program").unwrap();
         of(folder, "l4")
     }
 
-    /// Has a process compile kernels, as Burn 0.21 writes them: those that it does not find.
+    /// Writes kernels that are not in the folder yet, as a process with Burn 0.21 does.
     fn compile(folder: &Path, kernels: &[&str]) {
         std::fs::create_dir_all(folder.join("cuda")).unwrap();
         let known = read(folder).unwrap_or_default();
@@ -269,7 +290,7 @@ mod tests {
         let folder = folder.path();
         let l4 = of_a_program(folder);
         let [first, second, third] = ["first", "second", "third"].map(|name| folder.join(name));
-        // Two at once, neither of which sees the other's.
+        // Two processes in parallel: neither sees the kernels of the other.
         let lent = [l4.lend(&first).unwrap(), l4.lend(&second).unwrap()];
         compile(&first, &["one", "two", "three"]);
         compile(&second, &["four"]);
@@ -283,7 +304,7 @@ mod tests {
         ];
         let all = "<one><two><three><four>";
         assert_eq!(read(&third).as_deref(), Some(all));
-        // What brings nothing new changes nothing. What was lent is not taken back twice.
+        // A process without new kernels changes nothing. Copied kernels are not added a second time.
         l4.take_back(&third, &lent[2]).unwrap();
         compile(&first, &["one", "five"]);
         compile(&second, &["six", "four"]);
@@ -294,7 +315,7 @@ mod tests {
         assert_eq!(read(&first), Some(all.clone()));
         let toc = std::fs::read_to_string(first.join("cuda/toc.json.log")).unwrap();
         assert_eq!(toc, "one\ntwo\nthree\nfour\nsix\nfive\n");
-        // A card of the same kind takes the same, another kind does not, nor does the program once it is another.
+        // A GPU with the same capabilities shares the cache. A different GPU and a changed program do not.
         of(folder, "l40s").lend(&second).unwrap();
         assert_eq!(read(&second), Some(all));
         of(folder, "h100-80gb").lend(&third).unwrap();
@@ -311,7 +332,7 @@ mod tests {
         let l4 = of_a_program(folder);
         let lent = folder.join("lent");
         let sizes = l4.lend(&lent).unwrap();
-        // The list and the kernel itself: five bytes less than the most, and then nine more.
+        // List and kernel together are five bytes under the maximum, then four bytes over it.
         compile(&lent, &[&"one ".repeat(MOST as usize / 8 - 1)]);
         l4.take_back(&lent, &sizes).unwrap();
         let sizes = l4.lend(&lent).unwrap();
@@ -344,7 +365,7 @@ mod tests {
             (read("ptx.jsonl"), read("others.jsonl")),
             ("one\ntwo\nthree\nfour\n".into(), "five\n".into())
         );
-        // What brings nothing new changes nothing.
+        // A process without new kernels changes nothing.
         l4.take_back(&third, &lent).unwrap();
         l4.lend(&first).unwrap();
         let text = std::fs::read_to_string(first.join("cuda/ptx.jsonl")).unwrap();
@@ -361,7 +382,7 @@ mod tests {
                 name: number.to_string(),
             };
             compile(&lent, &["one"]);
-            kernels.take_back(&lent, &Sizes::new()).unwrap();
+            kernels.take_back(&lent, &FileSizes::new()).unwrap();
             let then = UNIX_EPOCH + std::time::Duration::from_secs(number);
             File::open(kernels.folder()).unwrap().set_modified(then).unwrap();
         }

@@ -1,35 +1,38 @@
-//! Asks the built targets for the models they declare.
+//! Lists the models that the built targets declare.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use super::child::{End, Limits};
+use super::checkout;
+use super::child::{End, ProcessLimits};
 use super::process;
 use super::process::Meanwhile;
 use crate::bytes::Bytes;
-use crate::protocol::{Action, Event, PROTOCOL, Task};
+use crate::protocol::{Action, PROTOCOL, ProbeEvent, Task};
 use crate::report::{ErrorCode, Problem};
 use crate::workspace::Built;
 
-/// A declared model, and the binary that runs it.
+/// A declared model and its built target.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// Its name.
+    /// The model's name.
     pub name: String,
-    /// What it does.
+    /// The task of the model: training or inference.
     pub task: Task,
-    /// Where it is declared.
+    /// The built target that declares the model.
     pub built: Built,
 }
 
-/// Naming its models is all a binary has to do here.
-const LIMITS: Limits = Limits {
+/// The limits of a process that only lists its models.
+const LIMITS: ProcessLimits = ProcessLimits {
     timeout: Duration::from_secs(10),
     host_memory: Bytes(1 << 30),
 };
 
-/// Asks every target, each in a process of its own with files in `folder`.
+/// Lists the models of all targets, and the problems of targets that do not answer.
+///
+/// Runs each target in its own process, with files in `folder`.
 #[must_use]
 pub fn list(targets: &[Built], folder: &Path) -> (Vec<Listed>, Vec<Problem>) {
     let mut models: Vec<Listed> = Vec::new();
@@ -40,7 +43,7 @@ pub fn list(targets: &[Built], folder: &Path) -> (Vec<Listed>, Vec<Problem>) {
             Err(problem) => problems.push(*problem),
         }
     }
-    // Two models of one name in a package could not be told apart in budgets: neither is run.
+    // Budgets cannot distinguish two models with one name in a package, so neither of them runs.
     let mut seen = BTreeSet::new();
     let twice: BTreeSet<_> = models
         .iter()
@@ -53,7 +56,7 @@ pub fn list(targets: &[Built], folder: &Path) -> (Vec<Listed>, Vec<Problem>) {
             target: None,
             code: ErrorCode::DuplicateModel,
             message: format!("{package} declares the model `{name}` more than once"),
-            help: Some("rename one: a model is known as package/model in budgets and reports".into()),
+            help: Some("rename one of them: budgets and reports identify a model by package/model".into()),
         });
     }
     models.retain(|model| !twice.contains(&(model.built.target.package.clone(), model.name.clone())));
@@ -79,49 +82,68 @@ fn ask(built: &Built, folder: &Path) -> Result<Vec<Listed>, Box<Problem>> {
         LIMITS,
         Meanwhile::NOTHING,
     )
-    .map_err(|error| problem(ErrorCode::NotStarted, error.to_string(), "build the target again"))?;
+    .map_err(|error| {
+        let message = format!(
+            "cannot run `{}` of {}: {error}",
+            built.target.name, built.target.package
+        );
+        problem(ErrorCode::NotStarted, message, "build the target again")
+    })?;
     let hello = left.events.iter().find_map(|event| match event {
-        Event::Hello { protocol, version, .. } => Some((*protocol, version)),
+        ProbeEvent::Hello { protocol, version, .. } => Some((*protocol, version)),
         _ => None,
     });
     match hello {
         None => Err(problem(
             ErrorCode::NoAnswer,
             match left.ended.end {
-                End::TimedOut => format!(
-                    "`{}` of {} did not name its models in time",
-                    built.target.name, built.target.package
+                End::TimedOut { .. } => format!(
+                    "`{}` of {} did not list its models within {} s",
+                    built.target.name,
+                    built.target.package,
+                    LIMITS.timeout.as_secs()
                 ),
                 _ => format!(
-                    "`{}` of {} does not answer as a target of `cargo_vram::models!`",
+                    "`{}` of {} does not answer like a target of `cargo_vram::models!`",
                     built.target.name, built.target.package
                 ),
             },
-            "its `main` must be the one that `cargo_vram::models!` writes, with `harness = false` for the target in Cargo.toml",
+            "use the `main` that `cargo_vram::models!` writes, and set `harness = false` for the target in Cargo.toml",
         )),
+        // Compare protocols, not versions: a path dependency may have other sources with the same version.
         Some((protocol, version)) if protocol != PROTOCOL => Err(problem(
             ErrorCode::ProbeVersion,
             format!(
-                "{} links cargo-vram {version} (protocol {protocol}); this tool is {} (protocol {PROTOCOL})",
+                "{} links cargo-vram {version} (protocol {protocol}), but this tool is cargo-vram {} (protocol \
+                 {PROTOCOL})",
                 built.target.package,
                 env!("CARGO_PKG_VERSION"),
             ),
             &match version == env!("CARGO_PKG_VERSION") {
-                true => "both were built from sources of one version that are not the same: build this tool from those that the models depend on".to_owned(),
-                false => format!("make them agree: `cargo update -p cargo-vram`, or `cargo install cargo-vram@{version}`"),
+                true => {
+                    "build this tool from the same sources that the models depend on: the versions are equal, but the \
+                     sources differ"
+                        .to_owned()
+                }
+                false => format!(
+                    "make the versions equal: run `cargo update -p cargo-vram` or `cargo install cargo-vram@{version}`"
+                ),
             },
         )),
-        Some(_) => Ok(left
-            .events
-            .into_iter()
-            .filter_map(|event| match event {
-                Event::Model { name, task } => Some(Listed {
-                    name,
-                    task,
-                    built: built.clone(),
-                }),
-                _ => None,
-            })
-            .collect()),
+        Some(_) => match checkout::other(built, &left.events) {
+            Some((message, help)) => Err(problem(ErrorCode::OtherCheckout, message, &help)),
+            None => Ok(left
+                .events
+                .into_iter()
+                .filter_map(|event| match event {
+                    ProbeEvent::Model { name, task } => Some(Listed {
+                        name,
+                        task,
+                        built: built.clone(),
+                    }),
+                    _ => None,
+                })
+                .collect()),
+        },
     }
 }

@@ -1,29 +1,30 @@
-//! What was seen of a process on a real card, made into figures.
+//! Computes the values of a measurement from the memory samples of a process on a real GPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::card::Real;
-use super::process::Left;
+use super::hardware::Real;
+use super::process::PassOutput;
 use crate::bytes::Bytes;
-use crate::gpu::Looks;
-use crate::protocol::{Event, Phase};
+use crate::gpu::MemoryLooks;
+use crate::protocol::{Phase, ProbeEvent};
 use crate::report::{
-    Library, Measurement, Obtained, OtherProcess, Outside, Pass, Peaks, ProcessOf, ProcessSource, Run, Spread,
-    SpreadPeak, Trend, Tuning,
+    LoadedLibrary, Measurement, Obtained, OtherProcess, Pass, Peaks, ProcessOf, ProcessOverhead, ProcessSource, Run,
+    Spread, SpreadPeak, Trend, Tuning,
 };
 
-/// Looks at one process, and what they are the memory of.
-pub(super) struct Seen<'a> {
-    left: &'a Left,
-    looks: &'a Looks,
+/// The memory samples of one process, and whether they are of the process or of the whole device.
+pub(super) struct ProcessLooks<'a> {
+    left: &'a PassOutput,
+    looks: &'a MemoryLooks,
     of: ProcessOf,
     idle: Bytes,
 }
 
-impl<'a> Seen<'a> {
-    /// Absent where nothing was seen.
-    pub(super) fn of(left: &'a Left) -> Option<Self> {
+impl<'a> ProcessLooks<'a> {
+    /// Returns the samples of a pass, or `None` if there are none.
+    pub(super) fn from_pass(left: &'a PassOutput) -> Option<Self> {
         let looks = left.looks.as_ref().filter(|looks| !looks.looks.is_empty())?;
+        // Some systems show no processes to NVML. The memory of the whole device is the next best.
         let accounted = looks
             .looks
             .iter()
@@ -38,7 +39,8 @@ impl<'a> Seen<'a> {
             left,
             looks,
             of,
-            // Without it, what the card holds says nothing of this process.
+            // The memory of the whole device includes what it held before. Without that value, it says nothing about
+            // the process.
             idle: match of {
                 ProcessOf::Process => idle.unwrap_or_default(),
                 ProcessOf::Device => idle?,
@@ -56,16 +58,17 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// The most that was charged to the process: a lower bound, for it was looked at now and then.
+    /// Returns the peak of the memory that the GPU charged to the process. It is a lower bound, because samples have
+    /// gaps.
     pub(super) fn peak(&self) -> Option<Bytes> {
         self.values().map(|(_, bytes)| bytes).max()
     }
 
-    /// What the process held when its context was made and its model was not.
+    /// Returns the memory of the process between the creation of its context and of its model, without reserved memory.
     fn context(&self) -> Option<Bytes> {
         let made = self.left.record.context?;
         let model = self.left.events.iter().find_map(|event| match event {
-            Event::Phase {
+            ProbeEvent::Phase {
                 time,
                 phase: Phase::Model,
                 ..
@@ -73,20 +76,21 @@ impl<'a> Seen<'a> {
             _ => None,
         })?;
         let (time, bytes) = self.values().rfind(|(time, _)| (made..model).contains(time))?;
-        Some(bytes.saturating_sub(self.left.record.card(0).at(time)))
+        Some(bytes.saturating_sub(self.left.record.gpu(0).at(time)))
     }
 
-    /// What is neither context nor reserved in the end: loaded kernels, and what the driver rounds up.
+    /// Returns the memory at the end that is neither context nor reserved: loaded kernels, and the driver's rounding.
     fn modules(&self, context: Bytes) -> Option<Bytes> {
-        let held = &self.left.record.card(0).changes;
+        let held = &self.left.record.gpu(0).changes;
         let (last_change, now) = *held.last()?;
-        // What was freed last may still be the driver's: it gives memory back later than it was asked to.
+        // After a free, the driver may still hold the memory, because it returns memory late. So there is no value
+        // then.
         if held.iter().rev().nth(1).is_some_and(|(_, before)| *before > now) {
             return None;
         }
-        // The last look may have been at a process on its way out.
+        // The last sample may be of a process that is exiting, so use the largest sample after the last change.
         let after = self.values().filter(|(time, _)| *time >= last_change);
-        let held = self.left.record.card(0).at(u64::MAX);
+        let held = self.left.record.gpu(0).at(u64::MAX);
         let bytes = after.map(|(_, bytes)| bytes).max()?;
         Some(bytes.saturating_sub(context).saturating_sub(held))
     }
@@ -104,43 +108,45 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Context and modules, as far as they could be seen.
-pub(super) fn outside(real: &Real, left: Option<&Left>) -> (Option<Outside>, Option<Outside>) {
-    let seen = left.and_then(Seen::of);
-    let context = seen.as_ref().and_then(Seen::context);
+/// Returns the measured sizes of context and modules, as far as the samples show them.
+pub(super) fn outside(real: &Real, left: Option<&PassOutput>) -> (Option<ProcessOverhead>, Option<ProcessOverhead>) {
+    let seen = left.and_then(ProcessLooks::from_pass);
+    let context = seen.as_ref().and_then(ProcessLooks::context);
     let modules = seen
         .as_ref()
         .zip(context)
         .and_then(|(seen, context)| seen.modules(context));
-    // What the whole device holds is nobody's in particular: too little to go by for a card's own data.
+    // Samples of the whole device do not show which process holds the memory, so they are too weak for a GPU profile.
+    // The source text says which kind they are.
     let whole = seen.as_ref().is_some_and(|seen| seen.of == ProcessOf::Device);
     let measured = |bytes: Option<Bytes>, what: &str| {
         let of = if whole {
-            "of the whole device less what it held before"
+            "memory of the whole device minus what it held before"
         } else {
-            "of the process"
+            "memory of the process"
         };
-        bytes.map(|bytes| Outside {
+        bytes.map(|bytes| ProcessOverhead {
             bytes,
             obtained: Obtained::Measured,
             source: format!("NVML, {of}, {what}, driver {}", real.driver),
         })
     };
     (
-        measured(context, "before the model was made"),
+        measured(context, "before the model was created"),
         measured(
             modules,
-            "at the end, besides context and reserved: loaded kernels, and what the driver rounds up",
+            "at the end, without context and reserved memory: loaded kernels and the driver's rounding",
         ),
     )
 }
 
-/// How it was measured. `passes` are those that ran, the warm one first.
-pub(super) fn measurement(real: &Real, limit: Option<Bytes>, tuning: Tuning, passes: &[&Left]) -> Measurement {
+/// Describes how the run was measured. `passes` contains the passes that ran, the warm pass first.
+pub(super) fn measurement(real: &Real, limit: Option<Bytes>, tuning: Tuning, passes: &[&PassOutput]) -> Measurement {
     let mut others: BTreeMap<u32, OtherProcess> = BTreeMap::new();
     for left in passes {
-        // Where NVML numbers processes as the machine outside a container does, the model's own is one of the others.
-        let accounted = Seen::of(left).is_some_and(|seen| seen.of == ProcessOf::Process);
+        // In a container, NVML may use process ids of the host. Then the model's own process looks like another
+        // process, so do not use the samples.
+        let accounted = ProcessLooks::from_pass(left).is_some_and(|seen| seen.of == ProcessOf::Process);
         let during = left.looks.iter().filter(|_| accounted);
         let during = during.flat_map(|looks| looks.others(0, u64::MAX));
         for other in left.before.others.iter().cloned().chain(during) {
@@ -149,11 +155,12 @@ pub(super) fn measurement(real: &Real, limit: Option<Bytes>, tuning: Tuning, pas
             known.bytes = known.bytes.max(bytes);
         }
     }
-    let library = |of: fn(&Left) -> &Option<Library>, path: &std::path::Path| {
+    let library = |of: fn(&PassOutput) -> &Option<LoadedLibrary>, path: &std::path::Path| {
         passes
             .iter()
             .find_map(|left| of(left).clone())
-            .unwrap_or_else(|| Library {
+            // A pass that died early did not report what it loaded.
+            .unwrap_or_else(|| LoadedLibrary {
                 path: path.display().to_string(),
                 version: String::new(),
             })
@@ -164,7 +171,10 @@ pub(super) fn measurement(real: &Real, limit: Option<Bytes>, tuning: Tuning, pas
         libnvrtc: library(|left| &left.record.libnvrtc, &real.libnvrtc),
         cores: std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
         proof: real.proof.clone(),
-        process: passes.iter().find_map(|left| Seen::of(left)).map(|seen| seen.source()),
+        process: passes
+            .iter()
+            .find_map(|left| ProcessLooks::from_pass(left))
+            .map(|seen| seen.source()),
         idle: passes.first().and_then(|left| left.before.idle),
         others: others.into_values().collect(),
         limit,
@@ -173,7 +183,9 @@ pub(super) fn measurement(real: &Real, limit: Option<Bytes>, tuning: Tuning, pas
     }
 }
 
-/// One run of several of the same: the first that went wrong or else the first, with how far they lie apart.
+/// Merges repetitions of a run into one run, with the spread of their values.
+///
+/// The result is the first run that failed, or else the first run.
 pub(super) fn repeated(first: Run, further: Vec<Run>) -> Run {
     let mut runs = vec![first];
     runs.extend(further);
@@ -183,6 +195,7 @@ pub(super) fn repeated(first: Run, further: Vec<Run>) -> Run {
         cold: spread(&runs, Pass::Cold),
     };
     let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
+    // A failure must not disappear among repetitions that went well.
     let wrong = runs.iter().position(|run| run.error.is_some() || run.oom.is_some());
     let mut run = runs.swap_remove(wrong.unwrap_or(0));
     run.seconds = (seconds * 1000.0).round() / 1000.0;
@@ -192,8 +205,10 @@ pub(super) fn repeated(first: Run, further: Vec<Run>) -> Run {
     run
 }
 
-/// One run of several of a model that need not do the same: the first that went wrong, or else the first that leaks, or else the
-/// one with the most live; with the largest of each figure, on each GPU, and with how far they lie apart.
+/// Merges repetitions of a model whose runs may differ into one run, with the range of their values.
+///
+/// Sorts the runs: first those that leak, then by warm live memory, the largest first. The result is the first run that
+/// failed. If no run failed, it is the first run, with the largest of each value on each GPU.
 pub(super) fn largest(first: Run, further: Vec<Run>) -> Run {
     let mut runs = vec![first];
     runs.extend(further);
@@ -204,11 +219,11 @@ pub(super) fn largest(first: Run, further: Vec<Run>) -> Run {
         })
     };
     let peaks = largest(&|run| Some(run.peaks)).unwrap_or_default();
-    let numbers: BTreeSet<u32> = runs.iter().flat_map(|run| &run.cards).map(|on| on.card).collect();
+    let numbers: BTreeSet<u32> = runs.iter().flat_map(|run| &run.gpus).map(|on| on.gpu_number).collect();
     let on_each: BTreeMap<u32, Peaks> = numbers
         .into_iter()
         .filter_map(|number| {
-            let on = |run: &Run| run.cards.iter().find(|on| on.card == number).map(|on| on.peaks);
+            let on = |run: &Run| run.gpus.iter().find(|on| on.gpu_number == number).map(|on| on.peaks);
             Some((number, largest(&on)?))
         })
         .collect();
@@ -217,8 +232,9 @@ pub(super) fn largest(first: Run, further: Vec<Run>) -> Run {
         warm: spread(&runs, Pass::Warm),
         cold: spread(&runs, Pass::Cold),
     };
-    // Steps and phases are one run's.
+    // Steps and phases cannot be merged, so they come from one run.
     runs.sort_by_key(|run| {
+        // Leaks first: the chosen run's steps are judged, and a leak in any run is a leak of the model.
         let leaks = matches!(run.trend(), Trend::Growing(_));
         std::cmp::Reverse((leaks, run.peaks.warm.live))
     });
@@ -226,8 +242,8 @@ pub(super) fn largest(first: Run, further: Vec<Run>) -> Run {
     let mut run = repeated(runs.swap_remove(0), further);
     if run.error.is_none() && run.oom.is_none() {
         run.peaks = peaks;
-        for on in &mut run.cards {
-            on.peaks = on_each.get(&on.card).copied().unwrap_or(on.peaks);
+        for on in &mut run.gpus {
+            on.peaks = on_each.get(&on.gpu_number).copied().unwrap_or(on.peaks);
         }
     }
     run.range = Some(range);
@@ -241,7 +257,7 @@ fn spread<R: std::borrow::Borrow<Run>>(runs: &[R], pass: Pass) -> SpreadPeak {
             Pass::Warm | Pass::Traced => run.peaks.warm,
         })
     };
-    // A repetition without the figure leaves none: least and most are those of all.
+    // If one repetition lacks the value, there is no range, because a range must include all repetitions.
     let ends = |figures: Vec<Option<Bytes>>| {
         let all: Option<Vec<Bytes>> = figures.into_iter().collect();
         let all = all?;
@@ -257,7 +273,7 @@ fn spread<R: std::borrow::Borrow<Run>>(runs: &[R], pass: Pass) -> SpreadPeak {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{OnCard, Peak, sample};
+    use crate::report::{GpuShare, Peak, sample};
 
     fn of(live: u64, on_each: [u64; 2], ends: &[u64]) -> Run {
         let mut run = sample::ending_at(sample::run("a", "l4"), ends);
@@ -269,10 +285,10 @@ mod tests {
             ..Peaks::default()
         };
         run.peaks = peaks(live);
-        run.cards = [0, 1]
-            .map(|card| OnCard {
-                card,
-                peaks: peaks(on_each[card as usize]),
+        run.gpus = [0, 1]
+            .map(|gpu| GpuShare {
+                gpu_number: gpu,
+                peaks: peaks(on_each[gpu as usize]),
                 steps: run.steps.clone(),
             })
             .to_vec();
@@ -287,7 +303,7 @@ mod tests {
         );
         let live = |peaks: &Peaks| peaks.warm.live.unwrap().0;
         assert_eq!(live(&run.peaks), 9);
-        assert_eq!(run.cards.iter().map(|on| live(&on.peaks)).collect::<Vec<_>>(), [9, 8]);
+        assert_eq!(run.gpus.iter().map(|on| live(&on.peaks)).collect::<Vec<_>>(), [9, 8]);
         assert_eq!(run.range.unwrap().repeats, 3);
     }
 

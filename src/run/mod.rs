@@ -1,25 +1,28 @@
-//! One child process per pass: the driver put before the model, the model run, what it left behind collected.
+//! Runs each pass of a model in a child process over the counting driver, and assembles the results into a run.
 
-mod agree;
-mod card;
+mod assemble;
 mod case;
+mod checkout;
 pub mod child;
-mod collect;
-mod ending;
 mod follow;
+mod gpu_work;
+mod hardware;
 mod kernels;
 mod list;
 mod measured;
 mod oom;
+mod outcome;
+mod pass_difference;
 mod passes;
 pub mod plan;
 mod process;
 pub mod record;
 mod slots;
 mod steps;
-mod work;
 
-pub use card::{Hardware, INTERVAL, Real};
-pub use case::{Allowed, Case, Done, Fault, Launches, Progress, Settings, TracedCase, run_all};
-pub use follow::Place;
+pub use case::{
+    AllowedDifferences, Case, CaseLaunches, CaseOutcome, InjectedFault, RunProgress, Settings, TracedCase, run_all,
+};
+pub use follow::PassPosition;
+pub use hardware::{Hardware, INTERVAL, Real};
 pub use list::{Listed, list};

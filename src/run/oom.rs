@@ -1,37 +1,39 @@
-//! Out of memory: the four ways in which it shows, and what is known of it.
+//! Detects out of memory in a pass, in the four forms in which it appears.
 
-use super::ending::done;
-use super::process::Left;
+use super::outcome::done;
+use super::process::PassOutput;
 use super::record::Record;
 use crate::bytes::Bytes;
 use crate::gpu::Profile;
-use crate::protocol::{Event, Phase};
+use crate::protocol::{Phase, ProbeEvent};
 use crate::report::{Oom, Pass, RefusedTensor};
 
-/// What autotune says when every candidate failed.
+/// Part of autotune's message when every candidate failed.
 const NO_CANDIDATE: &str = "Can't execute the autotune plan";
 
-/// The out of memory that ended a pass, or that the program did not notice.
-pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
-    let card = profile.available();
-    // Where there is one card, nobody asks which.
-    let told = |on: u32| (left.record.cards.len() > 1).then_some(on);
+/// Returns the out of memory that ended a pass, or that the program did not notice.
+pub(super) fn oom(pass: Pass, left: &PassOutput, profile: &Profile) -> Option<Oom> {
+    let gpu = profile.available();
+    // With one GPU, its number says nothing.
+    let told = |on: u32| (left.record.gpus.len() > 1).then_some(on);
+    // First a message with a size, because it names the moment exactly.
+    // See docs/design/burn-0_22-failures.md.
     let mut refused_candidate = None;
     let panic = left.events.iter().find_map(|event| match event {
-        Event::Panic {
+        ProbeEvent::Panic {
             tuning,
             message,
-            card: on,
+            gpu: on,
             step,
             phase,
             kernel,
             live,
             ..
         }
-        | Event::Failed {
+        | ProbeEvent::Failed {
             tuning,
             message,
-            card: on,
+            gpu: on,
             step,
             phase,
             kernel,
@@ -40,15 +42,16 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
         } => {
             let bytes = too_big(message);
             if *tuning {
-                // Inside an autotune candidate it is no error: the candidate is not chosen.
+                // A failure of a candidate is not an error: autotune does not choose that candidate.
                 refused_candidate = bytes.or(refused_candidate);
                 return None;
             }
-            // Unless none is left to choose.
+            // If all candidates failed, autotune's own message has no size: use the size that a candidate could not
+            // get.
             let bytes = bytes.or(refused_candidate.filter(|_| message.contains(NO_CANDIDATE)))?;
-            // Burn goes on after a failure, and ends soon after a panic.
+            // Burn continues after a failure, so its time matters. After a panic the process ends soon.
             let time = match event {
-                Event::Failed { time, .. } => Some(*time),
+                ProbeEvent::Failed { time, .. } => Some(*time),
                 _ => None,
             };
             Some((bytes, *on, *step, *phase, kernel.clone(), *live, time))
@@ -56,23 +59,24 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
         _ => None,
     });
     if let Some((bytes, on, step, phase, kernel, live, time)) = panic {
-        // A tensor larger than any page of Burn's allocator is never asked of the driver.
+        // Burn does not ask the driver for a tensor that is larger than any page of its allocator.
         let mut refusals = left
             .record
             .refusals
             .iter()
             .rev()
-            .filter(|refusal| on.is_none_or(|on| on == refusal.card));
+            .filter(|refusal| on.is_none_or(|on| on == refusal.gpu));
+        // The size connects both. Other refusals may be of candidates, or of tries that succeeded later.
         let refusal = refusals.find(|refusal| refusal.last_resort && refusal.requested.0 == bytes);
-        // A thread of the program's own tells of no card; what it could not get does.
-        let on = on.or(refusal.map(|refusal| refusal.card)).unwrap_or(0);
-        // Its line is unknown here: the panic is on a thread of Burn's, long after the program's call returned.
+        // A panic on a thread of the program has no GPU number, but the driver's refusal has one.
+        let on = on.or(refusal.map(|refusal| refusal.gpu)).unwrap_or(0);
+        // The source line is unknown here: the panic is on a thread of Burn, long after the program's call returned.
         let largest = profile.largest_tensor();
         let tensor = (refusal.is_none() && Bytes(bytes) > largest).then(|| RefusedTensor {
             largest,
             ..RefusedTensor::default()
         });
-        let held = left.record.card(on);
+        let held = left.record.gpu(on);
         let reserved = match (refusal, time) {
             (Some(refusal), _) => refusal.reserved,
             (None, Some(time)) => held.at(time),
@@ -80,7 +84,7 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
         };
         return Some(Oom {
             pass,
-            card: told(on),
+            gpu_number: told(on),
             step,
             phase: Some(phase),
             kernel: kernel.or_else(|| refusal.and_then(|refusal| refusal.kernel.clone())),
@@ -88,13 +92,14 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
             function: None,
             reserved,
             live: live.map(Bytes),
-            available: refusal.map_or(card.saturating_sub(reserved), |refusal| refusal.available),
+            available: refusal.map_or(gpu.saturating_sub(reserved), |refusal| refusal.available),
             tensor,
         });
     }
-    // A launch fails whose tensor got no memory, and says no more than that.
+    // A launch fails if its tensor got no memory. Its message has no size, so take the size from the driver's last
+    // refusal.
     let failed = left.events.iter().find_map(|event| match event {
-        Event::Failed {
+        ProbeEvent::Failed {
             tuning: false,
             step,
             phase,
@@ -107,7 +112,7 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
     if let (Some((step, phase, kernel, live)), Some(refusal)) = (failed, left.record.last_refusal()) {
         return Some(Oom {
             pass,
-            card: told(refusal.card),
+            gpu_number: told(refusal.gpu),
             step,
             phase,
             kernel: kernel.or_else(|| refusal.kernel.clone()),
@@ -119,14 +124,14 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
             tensor: None,
         });
     }
-    // In a cold pass, a refusal that ended in no panic was one of a candidate.
-    // Another process of the model may go on without what it was refused.
+    // A refusal without a panic: in a cold pass it belongs to an autotune candidate, so look only at the other passes.
+    // Look at all processes of the model, because a helper process may continue without the memory.
     let refused = left.record.all().find_map(Record::last_refusal);
     if let Some(refusal) = refused.filter(|_| pass != Pass::Cold && recovered(left) == 0) {
-        let (step, phase) = moment(left, Some(refusal.card), refusal.time);
+        let (step, phase) = moment(left, Some(refusal.gpu), refusal.time);
         return Some(Oom {
             pass,
-            card: told(refusal.card),
+            gpu_number: told(refusal.gpu),
             step,
             phase,
             kernel: refusal.kernel.clone(),
@@ -138,7 +143,8 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
             tensor: None,
         });
     }
-    // What the driver needs for itself: a kernel's code, a launch. In a cold pass that may be a candidate's, too.
+    // The driver needs memory for itself, too: for a kernel's code or a launch. In a complete cold pass, such a failure
+    // belongs to an autotune candidate.
     let mut errors = left.record.all().flat_map(|record| &record.errors);
     let call = errors.find(|call| call.is_out_of_memory())?;
     if pass == Pass::Cold && done(left).is_some() {
@@ -147,7 +153,7 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
     let (step, phase) = moment(left, None, call.time);
     Some(Oom {
         pass,
-        card: None,
+        gpu_number: None,
         step,
         phase,
         kernel: None,
@@ -155,14 +161,16 @@ pub(super) fn oom(pass: Pass, left: &Left, profile: &Profile) -> Option<Oom> {
         function: Some(call.function.clone()),
         reserved: call.reserved,
         live: None,
-        available: card.saturating_sub(call.reserved),
+        available: gpu.saturating_sub(call.reserved),
         tensor: None,
     })
 }
 
-/// How many refusals the program got over, where it got over all of them. Burn 0.22 frees memory after the first refusal of an
-/// allocation and tries once more; were that refused, too, there would be more refusals than allocations tried twice.
-pub(super) fn recovered(left: &Left) -> u64 {
+/// Returns the number of refused allocations if the program recovered from all of them, otherwise 0.
+///
+/// Burn 0.22 frees memory after a refusal and tries the allocation a second time. If the driver also refused a second
+/// try, there are more refusals than second tries.
+pub(super) fn recovered(left: &PassOutput) -> u64 {
     let own = left
         .record
         .refusals
@@ -171,14 +179,17 @@ pub(super) fn recovered(left: &Left) -> u64 {
         .count() as u64;
     let helpers = left.record.helpers.iter().any(|helper| helper.last_refusal().is_some());
     match done(left).and_then(|done| done.retried) {
+        // Nobody counts second tries in a helper process, so its refusals are never known to be recovered.
         Some(retried) if own <= retried && !helpers => own,
         _ => 0,
     }
 }
 
-/// The bytes that Burn's allocator could not give, as its panics say, shown or debugged:
-/// `can't allocate buffer of size: 7516192768`, `BufferTooBig { size: 7516192768, …`, and with Burn 0.22
-/// `out of device memory allocating 7516192768 bytes`.
+/// Parses the bytes that Burn's allocator could not allocate from a panic message.
+///
+/// Knows the `Display` and `Debug` forms of the error: `can't allocate buffer of size: 7516192768` and
+/// `BufferTooBig { size: 7516192768, …`. Burn 0.22 writes `out of device memory allocating 7516192768 bytes` and
+/// `OutOfMemory { size: 7516192768, …`.
 fn too_big(message: &str) -> Option<u64> {
     [
         "can't allocate buffer of size: ",
@@ -193,18 +204,18 @@ fn too_big(message: &str) -> Option<u64> {
     })
 }
 
-/// The step and phase that a card was at; any, where nobody knows which.
-fn moment(left: &Left, on: Option<u32>, time: u64) -> (Option<u32>, Option<Phase>) {
+/// Returns the step and phase that a GPU had reached at a time, or any GPU if `on` is `None`.
+fn moment(left: &PassOutput, on: Option<u32>, time: u64) -> (Option<u32>, Option<Phase>) {
     let mut at = (None, Some(Phase::Context));
     for event in &left.events {
-        if let Event::Phase {
-            card,
+        if let ProbeEvent::Phase {
+            gpu,
             time: began,
             step,
             phase,
         } = event
             && *began <= time
-            && on.is_none_or(|on| on == *card)
+            && on.is_none_or(|on| on == *gpu)
         {
             at = (*step, Some(*phase));
         }

@@ -1,4 +1,4 @@
-//! The process of one job: its folder, its environment, its files.
+//! Runs the process of one job: prepares its folder, environment and files, and reads what it wrote.
 
 use std::io::Error;
 use std::ops::ControlFlow;
@@ -7,82 +7,85 @@ use std::process::Command;
 
 use camino::Utf8Path;
 
-use super::card::{Before, Card, Hardware, Watch};
-use super::child::{self, Ended, Limits};
-use super::follow::{Follow, Place};
+use super::child::{self, ProcessLimits, ProcessOutcome};
+use super::follow::{Follow, PassPosition};
+use super::gpu_work;
+use super::hardware::{Before, Hardware, RealGpu, Watch};
 use super::record::Record;
-use super::work;
 use crate::folders;
-use crate::gpu::Looks;
-use crate::protocol::{Action, Event, Inside, JOB_VARIABLE, Job, PROTOCOL};
+use crate::gpu::MemoryLooks;
+use crate::protocol::{Action, Inside, JOB_VARIABLE, Job, PROTOCOL, ProbeEvent};
 
-/// The stack of threads that a Rust program starts, in bytes.
+/// The environment variable with the stack size of threads that a Rust program starts, in bytes.
 const STACK_VARIABLE: &str = "RUST_MIN_STACK";
-/// That of a model that runs on Burn's thread: no less than on the main thread, where Linux gives 8 MiB.
+/// The stack size for a model that runs on a thread of Burn, in bytes: 64 MiB, more than the 8 MiB of Linux's main
+/// thread.
 const MODEL_STACK: &str = "67108864";
 
-/// The file of the driver's record. Each process writes one with its id behind this name; that of the model's own process
-/// loses the id.
+/// The file name of the driver's record.
+///
+/// Each process appends its id to this name. The tool removes the id from the record of the model's own process.
 const RECORD: &str = "driver.log";
 
-/// What is done while a process runs.
+/// The callbacks while a process runs.
 #[derive(Clone, Copy)]
 pub(super) struct Meanwhile<'a> {
-    /// Is told how far the process is.
-    pub(super) reached: &'a dyn Fn(Place),
-    /// Whether the process is to end at once.
+    /// Receives each new position of the process.
+    pub(super) reached: &'a dyn Fn(PassPosition),
+    /// Whether the process must end now.
     pub(super) is_stopped: &'a dyn Fn() -> bool,
 }
 
 impl Meanwhile<'_> {
-    /// Nothing.
+    /// Callbacks that do nothing.
     pub(super) const NOTHING: Self = Meanwhile {
         reached: &|_| {},
         is_stopped: &|| false,
     };
 }
 
-/// What a process left behind.
+/// Everything that a process left behind.
 #[derive(Debug)]
-pub(super) struct Left {
-    /// How it ended.
-    pub(super) ended: Ended,
-    /// What it said, as far as it can be read.
-    pub(super) events: Vec<Event>,
-    /// Something else was written into the file of events.
+pub(super) struct PassOutput {
+    /// How the process ended.
+    pub(super) ended: ProcessOutcome,
+    /// The readable events of the process.
+    pub(super) events: Vec<ProbeEvent>,
+    /// Whether the event file contains a line that is not an event.
     pub(super) damaged: bool,
-    /// The driver's record.
+    /// The driver's record of the process.
     pub(super) record: Record,
-    /// Whether autotune chose in it, so that candidates may have been refused: in a cold pass, and in those after one that was
-    /// not completed.
+    /// Whether autotune chose in this pass, so that the driver may have refused candidates.
+    ///
+    /// This is so in a cold pass, in passes after an incomplete cold pass, and in passes whose plan lacked a choice.
     pub(super) tunes: bool,
-    /// How many steps it was to run.
+    /// The number of steps that the pass had to run.
     pub(super) steps: u32,
-    /// Whether each of its steps must go through the phases of a training.
+    /// Whether each step must have the phases of a training step.
     pub(super) trains: bool,
-    /// Whether the model ran on fusion's thread.
+    /// Whether the whole model ran on the thread of fusion because it uploads tensors.
     pub(super) is_inside: bool,
-    /// What of the model ran on the thread of fusion to tell of lines, where that was tried.
+    /// Which part of the model ran on the thread of fusion to find source lines; `None` if the pass did not try that.
     pub(super) lines: Option<Inside>,
-    /// What a real card held before.
+    /// What a real GPU held before the process began.
     pub(super) before: Before,
-    /// What was seen of the process's memory, on a real card.
-    pub(super) looks: Option<Looks>,
+    /// The samples of the process's memory on a real GPU.
+    pub(super) looks: Option<MemoryLooks>,
 }
 
-impl Left {
-    /// What is live at the end of each phase is what it is in a pass of the same steps.
+impl PassOutput {
+    /// Replaces the in-use bytes at the end of each phase with those of another pass of the same steps.
     pub(super) fn take_ends_of(&mut self, other: &Self) {
-        let ends = work::seen(other);
+        let ends = gpu_work::seen(other);
         for event in &mut self.events {
-            if let Event::Seen {
-                card,
+            if let ProbeEvent::Seen {
+                gpu,
                 step,
                 phase,
                 in_use_end,
                 ..
             } = event
-                && let Some(end) = ends.get(&(*step, *phase, *card))
+                && let Some(end) = ends.get(&(*step, *phase, *gpu))
             {
                 *in_use_end = end.in_use_end;
             }
@@ -90,16 +93,16 @@ impl Left {
     }
 }
 
-/// Runs one job in `folder`, which is made anew for it and holds all its files.
+/// Runs one job in `folder`. Deletes the folder first if it exists; all files of the job are in it.
 pub(super) fn run(
     executable: &Utf8Path,
     package_folder: &Utf8Path,
     folder: &Path,
     action: Action,
-    card: Option<Card<'_>>,
-    limits: Limits,
+    gpu: Option<RealGpu<'_>>,
+    limits: ProcessLimits,
     meanwhile: Meanwhile<'_>,
-) -> std::io::Result<Left> {
+) -> std::io::Result<PassOutput> {
     folders::remove(folder).map_err(naming(folder))?;
     std::fs::create_dir_all(folder).map_err(naming(folder))?;
     let events = folder.join("events.jsonl");
@@ -115,16 +118,19 @@ pub(super) fn run(
     std::fs::write(&job_file, serde_json::to_vec(&job)?).map_err(naming(&job_file))?;
     let mut command = Command::new(executable);
     command
+        // As `cargo bench` runs it: models open their data by paths relative to the package.
         .current_dir(package_folder)
         .env("CARGO_MANIFEST_DIR", package_folder)
         .env(JOB_VARIABLE, &job_file);
+    // A thread of Rust has 2 MiB of stack, and the model was written for the main thread. A user's own value
+    // wins.
     if is_inside && std::env::var_os(STACK_VARIABLE).is_none() {
         command.env(STACK_VARIABLE, MODEL_STACK);
     }
-    if let Some(card) = card {
-        card.apply(&mut command, folder, &record)?;
+    if let Some(gpu) = gpu {
+        gpu.apply(&mut command, folder, &record)?;
     }
-    let mut watch = card.and_then(|card| match card.hardware {
+    let mut watch = gpu.and_then(|gpu| match gpu.hardware {
         Hardware::Virtual => None,
         Hardware::Real(real) => Some(Watch::new(real)),
     });
@@ -148,13 +154,14 @@ pub(super) fn run(
     let (before, looks) = watch.map(Watch::stop).unwrap_or_default();
     let ended = ended.map_err(naming(executable.as_std_path()))?;
     let (events, damaged) = read_events(&events)?;
-    // A model that never called the driver has none.
+    // This fails if the model never called the driver: then there is no record.
     let _ = std::fs::rename(folder.join(format!("{RECORD}.{own}")), &record);
     let record = read_record(folder)?;
-    Ok(Left {
+    Ok(PassOutput {
         ended,
         events,
         damaged,
+        // `Runner` sets what depends on the pass and not on its process.
         tunes: false,
         steps: 0,
         trains: false,
@@ -166,16 +173,17 @@ pub(super) fn run(
     })
 }
 
-/// What a process left in its folder: what it said, and the driver's record.
-pub(super) fn left_in(folder: &Path) -> std::io::Result<(Vec<Event>, Record)> {
+/// Reads the events and the driver's record from the folder of a process.
+pub(super) fn left_in(folder: &Path) -> std::io::Result<(Vec<ProbeEvent>, Record)> {
     let (events, _) = read_events(&folder.join("events.jsonl"))?;
     let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
     let record = read_record(folder)?.ok_or_else(|| naming(&folder.join(RECORD))(missing()))?;
     Ok((events, record))
 }
 
-/// The driver's record of the model's own process, with those of the processes that it started; nothing where the model's
-/// process has none.
+/// Reads the driver's record of the model's own process, with the records of the processes that it started.
+///
+/// Returns `None` if the model's own process has no record.
 fn read_record(folder: &Path) -> std::io::Result<Option<Record>> {
     let read = |path: &Path| {
         let bytes = std::fs::read(path).map_err(naming(path))?;
@@ -196,16 +204,19 @@ fn read_record(folder: &Path) -> std::io::Result<Option<Record>> {
     Ok(Some(record))
 }
 
-/// The same error, which says what it is about.
+/// Prefixes an error with the path that it is about.
 pub(super) fn naming(path: &Path) -> impl FnOnce(Error) -> Error + use<> {
     let path = path.display().to_string();
     move |error| Error::new(error.kind(), format!("{path}: {error}"))
 }
 
-/// Reads the events. A last line that was cut short is no damage: the process died while it wrote.
-fn read_events(path: &Path) -> std::io::Result<(Vec<Event>, bool)> {
+/// Reads the events, and whether a line is not an event.
+///
+/// An incomplete last line is not damage: the process died while it wrote the line.
+fn read_events(path: &Path) -> std::io::Result<(Vec<ProbeEvent>, bool)> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
+        // The process died before its first event. Its exit status tells why.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((Vec::new(), false)),
         Err(error) => return Err(naming(path)(error)),
     };
@@ -214,6 +225,8 @@ fn read_events(path: &Path) -> std::io::Result<(Vec<Event>, bool)> {
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         match serde_json::from_slice(line) {
             Ok(event) => events.push(event),
+            // Never skip a damaged line: it may have been the one that says what failed.
+            // See docs/design/complete-runs.md.
             Err(_) => damaged |= line.ends_with(b"\n"),
         }
     }
@@ -230,7 +243,7 @@ mod tests {
     #[test]
     fn a_program_that_does_not_start_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        let limits = Limits {
+        let limits = ProcessLimits {
             timeout: Duration::from_secs(1),
             host_memory: Bytes::GIB,
         };

@@ -1,73 +1,75 @@
-//! The driver's record: what a run is judged by, whatever the program says of itself.
+//! The driver's record of a process. The tool trusts it more than what the program reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::bytes::Bytes;
 use crate::driver;
-use crate::protocol::MOST_CARDS;
-use crate::report::Library;
+use crate::protocol::MOST_GPUS;
+use crate::report::LoadedLibrary;
 
-/// What the driver wrote down.
+/// The parsed record of one process.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// What was held of each card, by its number.
-    pub cards: Vec<Held>,
-    /// Allocations that were refused for lack of memory.
-    pub refusals: Vec<Refusal>,
-    /// Functions that were called and that the virtual driver does not have.
+    /// The reserved memory of each GPU, by the GPU's number.
+    pub gpus: Vec<HeldMemory>,
+    /// The allocations that were refused for lack of memory.
+    pub refusals: Vec<RefusedAllocation>,
+    /// The functions that the process called but that the counting driver does not support.
     pub unsupported: BTreeSet<String>,
-    /// Calls answered with an error, other than refusals.
+    /// The calls that returned an error, except for refusals.
     pub errors: Vec<CallError>,
-    /// Values copied back from the device.
+    /// The number of values copied back from the device.
     pub reads: u64,
-    /// Panics that were unwound, whoever was told of them.
+    /// The number of panics that were unwound, including those that no panic hook saw.
     pub panics: u64,
-    /// Kernels launched.
+    /// The number of kernel launches.
     pub launches: u64,
-    /// Whether the driver was loaded at all.
+    /// Whether the process loaded the driver.
     pub started: bool,
-    /// Whether the process ended in a way in which the driver could say so: not by a signal, and not by `_exit`.
+    /// Whether the driver could write its last line, which is not possible after a signal or `_exit`.
     pub ended: bool,
-    /// From when to when the process used the driver, in nanoseconds of `CLOCK_MONOTONIC`; to the end of time where it was killed.
+    /// When the process used the driver: start and end in nanoseconds of `CLOCK_MONOTONIC`. The end is `u64::MAX` after
+    /// a kill.
     pub used: (u64, u64),
-    /// CUDA drivers that the process had loaded besides this one.
+    /// The paths of other CUDA drivers that the process loaded.
     pub other_drivers: BTreeSet<String>,
     /// The records of other processes that the model started and that used the driver.
     pub helpers: Vec<Record>,
-    /// Whether it passed every call on to another driver.
+    /// Whether the driver forwarded every call to a real driver.
     pub forwards: bool,
-    /// The driver that calls were passed on to.
-    pub libcuda: Option<Library>,
-    /// The compiler that calls were passed on to.
-    pub libnvrtc: Option<Library>,
-    /// The id of the card whose context was made first.
+    /// The real driver to which calls were forwarded.
+    pub libcuda: Option<LoadedLibrary>,
+    /// The real NVRTC to which calls were forwarded.
+    pub libnvrtc: Option<LoadedLibrary>,
+    /// The UUID of the GPU whose context was created first.
     pub device: Option<String>,
-    /// When its context was ready, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// When the first context was ready, in nanoseconds of `CLOCK_MONOTONIC`.
     pub context: Option<u64>,
-    /// Modules loaded.
+    /// The number of loaded modules.
     pub modules: u64,
-    /// How often each function was called, which the driver writes when the process ends.
+    /// The number of calls of each function. The driver writes them when the process ends.
     pub calls: BTreeMap<String, u64>,
-    /// The most bytes held at once of all cards together, by the driver's own count, which it writes when the process ends.
+    /// The peak of reserved memory of all GPUs together, as the driver counted it. It writes this when the process
+    /// ends.
     pub counted_peak: Option<Bytes>,
-    /// The same, as the lines before add up to.
+    /// The same peak, as computed from the lines of the record.
     pub peak_of_all: Bytes,
 }
 
-/// What was held of one card.
+/// The reserved memory of one GPU.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Held {
-    /// The most bytes of device memory held at once.
+pub struct HeldMemory {
+    /// The peak in bytes.
     pub peak: Bytes,
-    /// Bytes held at the end.
+    /// The bytes at the end.
     pub end: Bytes,
-    /// Each change of it, with its time in nanoseconds of `CLOCK_MONOTONIC`.
+    /// The bytes after each change, with its time in nanoseconds of `CLOCK_MONOTONIC`.
     pub changes: Vec<(u64, Bytes)>,
 }
 
-/// What there is to say of a card that nothing was held of.
-static NOTHING: Held = Held {
+/// The value for a GPU of which nothing was reserved.
+static NOTHING: HeldMemory = HeldMemory {
     peak: Bytes(0),
     end: Bytes(0),
     changes: Vec::new(),
@@ -75,44 +77,47 @@ static NOTHING: Held = Held {
 
 /// An allocation that was refused for lack of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// On which card.
-    pub card: u32,
-    /// Nanoseconds of `CLOCK_MONOTONIC`.
+pub struct RefusedAllocation {
+    /// The number of the GPU.
+    pub gpu: u32,
+    /// The time in nanoseconds of `CLOCK_MONOTONIC`.
     pub time: u64,
-    /// Whether this was the last resort: `cuMemAlloc`, after `cuMemAllocAsync`.
+    /// Whether this was Burn's last attempt: `cuMemAlloc`, which it calls after `cuMemAllocAsync`.
     pub last_resort: bool,
-    /// Bytes asked for.
+    /// The requested bytes.
     pub requested: Bytes,
-    /// Bytes held.
+    /// The bytes that were reserved at that time.
     pub reserved: Bytes,
-    /// Bytes that were left.
+    /// The bytes that were available at that time.
     pub available: Bytes,
-    /// The last kernel launched before.
+    /// The name of the last kernel that was launched before.
     pub kernel: Option<String>,
 }
 
-/// A call that was answered with an error.
+/// A driver call that returned an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallError {
-    /// Nanoseconds of `CLOCK_MONOTONIC`.
+    /// The time in nanoseconds of `CLOCK_MONOTONIC`.
     pub time: u64,
-    /// Bytes held at that moment.
+    /// The bytes that were reserved on the first GPU at that time.
     pub reserved: Bytes,
-    /// The function.
+    /// The name of the function.
     pub function: String,
-    /// The driver's error code.
+    /// The error code of the driver or of NVRTC.
     pub code: i64,
-    /// A word on the reason.
+    /// A short text about the reason; may be empty.
     pub detail: String,
 }
 
 impl CallError {
-    /// Whether the card had no room for something that the driver needs for itself. That is no allocation of the
-    /// model's, which is a [`Refusal`]; nor is it the host's memory that ran out.
+    /// Whether the GPU had no memory for something that the driver itself needs.
+    ///
+    /// A refused allocation of the model is a [`RefusedAllocation`] instead. Errors because of full host memory do not
+    /// count.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         const OUT_OF_MEMORY: i64 = 2;
+        // The starts of names, because functions have variants such as `cuMemcpyHtoDAsync_v2`.
         const NEED_ROOM: [&str; 9] = [
             "cuDevicePrimaryCtxRetain",
             "cuCtxCreate",
@@ -127,16 +132,24 @@ impl CallError {
         self.code == OUT_OF_MEMORY && NEED_ROOM.iter().any(|name| self.function.starts_with(name))
     }
 
-    /// Whether autotune runs into this with a candidate that the card cannot run, which is then merely not chosen:
-    /// a kernel that does not compile or load, asks for more than there is, or wants tensor maps of another shape.
+    /// Whether this error is normal for an autotune candidate that the GPU cannot run.
+    ///
+    /// Such a kernel does not compile or load, asks for too many resources, or uses tensor maps of an unsupported
+    /// shape. Autotune then chooses another candidate.
     #[must_use]
     pub fn is_of_a_candidate(&self) -> bool {
+        // Only these failures are normal for a candidate. Any other is an error, even if Burn goes on.
+        // See docs/design/complete-runs.md.
         match self.function.as_str() {
+            // NVRTC_ERROR_COMPILATION
             "nvrtcCompileProgram" => self.code == 6,
+            // INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, UNSUPPORTED_PTX_VERSION
             "cuModuleLoadData" | "cuModuleLoadDataEx" => [200, 209, 218, 222].contains(&self.code),
             "cuFuncSetAttribute" => self.code == 1,
+            // INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES
             "cuLaunchKernel" | "cuLaunchKernelEx" => [1, 701].contains(&self.code),
             "cuTensorMapEncodeTiled" | "cuTensorMapEncodeIm2col" | "cuTensorMapEncodeIm2colWide" => {
+                // INVALID_VALUE, NOT_SUPPORTED
                 [1, 801].contains(&self.code)
             }
             _ => false,
@@ -145,12 +158,12 @@ impl CallError {
 }
 
 impl fmt::Display for CallError {
-    /// `cuLaunchKernel failed with CUDA_ERROR_LAUNCH_FAILED (719)`
+    /// Formats the error: `cuLaunchKernel failed with CUDA_ERROR_LAUNCH_FAILED (719)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { function, code, .. } = self;
         if *code == 0 {
-            // The driver answered well, and ours could not follow: it freed what ours never saw.
-            return write!(f, "{function} freed memory that was not counted");
+            // The real driver succeeded, but it freed memory whose allocation the counting driver never saw.
+            return write!(f, "{function} freed memory that cargo-vram did not count");
         }
         match driver::error_name(*code).filter(|_| !function.starts_with("nvrtc")) {
             Some(name) => write!(f, "{function} failed with {name} ({code})"),
@@ -160,7 +173,7 @@ impl fmt::Display for CallError {
 }
 
 impl Record {
-    /// Reads a record; a last line that was cut short is left out.
+    /// Parses a record. Ignores an incomplete last line.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut record = Self::default();
@@ -175,9 +188,11 @@ impl Record {
         let event = words.next().unwrap_or("");
         let fields: Vec<(&str, &str)> = words.filter_map(|word| word.split_once('=')).collect();
         let text = |name| fields.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+        // A damaged number counts as 0. `is_incomplete` finds that out, because the driver's own sum differs
+        // then.
         let number = |name| text(name).and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
-        // No machine has more: what a broken line says is no reason to make room for it.
-        let card = number("device").min(u64::from(MOST_CARDS) - 1) as usize;
+        // No machine has more GPUs. A damaged line must not allocate memory for a huge number.
+        let gpu = number("device").min(u64::from(MOST_GPUS) - 1) as usize;
         match event {
             "start" => {
                 self.started = true;
@@ -186,13 +201,14 @@ impl Record {
             }
             "real" => {
                 let version = number("driver_version");
-                self.libcuda = Some(Library {
+                self.libcuda = Some(LoadedLibrary {
                     path: text("cuda").map(unescaped).unwrap_or_default(),
+                    // CUDA writes version 12.8 as 12080.
                     version: format!("{}.{}", version / 1000, version % 1000 / 10),
                 });
             }
             "nvrtc" => {
-                self.libnvrtc = Some(Library {
+                self.libnvrtc = Some(LoadedLibrary {
                     path: text("path").map(unescaped).unwrap_or_default(),
                     version: text("version").unwrap_or_default().to_owned(),
                 });
@@ -203,7 +219,8 @@ impl Record {
             }
             "context" => {
                 self.context.get_or_insert(number("t"));
-                self.of(card);
+                // A process with a context takes memory of the GPU even if it allocates nothing.
+                self.of(gpu);
             }
             "module" => self.modules += 1,
             "calls" => {
@@ -212,15 +229,17 @@ impl Record {
             }
             "alloc" | "free" => {
                 let (time, bytes) = (number("t"), Bytes(number("reserved")));
-                let held = self.of(card);
+                let held = self.of(gpu);
                 held.end = bytes;
                 held.peak = held.peak.max(bytes);
                 held.changes.push((time, bytes));
-                self.peak_of_all = self.peak_of_all.max(self.cards.iter().map(|held| held.end).sum());
+                self.peak_of_all = self.peak_of_all.max(self.gpus.iter().map(|held| held.end).sum());
             }
-            "refuse" => self.refusals.push(Refusal {
-                card: u32::try_from(card).unwrap_or(0),
+            "refuse" => self.refusals.push(RefusedAllocation {
+                gpu: u32::try_from(gpu).unwrap_or(0),
                 time: number("t"),
+                // After any failure of `cuMemAllocAsync`, Burn calls `cuMemAlloc` (`storage/gpu.rs` of
+                // cubecl-cuda).
                 last_resort: text("kind") == Some("sync"),
                 requested: Bytes(number("bytes")),
                 reserved: Bytes(number("reserved")),
@@ -232,7 +251,7 @@ impl Record {
             }
             "error" => self.errors.push(CallError {
                 time: number("t"),
-                reserved: self.card(0).end,
+                reserved: self.gpu(0).end,
                 function: text("function").unwrap_or_default().to_owned(),
                 code: text("code").and_then(|value| value.parse().ok()).unwrap_or(0),
                 detail: text("detail").map(unescaped).unwrap_or_default(),
@@ -254,33 +273,39 @@ impl Record {
         }
     }
 
-    /// Whether lines are missing: what they add up to is not what the driver counted.
+    /// Whether lines are missing, so that the peak from the lines differs from the peak that the driver counted.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
         self.counted_peak.is_some_and(|counted| counted != self.peak_of_all)
             || self.helpers.iter().any(Self::is_incomplete)
     }
 
-    /// The most bytes that the model held of a card. How the peaks of processes coincide is a matter of chance: those of all that
-    /// use the driver at the same time are added.
+    /// Returns the peak of the memory that the model reserved on a GPU, in bytes.
+    ///
+    /// The peaks of processes may or may not coincide. So this adds the peaks of all processes that use the driver at
+    /// the same time.
     #[must_use]
-    pub fn peak(&self, card: u32) -> Bytes {
-        self.card(card).peak + self.peak_of_helpers(card)
+    pub fn peak(&self, gpu: u32) -> Bytes {
+        self.gpu(gpu).peak + self.peak_of_helpers(gpu)
     }
 
-    /// The part of [`Record::peak`] that other processes held.
+    /// Returns the part of [`Record::peak`] that helper processes reserved.
     #[must_use]
-    pub fn peak_of_helpers(&self, card: u32) -> Bytes {
-        Bytes(self.most_at_once(|helper| helper.peak(card).0))
+    pub fn peak_of_helpers(&self, gpu: u32) -> Bytes {
+        // Whether their peaks coincide is a matter of chance, so a sum of what did would differ from run to
+        // run.
+        Bytes(self.most_at_once(|helper| helper.peak(gpu).0))
     }
 
-    /// How many processes had a context on a card at the same time.
+    /// Returns the largest number of processes that had a context on a GPU at the same time.
     #[must_use]
     pub fn processes(&self) -> u64 {
-        1 + self.most_at_once(|helper| u64::from(!helper.cards.is_empty()))
+        1 + self.most_at_once(|helper| u64::from(!helper.gpus.is_empty()))
     }
 
-    /// The largest sum over other processes that used the driver at the same time: it is highest when one of them begins.
+    /// Returns the largest sum over helper processes that used the driver at the same time.
+    ///
+    /// The sum can only grow when a process begins, so it checks only these times.
     fn most_at_once(&self, of: impl Fn(&Self) -> u64) -> u64 {
         let sum_at = |time: u64| -> u64 {
             let there = |helper: &&Self| helper.used.0 <= time && time < helper.used.1;
@@ -293,33 +318,33 @@ impl Record {
             .unwrap_or(0)
     }
 
-    /// Every process's record, this one's first.
+    /// Iterates over the records of all processes, this one first.
     pub fn all(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(&self.helpers)
     }
 
-    fn of(&mut self, card: usize) -> &mut Held {
-        if self.cards.len() <= card {
-            self.cards.resize(card + 1, Held::default());
+    fn of(&mut self, gpu: usize) -> &mut HeldMemory {
+        if self.gpus.len() <= gpu {
+            self.gpus.resize(gpu + 1, HeldMemory::default());
         }
-        &mut self.cards[card]
+        &mut self.gpus[gpu]
     }
 
-    /// What was held of a card.
+    /// Returns the reserved memory of a GPU.
     #[must_use]
-    pub fn card(&self, card: u32) -> &Held {
-        self.cards.get(card as usize).unwrap_or(&NOTHING)
+    pub fn gpu(&self, gpu: u32) -> &HeldMemory {
+        self.gpus.get(gpu as usize).unwrap_or(&NOTHING)
     }
 
-    /// The last allocation that nothing could serve.
+    /// Returns the last allocation that failed in Burn's last attempt, too.
     #[must_use]
-    pub fn last_refusal(&self) -> Option<&Refusal> {
+    pub fn last_refusal(&self) -> Option<&RefusedAllocation> {
         self.refusals.iter().rev().find(|refusal| refusal.last_resort)
     }
 }
 
-impl Held {
-    /// The most bytes held between two moments, and the bytes held at the second.
+impl HeldMemory {
+    /// Returns the peak between two times (`to` excluded), and the bytes just before `to`.
     #[must_use]
     pub fn between(&self, from: u64, to: u64) -> (Bytes, Bytes) {
         let before = self.changes.partition_point(|(time, _)| *time < from);
@@ -329,7 +354,7 @@ impl Held {
         (within.fold(at(before), Bytes::max), at(after))
     }
 
-    /// The bytes held at a moment.
+    /// Returns the bytes at a time.
     #[must_use]
     pub fn at(&self, time: u64) -> Bytes {
         let before = self.changes.partition_point(|(at, _)| *at <= time);
@@ -337,7 +362,7 @@ impl Held {
     }
 }
 
-/// A text with its percent escapes undone.
+/// Decodes the percent escapes of a text.
 fn unescaped(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -388,12 +413,8 @@ mod tests {
              free t=4 kind=async bytes=100 ptr=0x1 reserved=50\n\
              alloc t=5 kind=async bytes=999 ptr=0x3 reserved=10",
         );
-        assert_eq!(record.card(0).peak, Bytes(150));
-        assert_eq!(
-            record.card(0).end,
-            Bytes(50),
-            "a line that was cut short does not count"
-        );
+        assert_eq!(record.gpu(0).peak, Bytes(150));
+        assert_eq!(record.gpu(0).end, Bytes(50), "a line that was cut short does not count");
     }
 
     #[test]
@@ -401,9 +422,9 @@ mod tests {
         let record = Record::parse(
             "alloc t=10 bytes=5 reserved=5\nalloc t=20 bytes=4 reserved=9\nfree t=25 bytes=5 reserved=4\n",
         );
-        assert_eq!(record.card(0).between(0, 10), (Bytes(0), Bytes(0)));
-        assert_eq!(record.card(0).between(15, 30), (Bytes(9), Bytes(4)));
-        assert_eq!(record.card(0).between(26, 30), (Bytes(4), Bytes(4)));
+        assert_eq!(record.gpu(0).between(0, 10), (Bytes(0), Bytes(0)));
+        assert_eq!(record.gpu(0).between(15, 30), (Bytes(9), Bytes(4)));
+        assert_eq!(record.gpu(0).between(26, 30), (Bytes(4), Bytes(4)));
     }
 
     #[test]
@@ -415,7 +436,7 @@ mod tests {
         assert_eq!((last.requested, last.kernel.as_deref()), (Bytes(8), Some("gemm")));
     }
 
-    /// A record of so many bytes, held from one time to another.
+    /// Creates a record that reserves `bytes` between two times.
     fn process(bytes: u64, from: u64, to: Option<u64>) -> Record {
         let end = to.map(|to| format!("end t={to}\n")).unwrap_or_default();
         Record::parse(&format!(
@@ -431,10 +452,10 @@ mod tests {
             (record.peak(0).0, record.processes())
         };
         assert_eq!(with(&[]), (1000, 1));
-        // One after the other: the larger of the two.
+        // One process after the other: only the larger one counts.
         assert_eq!(with(&[process(5, 10, Some(20)), process(7, 20, Some(30))]), (1007, 2));
         assert_eq!(with(&[process(5, 10, Some(21)), process(7, 20, Some(30))]), (1012, 3));
-        // One without an end was killed, nobody knows when.
+        // A process without an end was killed at an unknown time.
         assert_eq!(with(&[process(5, 10, None), process(7, 20, Some(30))]), (1012, 3));
     }
 }

@@ -1,30 +1,32 @@
-//! The steps and phases of a pass: when the device came to each, what was live, and what was reserved.
+//! The steps and phases of a pass: when the device reached each, with its live and reserved memory.
 
-use super::process::Left;
-use super::record::{Held, Record};
+use super::process::PassOutput;
+use super::record::{HeldMemory, Record};
 use crate::bytes::Bytes;
-use crate::protocol::{Event, Phase};
+use crate::protocol::{Phase, ProbeEvent};
 use crate::report::{self, Pass, PhasePeaks, Step};
 
-/// When the device came to each phase: nanoseconds of `CLOCK_MONOTONIC`.
-fn began(events: &[Event], of: u32) -> Vec<(u64, Option<u32>, Phase)> {
+/// Lists when the GPU `of` began each phase, in nanoseconds of `CLOCK_MONOTONIC`.
+fn began(events: &[ProbeEvent], of: u32) -> Vec<(u64, Option<u32>, Phase)> {
     events
         .iter()
         .filter_map(|event| match event {
-            Event::Phase {
-                card,
-                time,
-                step,
-                phase,
-            } if *card == of => Some((*time, *step, *phase)),
+            ProbeEvent::Phase { gpu, time, step, phase } if *gpu == of => Some((*time, *step, *phase)),
             _ => None,
         })
         .collect()
 }
 
-/// Reserved in a phase, its most and its last. It is the driver's own account, between the moments at which this phase and
-/// the next one began. A phase may begin more than once in a step; what is before all others begins with the process.
-fn reserved_in(began: &[(u64, Option<u32>, Phase)], held: &Held, step: Option<u32>, phase: Phase) -> (Bytes, Bytes) {
+/// Returns the peak and the final value of reserved memory in a phase, from the driver's record.
+///
+/// A phase lasts until the next one begins. A phase may begin more than once in a step. The time before all phases
+/// begins with the process.
+fn reserved_in(
+    began: &[(u64, Option<u32>, Phase)],
+    held: &HeldMemory,
+    step: Option<u32>,
+    phase: Phase,
+) -> (Bytes, Bytes) {
     let starts = began
         .iter()
         .enumerate()
@@ -34,7 +36,7 @@ fn reserved_in(began: &[(u64, Option<u32>, Phase)], held: &Held, step: Option<u3
         .collect();
     if intervals.is_empty() {
         match began.last() {
-            // The device never came to it: what there was at the end was there.
+            // The device did not reach this phase: use the value at the end.
             Some((last, ..)) if phase != Phase::Context => {
                 let (_, end) = held.between(*last, u64::MAX);
                 return (end, end);
@@ -51,9 +53,9 @@ fn reserved_in(began: &[(u64, Option<u32>, Phase)], held: &Held, step: Option<u3
     (reserved_peak, reserved_end)
 }
 
-/// Adds a phase to its step. A process that died wrote what it had seen, and may have written it twice.
+/// Adds a phase to its step. Replaces a phase that is there, because a process that dies may report a phase twice.
 fn add(steps: &mut Vec<Step>, pass: Pass, step: Option<u32>, peaks: PhasePeaks) {
-    // What comes before the first step belongs to it.
+    // Phases before the first step belong to the first step.
     let number = step.unwrap_or(0);
     match steps.iter_mut().find(|step| step.step == number) {
         Some(step) => match step.phases.iter_mut().find(|known| known.phase == peaks.phase) {
@@ -68,8 +70,10 @@ fn add(steps: &mut Vec<Step>, pass: Pass, step: Option<u32>, peaks: PhasePeaks) 
     }
 }
 
-/// Of two cards, what the one holds that holds more, phase by phase.
+/// Merges the steps of two GPUs: takes the larger of each value, phase by phase.
 pub(super) fn fullest(mut one: Vec<Step>, other: Vec<Step>) -> Vec<Step> {
+    // The run has the values of the GPU where they are highest. So budgets, baselines and diffs need not know
+    // about GPUs. See docs/design/several-gpus.md.
     for step in other {
         let Some(same) = one.iter_mut().find(|known| known.step == step.step) else {
             one.push(step);
@@ -93,14 +97,14 @@ pub(super) fn fullest(mut one: Vec<Step>, other: Vec<Step>) -> Vec<Step> {
     one
 }
 
-/// What an observed pass saw of a GPU, step by step.
-pub(super) fn steps(left: &Left, of: u32) -> Vec<Step> {
+/// Returns the steps of an observed pass on one GPU.
+pub(super) fn steps(left: &PassOutput, of: u32) -> Vec<Step> {
     let began = began(&left.events, of);
-    let held = left.record.card(of);
+    let held = left.record.gpu(of);
     let mut steps: Vec<Step> = Vec::new();
     for event in &left.events {
-        let Event::Seen {
-            card,
+        let ProbeEvent::Seen {
+            gpu,
             step,
             phase,
             live_peak,
@@ -111,9 +115,11 @@ pub(super) fn steps(left: &Left, of: u32) -> Vec<Step> {
         else {
             continue;
         };
-        if *card != of {
+        if *gpu != of {
             continue;
         }
+        // Burn's own account is good for live memory only. Reserved memory comes from the driver.
+        // See docs/design/phases.md.
         let (reserved_peak, reserved_end) = reserved_in(&began, held, *step, *phase);
         let peaks = PhasePeaks {
             phase: *phase,
@@ -128,12 +134,13 @@ pub(super) fn steps(left: &Left, of: u32) -> Vec<Step> {
     steps
 }
 
-/// The phases of a cold pass, in which only what is reserved is known: live is 0 throughout.
-pub(super) fn reserved_steps(events: &[Event], record: &Record) -> Vec<Step> {
+/// Returns the steps of a cold pass on the first GPU. Only reserved memory is known there, so live memory is 0.
+pub(super) fn reserved_steps(events: &[ProbeEvent], record: &Record) -> Vec<Step> {
+    // Only explanations need these steps, and there are none of several GPUs yet.
     let began = began(events, 0);
     let mut steps: Vec<Step> = Vec::new();
     for (_, step, phase) in &began {
-        let (reserved_peak, reserved_end) = reserved_in(&began, record.card(0), *step, *phase);
+        let (reserved_peak, reserved_end) = reserved_in(&began, record.gpu(0), *step, *phase);
         let peaks = PhasePeaks {
             phase: *phase,
             live_peak: Bytes(0),
@@ -147,8 +154,8 @@ pub(super) fn reserved_steps(events: &[Event], record: &Record) -> Vec<Step> {
     steps
 }
 
-/// Whether what is live grows from step to step, on any GPU.
-pub(super) fn grows(left: &Left) -> bool {
-    let cards = u32::try_from(left.record.cards.len()).unwrap_or(u32::MAX);
-    (0..cards).any(|card| report::grows(&steps(left, card)))
+/// Whether live memory grows from step to step on any GPU.
+pub(super) fn grows(left: &PassOutput) -> bool {
+    let gpus = u32::try_from(left.record.gpus.len()).unwrap_or(u32::MAX);
+    (0..gpus).any(|gpu| report::grows(&steps(left, gpu)))
 }

@@ -1,4 +1,4 @@
-//! Builds the declared targets with the user's own Cargo, lock file, features and profile.
+//! Builds the declared targets with the user's Cargo, lock file, features and profile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
@@ -13,61 +13,66 @@ use cargo_metadata::diagnostic::DiagnosticLevel;
 use cargo_metadata::{CompilerMessage, Message};
 
 use super::declared::option;
-use super::kernels::Compiled;
-use super::refusal::Refusal;
+use super::kernels::KernelCrates;
+use super::refusal::CargoRefusal;
 use super::select::{cargo_command, not_started};
 use super::{DeclaredTarget, KernelCompiler, Selection, Workspace, WorkspaceError};
 use crate::report::{ErrorCode, Problem};
 
-/// How targets are built.
+/// The options of a build.
 #[derive(Debug, Clone, Default)]
 pub struct BuildOptions {
-    /// `--release` or `--cargo-profile`: the profile's name.
+    /// The name of the profile, from `--release` or `--cargo-profile`.
     pub profile: Option<String>,
-    /// Cargo's own progress and compiler messages are kept from the terminal unless something fails.
+    /// Whether to run Cargo with `--quiet`.
     pub quiet: bool,
 }
 
-/// A target that was built.
+/// A built target.
 #[derive(Debug, Clone)]
 pub struct Built {
     /// The target.
     pub target: DeclaredTarget,
-    /// Its executable.
+    /// The path of the executable.
     pub executable: Utf8PathBuf,
-    /// A hash over the crates that generate its kernels, where these are the same in other programs and after a change of the
-    /// models.
+    /// Whether the executable was built here, from the package's folder. An archive was packed elsewhere.
+    pub is_local: bool,
+    /// A hash over the crates that generate the target's kernels.
+    ///
+    /// `None` if a local package may contain kernels, because its code changes without a new version.
     pub kernel_code: Option<String>,
-    /// What compiles its kernels.
+    /// The compiler of the target's kernels.
     pub kernel_compiler: KernelCompiler,
 }
 
-/// What happens in a build.
+/// A progress event of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Building<'a> {
-    /// A crate is there.
+    /// A crate is ready.
     Compiled {
-        /// Its name.
+        /// The name of the crate.
         name: &'a str,
-        /// Whether it was compiled in this build, rather than before.
+        /// Whether the crate was compiled before this build, as Cargo reports it.
         fresh: bool,
-        /// So many packages are there now.
+        /// The number of packages that are ready.
         done: usize,
-        /// How many this build consists of, where it takes long enough for Cargo to have been asked.
+        /// The number of packages in the build. Known only if the build takes longer than three seconds.
         total: Option<usize>,
     },
-    /// Cargo waits, and says for what.
+    /// Cargo compiles cargo-vram with these of its features, which only some commands need.
+    OnDemand(&'a [&'a str]),
+    /// Cargo waits for this resource, such as a file lock.
     Waits(&'a str),
-    /// It waits no longer.
+    /// Cargo continues after a wait.
     Goes,
 }
 
-/// Builds targets; `progress` is told of what happens.
+/// Builds targets and reports events to `progress`.
 ///
-/// A target that does not compile is a problem of its own; the others are built all the same.
+/// A target that does not compile becomes a problem. The other targets are built anyway.
 ///
 /// # Errors
-/// Where Cargo cannot be started.
+/// If Cargo cannot be started.
 pub fn build(
     workspace: &Workspace,
     selection: &Selection,
@@ -81,8 +86,10 @@ pub fn build(
         .cloned()
         .partition(|target| is_fused_by_burn(target, selection));
     let mut problems: Vec<Problem> = unsupported.iter().map(cannot_unfuse).collect();
-    // One build unifies features over its packages: models for two Burns would each be built with both adapters.
+    // One build unifies features over its packages. To keep models for two versions of Burn from being built with both
+    // adapters, build them separately.
     let minor = |burn: &str| burn.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
+    // The target's name counts, too, because Cargo's `--bench NAME` applies to every package of a build.
     let kind = |target: &DeclaredTarget| (minor(&target.burn), target.option, target.name.clone());
     let kinds: BTreeSet<_> = targets.iter().map(kind).collect();
     for builds in kinds {
@@ -93,6 +100,7 @@ pub fn build(
                 Some(executable) => built.push(Built {
                     target: target.clone(),
                     executable: executable.clone(),
+                    is_local: true,
                     kernel_code: workspace.kernel_code(target, &compiled),
                     kernel_compiler: target.kernel_compiler(compiled.chooses_nvrtc),
                 }),
@@ -109,18 +117,19 @@ pub fn build(
     Ok((built, problems))
 }
 
-/// Features of cargo-vram that an older Burn's models are built with on demand.
+/// The features of cargo-vram that models of Burn 0.21 need only for some commands. Models of Burn 0.22 always have
+/// them.
 const ON_DEMAND: [&str; 3] = [EXPLAIN, WHAT_IF, CHECKPOINTING];
-/// The feature with which models tell of every operation.
+/// The feature that makes models report every operation.
 pub(crate) const EXPLAIN: &str = "cargo-vram/explain";
-/// The feature with which models can be run with other optimizers than their own.
+/// The feature that allows models to run with another optimizer.
 pub(crate) const WHAT_IF: &str = "cargo-vram/what-if";
-/// The feature with which autodiff keeps less for backward.
+/// The feature that makes autodiff keep less memory for the backward phase.
 pub(crate) const CHECKPOINTING: &str = "cargo-vram/checkpointing";
-/// The feature without which Burn fuses operations.
+/// The feature that switches fusion off.
 pub(crate) const NO_FUSION: &str = "cargo-vram/no-fusion";
 
-/// Whether the model's operations are not to be fused, which its Burn decides by a feature of its own.
+/// Whether the selection asks for no fusion, but only a feature of the target's version of Burn can switch fusion off.
 fn is_fused_by_burn(target: &DeclaredTarget, selection: &Selection) -> bool {
     let names = |asked: &str| asked.split([',', ' ']).any(|name| name == NO_FUSION);
     target.explains_in_every_build() && selection.features.iter().any(|asked| names(asked))
@@ -131,22 +140,25 @@ fn cannot_unfuse(target: &DeclaredTarget) -> Problem {
         package: target.package.clone(),
         target: Some(target.name.clone()),
         code: ErrorCode::UnsupportedBurn,
-        message: format!("`--no-fusion` cannot switch fusion off for {}: it uses Burn {}", target.package, target.burn),
+        message: format!(
+            "`--no-fusion` cannot switch fusion off for {}, which uses Burn {}",
+            target.package, target.burn
+        ),
         help: Some(
-            "Burn 0.22 fuses operations if its Cargo feature `fusion` is on: build without that feature to see the figures without \
-             fusion"
+            "build without Burn's Cargo feature `fusion` to see the values without fusion; Burn 0.22 fuses \
+             operations if that feature is on"
                 .into(),
         ),
     }
 }
 
-/// The features that were asked for, as a target of this kind takes them.
+/// Returns the selected feature options without those that the target's version of Burn does not need.
 fn features<'a>(selection: &'a Selection, target: &DeclaredTarget) -> Vec<&'a str> {
     let mut features: Vec<&str> = Vec::new();
     for asked in &selection.features {
         let is_needless = target.explains_in_every_build() && ON_DEMAND.contains(&asked.as_str());
         match is_needless {
-            // With the option before it.
+            // Remove the option name (`--features`) that precedes it, too.
             true => drop(features.pop()),
             false => features.push(asked),
         }
@@ -154,78 +166,90 @@ fn features<'a>(selection: &'a Selection, target: &DeclaredTarget) -> Vec<&'a st
     features
 }
 
-/// What kept a target from being built.
-enum Cause {
-    /// What a compiler found.
+/// Returns the selected features of cargo-vram that only some commands need.
+fn on_demand<'a>(selection: &'a Selection, target: &DeclaredTarget) -> Vec<&'a str> {
+    let mut features = features(selection, target);
+    features.retain(|asked| ON_DEMAND.contains(asked) || *asked == NO_FUSION);
+    features
+}
+
+/// The cause of a failed build.
+enum BuildFailure {
+    /// The compiler found errors.
     Errors,
-    /// Somebody ended Cargo or a compiler: the kernel, mostly, where memory ran out.
+    /// A signal ended Cargo or a compiler, usually because the machine ran out of memory.
     Signal,
-    /// What Cargo itself says.
+    /// Cargo itself failed.
     Other,
 }
 
-/// Why targets were not built.
+/// The failures of one build.
 #[derive(Default)]
 struct Failures {
-    /// What the compiler said is wrong, with the package it said it of.
+    /// The errors of compilers, each with the package id and the rendered error.
     errors: Vec<(String, String)>,
-    /// What Cargo itself said.
+    /// The text that Cargo wrote to standard error.
     words: String,
-    /// How Cargo ended.
+    /// The exit status of Cargo.
     status: ExitStatus,
 }
 
 impl Failures {
-    /// What became of a target. That it does not compile is what a compiler says, and nobody else.
+    /// Returns the message about a target. Says that it does not compile only if a compiler reported errors.
     fn message(&self, target: &DeclaredTarget) -> String {
         let DeclaredTarget { name, package, .. } = target;
         let what = match (self.cause(target), self.status.signal()) {
-            (Cause::Errors, _) => format!("`{name}` of {package} does not compile"),
-            (Cause::Signal, Some(signal)) => format!("signal {signal} ended the build of `{name}` of {package}"),
-            (Cause::Signal, None) => format!("a signal ended a part of the build of `{name}` of {package}"),
-            (Cause::Other, _) => format!("`{name}` of {package} could not be built"),
+            (BuildFailure::Errors, _) => format!("`{name}` of {package} does not compile"),
+            (BuildFailure::Signal, Some(signal)) => format!("signal {signal} ended the build of `{name}` of {package}"),
+            (BuildFailure::Signal, None) => format!("a signal ended a process in the build of `{name}` of {package}"),
+            (BuildFailure::Other, _) => format!("Cargo could not build `{name}` of {package}"),
         };
         format!("{what}\n{}", self.of(target).trim_end())
     }
 
-    /// What to do about it.
+    /// Returns the help for a target: what the user can do.
     fn help(&self, target: &DeclaredTarget, selection: &Selection, options: &BuildOptions) -> String {
         let command = same_build(target, selection, options);
         match self.cause(target) {
-            // Only the build of `explain` has this type. Errors name it where a model asks more of its backend than Burn does.
-            Cause::Errors if self.names_observed(target, selection) => observed_help(&target.name),
-            Cause::Errors => format!("{command} shows the same errors"),
-            Cause::Signal => {
-                format!("where memory ran out, fewer jobs take less: CARGO_BUILD_JOBS=1; or try {command} by itself")
-            }
-            Cause::Other => match Refusal::read(&self.words) {
-                Refusal::Other => format!("{command} shows the same"),
+            // Only a build for `explain` has this type. Errors name it if a model needs more than Burn's own backend
+            // traits.
+            BuildFailure::Errors if self.names_observed(target, selection) => observed_help(&target.name),
+            BuildFailure::Errors => format!("correct these errors; {command} shows them again"),
+            BuildFailure::Signal => format!(
+                "set CARGO_BUILD_JOBS=1 if the machine ran out of memory (fewer jobs need less), or run {command} \
+                 separately"
+            ),
+            BuildFailure::Other => match CargoRefusal::parse(&self.words) {
+                CargoRefusal::Other => format!("correct what Cargo names; {command} shows the same error again"),
                 refusal => refusal.help(selection),
             },
         }
     }
 
-    /// Whether errors name the backend of `explain`; a project may have a type of that name, too.
+    /// Whether the errors name the backend of `explain`. The project may have its own type named `Observed`.
     fn names_observed(&self, target: &DeclaredTarget, selection: &Selection) -> bool {
         let errors = self.of(target);
         let is_explained = selection.features.iter().any(|feature| feature.contains(EXPLAIN));
         errors.contains("observed::Observed") || is_explained && errors.contains("`Observed`")
     }
 
-    fn cause(&self, target: &DeclaredTarget) -> Cause {
+    /// Returns why the target was not built.
+    fn cause(&self, target: &DeclaredTarget) -> BuildFailure {
         let is_own = |(package, _): &(String, String)| *package == target.package_id;
-        // As Cargo tells how a compiler ended: `(signal: 9, SIGKILL: kill)`.
+        // Cargo reports the signal that ended a compiler in this form: `(signal: 9, SIGKILL: kill)`.
         let is_signal = self.status.signal().is_some() || self.words.contains("(signal: ");
         match (self.errors.iter().any(is_own), is_signal) {
-            (false, true) => Cause::Signal,
-            (false, false) if self.errors.is_empty() => Cause::Other,
-            _ => Cause::Errors,
+            (false, true) => BuildFailure::Signal,
+            (false, false) if self.errors.is_empty() => BuildFailure::Other,
+            _ => BuildFailure::Errors,
         }
     }
 
-    /// What is wrong with the target's own package; else with all; else, or where a signal ended it, what Cargo has to say.
+    /// Returns the errors of the target's own package, or else all errors, or else Cargo's own text.
+    ///
+    /// Returns Cargo's own text if a signal ended the build.
     fn of(&self, target: &DeclaredTarget) -> String {
-        if matches!(self.cause(target), Cause::Signal) {
+        if matches!(self.cause(target), BuildFailure::Signal) {
             return self.words.clone();
         }
         let errors = |own: bool| -> String {
@@ -242,17 +266,20 @@ impl Failures {
     }
 }
 
-/// What to do where a model asks more of its backend than that of `explain` has.
+/// Returns the help for a model that needs more than `explain`'s backend implements.
 fn observed_help(target: &str) -> String {
     format!(
-        "`cargo vram explain` runs models on the backend `cargo_vram::probe::Observed`, which implements Burn's traits. A model of \
-         {target} needs a backend trait of its own: implement it in the crate that declares it, as `cargo_vram::explained! {{ impl \
-         YourTrait for cargo_vram::probe::Observed {{}} }}`. A model for one backend type cannot be explained: move it into another \
-         benchmark target. `check`, `estimate` and `fit` run both as they are"
+        "implement the backend trait that a model of {target} needs, in the crate that declares the trait: \
+         `cargo_vram::explained! {{ impl YourTrait for cargo_vram::probe::Observed {{}} }}`. `cargo vram explain` \
+         runs models on the backend `cargo_vram::probe::Observed`, which implements only Burn's own traits. If a \
+         model works with one backend type only, `explain` cannot run it: move it into another benchmark target. \
+         `check`, `estimate` and `fit` need no change"
     )
 }
 
-/// What a compiler's message shows, if it is an error. The count of errors that ends them is none.
+/// Returns the package id and the rendered text of a compiler message, if it is an error.
+///
+/// Ignores the last message of rustc, which only counts the errors.
 fn error(message: CompilerMessage) -> Option<(String, String)> {
     let diagnostic = message.message;
     let counts = diagnostic.message.starts_with("aborting due to");
@@ -263,7 +290,7 @@ fn error(message: CompilerMessage) -> Option<(String, String)> {
         .map(|rendered| (message.package_id.repr, rendered))
 }
 
-/// What the user asked of Cargo, besides what to build.
+/// Returns Cargo's arguments that the user selected, except for the packages and targets.
 fn asked<'a>(selection: &'a Selection, options: &'a BuildOptions, target: &DeclaredTarget) -> Vec<&'a str> {
     let mut asked = features(selection, target);
     asked.extend(selection.cargo_flags.iter().map(String::as_str));
@@ -272,33 +299,36 @@ fn asked<'a>(selection: &'a Selection, options: &'a BuildOptions, target: &Decla
     asked
 }
 
-/// Cargo's arguments that leave this crate unoptimized in a build on demand. To optimize it takes minutes, and such a build is for a few
-/// passes; no value depends on it.
+/// Returns Cargo's arguments that leave this crate unoptimized, if the build has a feature for some commands only.
+///
+/// Optimizing takes minutes, but such a build runs only a few passes. No memory value depends on the optimization.
 fn unoptimized(
     workspace: &Workspace,
     selection: &Selection,
     options: &BuildOptions,
     target: &DeclaredTarget,
 ) -> Option<[String; 2]> {
-    let is_on_demand = |asked: &str| ON_DEMAND.contains(&asked) || asked == NO_FUSION;
-    if !features(selection, target).into_iter().any(is_on_demand) {
+    if on_demand(selection, target).is_empty() {
         return None;
     }
+    // Like this, the first `explain` after an `estimate` took 28 s. Optimizing this crate alone takes
+    // minutes. See docs/design/builds.md.
     let profile = options.profile.as_deref().unwrap_or("dev");
     let spec = workspace.spec_of_this_crate(profile)?;
     Some([
         "--config".to_owned(),
+        // The debug form is a TOML string: a spec such as `a@1.0.0` needs the quotes.
         format!("profile.{profile}.package.{spec:?}.opt-level=0"),
     ])
 }
 
-/// The command that builds the same, in words.
+/// Returns the command that runs the same build, for a message.
 fn same_build(target: &DeclaredTarget, selection: &Selection, options: &BuildOptions) -> String {
     let mut words = vec!["-p", &target.package, target.option, &target.name];
     words.extend(asked(selection, options, target));
     let manifest = selection.manifest_path.iter();
     words.extend(manifest.flat_map(|path| ["--manifest-path", path.as_str()]));
-    // A shell would take these apart.
+    // Quote words that a shell would split or expand.
     let quoted = |word: &str| match word.contains(|c: char| !c.is_ascii_alphanumeric() && !"-_./=,:@".contains(c)) {
         true => format!(" '{word}'"),
         false => format!(" {word}"),
@@ -307,15 +337,18 @@ fn same_build(target: &DeclaredTarget, selection: &Selection, options: &BuildOpt
     format!("`cargo build{words}`")
 }
 
-/// Runs Cargo once; gives the executables by package id, how packages were compiled, and why executables are missing.
+/// Runs Cargo once. Returns the executables by package id, how packages were compiled, and the failures.
 fn cargo_build(
     workspace: &Workspace,
     selection: &Selection,
     options: &BuildOptions,
     wanted: &[&DeclaredTarget],
     progress: &(impl Fn(Building<'_>) + Sync),
-) -> Result<(BTreeMap<String, Utf8PathBuf>, Compiled, Failures), WorkspaceError> {
+) -> Result<(BTreeMap<String, Utf8PathBuf>, KernelCrates, Failures), WorkspaceError> {
+    // No `current_dir`: Cargo and rustup look for their configuration from the user's own folder.
+    // See docs/design/base.md.
     let mut command = cargo_command();
+    // `--keep-going`: a target that does not compile must hide nothing about those beside it.
     command.arg("build").args(["--message-format=json", "--keep-going"]);
     command.args(["--manifest-path", workspace.root().join("Cargo.toml").as_str()]);
     for target in wanted {
@@ -328,7 +361,7 @@ fn cargo_build(
             .into_iter()
             .flatten(),
     );
-    // What it says is read here.
+    // Cargo's output is parsed, so it must not contain colors.
     command.env("CARGO_TERM_COLOR", "never");
     if options.quiet {
         command.arg("--quiet");
@@ -337,17 +370,22 @@ fn cargo_build(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    let on_demand = on_demand(selection, wanted[0]);
     let counted = Counted::default();
     let mut child = command.spawn().map_err(not_started)?;
-    let (mut executables, mut compiled) = (BTreeMap::new(), Compiled::default());
+    let (mut executables, mut compiled) = (BTreeMap::new(), KernelCrates::default());
     let mut failures = Failures::default();
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    // Both pipes are read at once: a full one would stop the build.
+    // Read both pipes in parallel, because a full pipe would block the build.
     std::thread::scope(|scope| {
         let (end, ended) = mpsc::channel::<()>();
         scope.spawn(|| counted.ask(workspace, selection, wanted, ended));
         let mut packages = BTreeSet::new();
-        let words = scope.spawn(|| stderr.map(|stderr| words(stderr, progress)).unwrap_or_default());
+        let words = scope.spawn(|| {
+            stderr
+                .map(|stderr| words(stderr, &on_demand, progress))
+                .unwrap_or_default()
+        });
         let messages = stdout.map(|stdout| Message::parse_stream(BufReader::new(stdout)));
         for message in messages.into_iter().flatten().map_while(Result::ok) {
             match message {
@@ -360,7 +398,7 @@ fn cargo_build(
                         done: packages.len(),
                         total: counted.total(packages.len()),
                     });
-                    // With a benchmark, Cargo builds the package's binaries too.
+                    // For a benchmark, Cargo builds the package's binaries, too. Ignore them.
                     let kind = artifact.target.kind.first().and_then(option);
                     let is_wanted = artifact.target.name == wanted[0].name && kind == Some(wanted[0].option);
                     if let Some(executable) = artifact.executable.filter(|_| is_wanted) {
@@ -372,26 +410,31 @@ fn cargo_build(
             }
         }
         failures.words = words.join().unwrap_or_default();
+        // This wakes `ask` if it still waits, and `stop` ends its Cargo. The scope waits for both.
         drop(end);
         counted.stop();
     });
+    // A failed build is no error here. A target without an executable becomes a problem of the report.
     failures.status = child.wait().map_err(not_started)?;
     Ok((executables, compiled, failures))
 }
 
-/// After so long a build is worth being counted.
+/// How long a build must run before the tool asks Cargo for the number of packages.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How many packages a build consists of: Cargo is asked while it builds.
+/// The number of packages in a build, which a second Cargo process finds while the build runs.
 #[derive(Default)]
 struct Counted {
-    /// 0 until it is known.
+    /// The number of packages, or 0 until it is known.
     packages: AtomicUsize,
+    /// The Cargo process that finds the number, while it runs.
     asked: Mutex<Option<Child>>,
 }
 
 impl Counted {
-    /// The number, once it is known. Cargo's tree may leave out what a build needs; never is it less than what is there.
+    /// Returns the number of packages if it is known, but at least `done`.
+    ///
+    /// `cargo tree` may leave out packages that the build needs.
     fn total(&self, done: usize) -> Option<usize> {
         match self.packages.load(Relaxed) {
             0 => None,
@@ -399,7 +442,7 @@ impl Counted {
         }
     }
 
-    /// Asks Cargo, unless the build ends before: a build that takes no time has none for that.
+    /// Asks Cargo for the number of packages, unless the build ends within [`PATIENCE`].
     fn ask(&self, workspace: &Workspace, selection: &Selection, wanted: &[&DeclaredTarget], ended: mpsc::Receiver<()>) {
         if ended.recv_timeout(PATIENCE) != Err(mpsc::RecvTimeoutError::Timeout) {
             return;
@@ -418,7 +461,7 @@ impl Counted {
         for target in wanted {
             command.args(["-p", &target.package_id]);
         }
-        // The profile is no matter of which packages there are.
+        // The profile does not change which packages are in the build.
         command.args(asked(selection, &BuildOptions::default(), wanted[0]));
         command
             .env("CARGO_TERM_COLOR", "never")
@@ -428,7 +471,7 @@ impl Counted {
         let Ok(mut child) = command.spawn() else { return };
         let stdout = child.stdout.take();
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
-        // The build may have ended meanwhile.
+        // The build may have ended in the meantime.
         if ended.try_recv() == Err(mpsc::TryRecvError::Disconnected) {
             self.stop();
         }
@@ -441,7 +484,7 @@ impl Counted {
         }
     }
 
-    /// Nobody waits for the answer any more.
+    /// Ends the Cargo process, because its answer is not needed any more.
     fn stop(&self) {
         if let Some(mut child) = self.asked.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = child.kill();
@@ -450,16 +493,19 @@ impl Counted {
     }
 }
 
-/// How many packages there are in what `cargo tree` prints: a line for each place that a package has in the tree.
+/// Counts the packages in the output of `cargo tree`, which has one line per place of a package in the tree.
 fn packages(tree: &str) -> usize {
     let lines = tree.lines().map(|line| line.trim_end_matches(" (*)"));
     lines.filter(|line| !line.is_empty()).collect::<BTreeSet<_>>().len()
 }
 
-/// Everything that Cargo says; what it waits for is told at once.
-fn words(stderr: impl Read, progress: impl Fn(Building<'_>)) -> String {
+/// Reads everything that Cargo writes to standard error. Reports immediately when Cargo waits, and when it compiles
+/// cargo-vram with the features `on_demand`.
+fn words(stderr: impl Read, on_demand: &[&str], progress: impl Fn(Building<'_>)) -> String {
+    const COMPILES: &str = concat!("Compiling ", env!("CARGO_PKG_NAME"), " v");
     let mut words = String::new();
     let mut waits = false;
+    // Not `lines`, which ends at the first text that is not UTF-8.
     for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
         let blocking = line.trim_start().strip_prefix("Blocking ");
@@ -469,6 +515,10 @@ fn words(stderr: impl Read, progress: impl Fn(Building<'_>)) -> String {
             None => {}
         }
         waits = blocking.is_some();
+        // Cargo prints this line before it compiles, and not for a build that already exists.
+        if !on_demand.is_empty() && line.trim_start().starts_with(COMPILES) {
+            progress(Building::OnDemand(on_demand));
+        }
         words.push_str(&line);
         words.push('\n');
     }
@@ -484,6 +534,25 @@ mod tests {
         let tree = "zoo v0.1.0 (/zoo)\nburn v0.21.0\nserde v1.0.0\nserde_derive v1.0.0 (proc-macro)\nburn v0.21.0 (*)\n\nserde v1.0.0 (*)\n";
         assert_eq!(packages(tree), 4);
         assert_eq!(packages(""), 0);
+    }
+
+    #[test]
+    fn a_build_on_demand_is_reported_only_if_cargo_compiles_it() {
+        let told = |stderr: &str, on_demand: &[&str]| {
+            let events = Mutex::new(Vec::new());
+            words(stderr.as_bytes(), on_demand, |event| {
+                events.lock().unwrap().push(format!("{event:?}"));
+            });
+            events.into_inner().unwrap()
+        };
+        let cached = "    Blocking waiting for file lock on build directory\n    Finished `dev` profile in 0.2s\n";
+        let waits = ["Waits(\"waiting for file lock on build directory\")", "Goes"];
+        assert_eq!(told(cached, &[EXPLAIN]), waits);
+        let own = "   Compiling zoo v0.1.0 (/zoo)\n   Compiling cargo-vram-extra v0.1.0\n";
+        assert!(told(own, &[EXPLAIN]).is_empty());
+        let compiled = "   Compiling cargo-vram v0.1.0\n   Compiling zoo v0.1.0 (/zoo)\n";
+        assert_eq!(told(compiled, &[EXPLAIN]), ["OnDemand([\"cargo-vram/explain\"])"]);
+        assert!(told(compiled, &[]).is_empty());
     }
 
     #[test]

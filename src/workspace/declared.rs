@@ -1,4 +1,4 @@
-//! Which targets of a package declare models, and whether they can be run at all.
+//! Finds the targets that declare models, and checks whether they can be built and run.
 
 use cargo_metadata::semver::{Version, VersionReq};
 use cargo_metadata::{Node, Package, Target, TargetKind};
@@ -7,36 +7,36 @@ use serde::{Deserialize, Serialize};
 use super::Workspace;
 use crate::report::{ErrorCode, Problem};
 
-/// The name of the benchmark target that is looked for where a package does not say otherwise.
+/// The name of the benchmark target with models, unless `[package.metadata.vram]` names other targets.
 const DEFAULT_TARGET: &str = "vram";
-/// Burn's versions that models can be run with, as `major.minor`.
+/// The supported versions of Burn: major and minor version.
 const SUPPORTED_BURN: &[(u64, u64)] = &[(0, 21), (0, 22)];
 
 /// The package that compiles kernels for CUDA.
 pub(super) const CUDA_RUNTIME: &str = "cubecl-cuda";
-/// The feature with which it compiles them with NVRTC, as before it had LLVM.
+/// The feature of [`CUDA_RUNTIME`] that makes it compile kernels with NVRTC instead of LLVM.
 pub(super) const NVRTC_FEATURE: &str = "cpp";
 
-/// Whether there is an adapter for a Burn. A pre-release is another Burn than the release it comes before.
+/// Whether cargo-vram has an adapter for a version of Burn. Pre-releases are not supported.
 pub(crate) fn supports_burn(version: &Version) -> bool {
     version.pre.is_empty() && SUPPORTED_BURN.contains(&(version.major, version.minor))
 }
 
-/// The feature of cargo-vram that has the adapter for a Burn: `burn-0_21`.
+/// Returns the cargo-vram feature with the adapter for a version of Burn: `burn-0_21`.
 pub(crate) fn adapter_feature(burn: &Version) -> String {
     format!("burn-{}_{}", burn.major, burn.minor)
 }
 
-/// The newest Burn that there is an adapter for and that a requirement takes, as its `major.minor.0`.
+/// Returns the newest supported version of Burn that a requirement allows, as `major.minor.0`.
 pub(crate) fn supported_by(requirement: &VersionReq) -> Option<Version> {
-    // No minor version of Burn had as many patches.
+    // No minor version of Burn had 100 patch versions so far.
     let takes =
         |&&(major, minor): &&(u64, u64)| (0..100).any(|patch| requirement.matches(&Version::new(major, minor, patch)));
     let (major, minor) = SUPPORTED_BURN.iter().rev().find(takes)?;
     Some(Version::new(*major, *minor, 0))
 }
 
-/// The Burn versions that there is an adapter for, newest last: `0.21 and 0.22`.
+/// Lists the supported versions of Burn, newest last: `0.21 and 0.22`.
 pub(crate) fn supported_burn() -> String {
     let versions: Vec<_> = SUPPORTED_BURN
         .iter()
@@ -45,13 +45,13 @@ pub(crate) fn supported_burn() -> String {
     versions.join(" and ")
 }
 
-/// What compiles the kernels of a target's Burn.
+/// The compiler of a target's kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KernelCompiler {
     /// NVIDIA's runtime compiler.
     Nvrtc,
-    /// LLVM, which links CUDA's libdevice.
+    /// LLVM, with CUDA's libdevice.
     Llvm,
 }
 
@@ -60,20 +60,22 @@ pub enum KernelCompiler {
 pub struct DeclaredTarget {
     /// The package's name.
     pub package: String,
-    /// The package's id, as Cargo writes it.
+    /// The package's id in Cargo's format.
     pub package_id: String,
     /// The package's folder: the working directory of its models.
     pub folder: camino::Utf8PathBuf,
     /// The target's name.
     pub name: String,
-    /// What Cargo's option for such a target is called: `--bench`, `--example`, `--test`, `--bin`.
+    /// Cargo's option for this kind of target: `--bench`, `--example`, `--test` or `--bin`.
     pub option: &'static str,
-    /// Burn's version.
+    /// The version of Burn.
     pub burn: String,
 }
 
 impl DeclaredTarget {
-    /// What compiles its kernels. Since Burn 0.22 this is LLVM, unless cubecl is built with the feature that chooses NVRTC.
+    /// Returns the compiler of the target's kernels.
+    ///
+    /// Since Burn 0.22 this is LLVM, unless cubecl is built with the feature that chooses NVRTC.
     #[must_use]
     pub fn kernel_compiler(&self, chooses_nvrtc: bool) -> KernelCompiler {
         match self.is_at_least(0, 22) && !chooses_nvrtc {
@@ -82,7 +84,9 @@ impl DeclaredTarget {
         }
     }
 
-    /// The same, as far as the features of the whole workspace say. A build of some packages may have fewer.
+    /// Returns the probable compiler of the target's kernels before the build.
+    ///
+    /// Uses the features of the whole workspace. A build of only some packages may have fewer features.
     #[must_use]
     pub fn likely_kernel_compiler(&self, workspace: &Workspace) -> KernelCompiler {
         let package = workspace.packages().find(|package| package.id.repr == self.package_id);
@@ -94,36 +98,40 @@ impl DeclaredTarget {
         self.kernel_compiler(graph.any(chooses_nvrtc))
     }
 
-    /// Whether its Burn keeps shapes and scalars of launches on the GPU for later ones.
+    /// Whether this version of Burn caches shapes and scalars of launches on the GPU for later launches.
     #[must_use]
     pub fn caches_launches(&self) -> bool {
         self.is_at_least(0, 22)
     }
 
-    /// Whether its Burn frees memory where an allocation is refused, and tries once more: what fits is then known only where memory ends.
+    /// Whether this version of Burn frees memory after a refused allocation and tries again.
+    ///
+    /// If so, only a run with limited memory shows what fits.
     #[must_use]
     pub fn retries_allocations(&self) -> bool {
         self.is_at_least(0, 22)
     }
 
-    /// Whether its Burn tells which line asked for an operation only where the model runs on the thread of fusion.
+    /// Whether a trace has source lines only if the model runs on the thread of fusion.
     #[must_use]
     pub fn tells_lines_inside(&self) -> bool {
         self.is_at_least(0, 22)
     }
 
-    /// Whether what its models tell, and what they may be run as instead, is a part of every build.
+    /// Whether every build supports explanations and what-if settings, without features of cargo-vram.
     #[must_use]
     pub fn explains_in_every_build(&self) -> bool {
         self.is_at_least(0, 22)
     }
 
     fn is_at_least(&self, major: u64, minor: u64) -> bool {
+        // Callers ask for a property and never for a version. So for a further version of Burn, only the
+        // predicates above need a look. See docs/design/rooms.md.
         Version::parse(&self.burn).is_ok_and(|burn| (burn.major, burn.minor) >= (major, minor))
     }
 }
 
-/// The targets of the selected packages that declare models, and those that cannot be used.
+/// Returns the targets of the selected packages that declare models, and the problems of packages that cannot be used.
 #[must_use]
 pub fn declared_targets(workspace: &Workspace) -> (Vec<DeclaredTarget>, Vec<Problem>) {
     let mut declared = Vec::new();
@@ -137,12 +145,12 @@ pub fn declared_targets(workspace: &Workspace) -> (Vec<DeclaredTarget>, Vec<Prob
     (declared, problems)
 }
 
-/// Whether a package declares models that can be built: nothing is compiled for one that is refused before.
+/// Whether a package declares models and has no problem that prevents their build.
 pub(super) fn has_models_to_build(workspace: &Workspace, package: &Package) -> bool {
     package_targets(workspace, package).is_ok_and(|targets| !targets.is_empty())
 }
 
-/// Whether a package says that it declares models, whether or not they can be used.
+/// Whether a package declares models, usable or not.
 fn declares_models(package: &Package) -> bool {
     let has_bench = |target: &Target| target.name == DEFAULT_TARGET && target.is_bench();
     package.metadata.get("vram").is_some() || package.targets.iter().any(has_bench)
@@ -159,15 +167,16 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         message,
         help: Some(help.to_owned()),
     };
-    // Without it a target would be built for minutes, and then not compile.
+    // Check the dependency before the build. Otherwise, the build would take minutes and then fail.
     if workspace
         .versions_in_graph(package, env!("CARGO_PKG_NAME"), None)
         .is_empty()
     {
         return Err(problem(
             ErrorCode::Manifest,
-            format!("{} declares models, and does not depend on cargo-vram", package.name),
-            "add cargo-vram to its [dev-dependencies], with `default-features = false` and the feature for its Burn, such as \"burn-0_21\"",
+            format!("{} declares models but does not depend on cargo-vram", package.name),
+            "add cargo-vram to the package's [dev-dependencies], with `default-features = false` and the feature for \
+             its version of Burn, such as \"burn-0_21\"",
         ));
     }
     let names: Vec<String> = match package.metadata.get("vram") {
@@ -176,7 +185,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
             Some(Err(error)) => {
                 return Err(problem(
                     ErrorCode::Manifest,
-                    format!("[package.metadata.vram] targets: {error}"),
+                    format!("invalid `targets` in [package.metadata.vram]: {error}"),
                     "write a list of target names: targets = [\"vram\"]",
                 ));
             }
@@ -194,13 +203,15 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
             return Err(problem(
                 ErrorCode::Manifest,
                 format!(
-                    "[package.metadata.vram] names the target `{name}`, which {} does not have",
+                    "[package.metadata.vram] names the target `{name}`, but {} has no bench, example, test or bin of \
+                     this name",
                     package.name
                 ),
-                "name a bench, example, test or bin target of this package",
+                "correct the name, or add the target to Cargo.toml",
             ));
         };
         if option == "--bench" || option == "--test" {
+            // With Cargo's harness, the build succeeds and the program then answers nothing.
             require_no_harness(package, option, &target.name).map_err(|line| {
                 problem(
                     ErrorCode::Harness,
@@ -229,8 +240,9 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         .collect())
 }
 
-/// The Burn of a package; or the code, message and help of why it is not one that models can be run with. What cargo-vram's own
-/// features bring says nothing of the Burn that the models are written for: in a workspace with both, it brings both.
+/// Returns the version of Burn that a package uses, or the code, message and help of the problem with it.
+///
+/// Ignores a Burn that only cargo-vram depends on: in a workspace with both versions, cargo-vram depends on both.
 fn burn(workspace: &Workspace, package: &Package) -> Result<Version, (ErrorCode, String, String)> {
     let name = &package.name;
     let mut own = workspace.versions_in_graph(package, "burn", Some(env!("CARGO_PKG_NAME")));
@@ -240,15 +252,16 @@ fn burn(workspace: &Workspace, package: &Package) -> Result<Version, (ErrorCode,
     match own.as_slice() {
         [] => Err((
             ErrorCode::UnsupportedBurn,
-            format!("{name} is not built with Burn"),
-            "depend on burn 0.21, and on cargo-vram with `default-features = false, features = [\"burn-0_21\"]`"
+            format!("{name} does not depend on Burn"),
+            "add burn 0.21 to its dependencies, and cargo-vram with `default-features = false, features = \
+             [\"burn-0_21\"]`"
                 .to_owned(),
         )),
         [one] if !supports_burn(one) => Err((
             ErrorCode::UnsupportedBurn,
-            format!("{name} is built with Burn {one}, for which this version of cargo-vram has no adapter"),
+            format!("{name} uses Burn {one}, which this version of cargo-vram does not support"),
             format!(
-                "use burn {}, or a cargo-vram that supports your Burn",
+                "use Burn {}, or a version of cargo-vram that supports Burn {one}",
                 supported_burn().replace(" and ", " or ")
             ),
         )),
@@ -257,10 +270,11 @@ fn burn(workspace: &Workspace, package: &Package) -> Result<Version, (ErrorCode,
             Some(other) => Err((
                 ErrorCode::OtherAdapter,
                 format!(
-                    "{name} is built with Burn {one}, and with the feature `{other}` of cargo-vram, which is for another Burn"
+                    "{name} uses Burn {one}, but enables the cargo-vram feature `{other}`, which is for another \
+                     version of Burn"
                 ),
                 format!(
-                    "write the feature \"{}\" for cargo-vram in {}",
+                    "enable the cargo-vram feature \"{}\" instead, in {}",
                     adapter_feature(one),
                     package.manifest_path
                 ),
@@ -270,15 +284,18 @@ fn burn(workspace: &Workspace, package: &Package) -> Result<Version, (ErrorCode,
             let list: Vec<_> = several.iter().map(ToString::to_string).collect();
             Err((
                 ErrorCode::TwoBurns,
-                format!("{name} is built with more than one Burn: {}", list.join(" and ")),
-                "make all dependencies agree on one Burn (`cargo tree -i burn@VERSION` shows who wants which); the feature of cargo-vram must be that of your Burn".to_owned(),
+                format!("{name} uses more than one version of Burn: {}", list.join(" and ")),
+                "make all dependencies use one version of Burn (`cargo tree -i burn@VERSION` shows which packages \
+                 need it), and enable the cargo-vram feature for this version"
+                    .to_owned(),
             ))
         }
     }
 }
 
-/// An adapter that a package asks for, where it does not ask for that of its own Burn. `None` where it names none: then a feature
-/// of its own may.
+/// Returns an adapter feature that a package enables, if it does not enable the adapter for its own version of Burn.
+///
+/// Returns `None` if the package enables no adapter, because one of its own features may do so.
 fn other_adapter(package: &Package, burn: &Version) -> Option<String> {
     let own = package
         .dependencies
@@ -293,7 +310,7 @@ fn other_adapter(package: &Package, burn: &Version) -> Option<String> {
     adapters.first().filter(|_| !is_there).map(|adapter| (*adapter).clone())
 }
 
-/// What Cargo's option for targets of a kind is called.
+/// Returns Cargo's option for a kind of target.
 pub(super) fn option(kind: &TargetKind) -> Option<&'static str> {
     match kind {
         TargetKind::Bench => Some("--bench"),
@@ -304,8 +321,11 @@ pub(super) fn option(kind: &TargetKind) -> Option<&'static str> {
     }
 }
 
-/// Cargo does not tell of `harness`, so the manifest is read. Fails with where it should have stood.
+/// Checks that a target has `harness = false`. Reads the manifest, because `cargo metadata` does not contain `harness`.
+///
+/// The error is the place in the manifest where the target is.
 fn require_no_harness(package: &Package, option: &str, name: &str) -> Result<(), String> {
+    // Cargo has read this manifest already, so an error here is not the user's mistake.
     let Ok(text) = std::fs::read_to_string(&package.manifest_path) else {
         return Ok(());
     };
@@ -313,6 +333,7 @@ fn require_no_harness(package: &Package, option: &str, name: &str) -> Result<(),
         return Ok(());
     };
     let targets = manifest.get(option.trim_start_matches('-'));
+    // TOML has two forms for the same targets: `[[bench]]` and `bench = [{ … }]`.
     let inline = targets.and_then(toml_edit::Item::as_array).into_iter().flatten();
     let off_inline = inline.filter_map(toml_edit::Value::as_inline_table).any(|table| {
         table.get("name").and_then(toml_edit::Value::as_str) == Some(name)

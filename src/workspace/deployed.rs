@@ -1,4 +1,4 @@
-//! The binaries that a workspace deploys, and the Burn that they are built with.
+//! The binaries that a workspace deploys, and the features of Burn that they are built with.
 
 use std::collections::BTreeSet;
 
@@ -6,33 +6,35 @@ use super::tree::{BuiltFeatures, built_features};
 use super::{Selection, Workspace, WorkspaceError};
 use crate::protocol::BurnFeatures;
 
-/// The features of Burn that bring a backend for GPUs.
+/// The features of Burn that enable a backend for GPUs.
 const GPU_BACKENDS: [&str; 6] = ["cuda", "rocm", "wgpu", "vulkan", "metal", "webgpu"];
 
 /// A binary of the workspace that is built with Burn for a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeployedBinary {
-    /// Its package.
+    /// The package of the binary.
     pub package: String,
-    /// Its name.
+    /// The name of the binary.
     pub name: String,
-    /// The features that its own build has, without what other packages and development dependencies add.
+    /// The features of Burn in the binary's own build, without those that other packages and dev-dependencies add.
     pub features: BurnFeatures,
-    /// The packages that it is built with, its own included.
+    /// The packages in the binary's build, including its own package.
     pub packages: BTreeSet<String>,
 }
 
-/// The binaries of all packages of the workspace that run Burn on a GPU, as `cargo build -p PACKAGE` builds each.
+/// Finds the binaries in the workspace that run Burn on a GPU, with the features of `cargo build -p PACKAGE`.
 ///
 /// # Errors
-/// Where Cargo cannot be started, or cannot resolve a package's dependencies.
+/// If Cargo cannot be started, or cannot resolve a package's dependencies.
 pub fn deployed_binaries(workspace: &Workspace, selection: &Selection) -> Result<Vec<DeployedBinary>, WorkspaceError> {
     let mut all = Vec::new();
     for package in workspace.members() {
         let binaries: Vec<_> = package.targets.iter().filter(|target| target.is_bin()).collect();
+        // Each `cargo tree` takes 0.3 s, so ask it only about packages with Burn. See docs/design/builds.md.
         if binaries.is_empty() || workspace.versions_in_graph(package, "burn", None).is_empty() {
             continue;
         }
+        // Dev-dependencies may switch on features that the deployed program lacks.
         let built = built_features(workspace, selection, &[package], false)?;
         let Some(features) = of_burn(&built) else {
             continue;
@@ -49,10 +51,10 @@ pub fn deployed_binaries(workspace: &Workspace, selection: &Selection) -> Result
     Ok(all)
 }
 
-/// The features of Burn in a build; none where it does not run Burn on a GPU.
+/// Returns the features of Burn in a build, or `None` if the build has no backend for GPUs.
 fn of_burn(built: &BuiltFeatures) -> Option<BurnFeatures> {
     let has = |krate: &str, feature: &str| built.get(krate).is_some_and(|features| features.contains(feature));
-    // Burn's defaults switch them on in the crates of its backends.
+    // Burn's default features enable `fusion` and `autotune` in the crates of its backends.
     let backends = || built.keys().filter(|name| name.starts_with("burn"));
     let any = |feature: &str| backends().any(|krate| has(krate, feature));
     GPU_BACKENDS

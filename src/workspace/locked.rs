@@ -1,4 +1,4 @@
-//! What Cargo.lock says of a workspace's dependencies.
+//! Reads the versions of dependencies from Cargo.lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::report::ChangedDependency;
 
 #[derive(Deserialize)]
-struct Lock {
+struct CargoLock {
     #[serde(default)]
     package: Vec<Package>,
 }
@@ -16,14 +16,17 @@ struct Lock {
 struct Package {
     name: String,
     version: String,
-    /// Absent for those of the workspace.
+    /// The source; `None` for path dependencies and packages of the workspace.
     source: Option<String>,
 }
 
-/// The dependencies that two lock files pin differently, Burn's first, those of the workspace itself left out. One that cannot be read
-/// pins nothing that anybody could be told of.
+/// Returns the dependencies that two lock files pin differently, Burn's crates first. Leaves out packages of the
+/// workspace.
+///
+/// Returns an empty list if one of the lock files cannot be parsed.
 #[must_use]
 pub fn changed_dependencies(before: &str, after: &str) -> Vec<ChangedDependency> {
+    // A lock file with a merge conflict must not stop a comparison: the list only explains its result.
     let (Some(before), Some(after)) = (pinned(before), pinned(after)) else {
         return Vec::new();
     };
@@ -46,11 +49,13 @@ pub fn changed_dependencies(before: &str, after: &str) -> Vec<ChangedDependency>
         .collect()
 }
 
-/// The command that takes Burn from a locked pre-release to its release; nothing where none is locked.
+/// Returns the command that updates Burn from a locked pre-release to its release, or `None` if no pre-release is
+/// locked.
 ///
-/// Crates of one Burn pin each other: `cargo update -p burn` alone can move none of them, so all are named.
+/// The crates of one version of Burn pin each other, so `cargo update -p burn` alone cannot update any of them. The
+/// command names all of them.
 pub(crate) fn update_of_prereleases(lock: &str) -> Option<String> {
-    let lock: Lock = toml_edit::de::from_str(lock).ok()?;
+    let lock: CargoLock = toml_edit::de::from_str(lock).ok()?;
     let is_prerelease = |package: &&Package| {
         let version = cargo_metadata::semver::Version::parse(&package.version);
         let of_burn = is_of_burn(&package.name) || ["cubek", "tracel-"].iter().any(|of| package.name.starts_with(of));
@@ -61,6 +66,7 @@ pub(crate) fn update_of_prereleases(lock: &str) -> Option<String> {
     if !names.iter().any(|package| package.name.starts_with("burn")) {
         return None;
     }
+    // Cargo refuses a name that two locked packages have.
     let spec = |package: &&Package| match is_ambiguous(&package.name) {
         true => format!(" -p {}@{}", package.name, package.version),
         false => format!(" -p {}", package.name),
@@ -68,17 +74,18 @@ pub(crate) fn update_of_prereleases(lock: &str) -> Option<String> {
     Some(format!("cargo update{}", names.iter().map(spec).collect::<String>()))
 }
 
-/// Whether it is Burn, or what Burn's CUDA backend is made of: told first.
+/// Whether a crate belongs to Burn or to its CUDA backend. The list of changes shows these first.
 fn is_of_burn(name: &str) -> bool {
     ["burn", "cubecl", "cudarc"].iter().any(|of| name.starts_with(of))
 }
 
-/// The versions of each dependency; of one from git, with its commit.
+/// Returns the versions of each dependency. The version of a git dependency includes its commit.
 fn pinned(lock: &str) -> Option<BTreeMap<String, BTreeSet<String>>> {
-    let lock: Lock = toml_edit::de::from_str(lock).ok()?;
+    let lock: CargoLock = toml_edit::de::from_str(lock).ok()?;
     let mut pinned: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in lock.package {
         let Some(source) = package.source else { continue };
+        // A git dependency may move to another commit and keep its version.
         let version = match source.strip_prefix("git+").and_then(|git| git.rsplit_once('#')) {
             Some((_, commit)) => format!("{} ({})", package.version, commit.get(..8).unwrap_or(commit)),
             None => package.version,

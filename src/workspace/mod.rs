@@ -23,44 +23,45 @@ pub use tree::{Recompiled, recompiled};
 use miette::Diagnostic;
 use thiserror::Error;
 
-/// Why a whole command cannot go on.
+/// A problem with the workspace that stops the whole command.
 #[derive(Debug, Error, Diagnostic)]
 pub enum WorkspaceError {
-    /// Cargo refused: it is quoted, and the help is for what it refused.
+    /// Cargo failed. The message quotes Cargo, and the help fits Cargo's error.
     #[error("Cargo could not read this workspace\n{said}")]
     #[diagnostic(code(workspace::metadata))]
     Metadata {
-        /// Cargo's own words.
+        /// Cargo's error message.
         said: String,
         /// What to do about it.
         #[help]
         help: String,
-        /// Whether another try with the network can succeed.
+        /// Whether the command may succeed with network access.
         may_need_network: bool,
     },
-    /// A package was named that is not in the workspace.
+    /// The workspace does not contain a selected package.
     #[error("no package `{0}` in this workspace")]
     #[diagnostic(code(workspace::unknown_package))]
     UnknownPackage(String, #[help] Option<String>),
-    /// No package declares models.
+    /// No selected package declares models.
     #[error("no model is declared in {0}")]
     #[diagnostic(
         code(workspace::no_models),
-        help("`cargo vram init` writes benches/vram.rs, the Cargo.toml entries and a first budgets.yaml")
+        help("run `cargo vram init`: it writes benches/vram.rs, the Cargo.toml entries and a first budgets.yaml")
     )]
     NoModels(String),
     /// Cargo or the compiler could not be started.
-    #[error("`{program}` could not be started")]
+    #[error("cannot start `{program}`")]
     #[diagnostic(
         code(workspace::program),
         help(
-            "install Rust (rustup), put its programs on PATH, and see whether CARGO and RUSTC name programs that are there"
+            "install Rust (rustup), add its programs to PATH, and check that CARGO and RUSTC name existing programs \
+             if they are set"
         )
     )]
     Program {
-        /// What was to be started.
+        /// The name of the program.
         program: String,
-        /// Why it was not.
+        /// The cause.
         source: std::io::Error,
     },
 }

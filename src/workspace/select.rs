@@ -1,4 +1,4 @@
-//! Which packages a command is about.
+//! Loads the workspace and selects the packages of a command.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::process::Command;
@@ -8,32 +8,35 @@ use cargo_metadata::{Metadata, MetadataCommand, Node, Package};
 use toml_edit::{DocumentMut, Item};
 
 use super::WorkspaceError;
-use super::refusal::{Refusal, quote};
+use super::refusal::{CargoRefusal, quote};
 
-/// The options by which packages and their features are selected, as Cargo has them.
+/// The options that select packages and their features. They are the same as Cargo's.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     /// `--manifest-path`.
     pub manifest_path: Option<Utf8PathBuf>,
-    /// `-p`, each a name or a `name@version`.
+    /// `-p`: each is `name` or `name@version`.
     pub packages: Vec<String>,
     /// `--workspace`.
     pub workspace: bool,
     /// `--exclude`.
     pub exclude: Vec<String>,
-    /// `--features`, `--all-features`, `--no-default-features`, as Cargo takes them.
+    /// `--features`, `--all-features` and `--no-default-features`, in Cargo's syntax.
     pub features: Vec<String>,
-    /// `--locked`, `--offline`, `--frozen`, `--config K=V`, as Cargo takes them.
+    /// `--locked`, `--offline`, `--frozen` and `--config K=V`, in Cargo's syntax.
     pub cargo_flags: Vec<String>,
     /// `--target`.
     pub target: Option<String>,
-    /// Whether the workspace's `default-members` decide where nothing is selected. A gate that went by them would let a change
-    /// take a model out of what is judged.
+    /// Whether the workspace's `default-members` apply if nothing is selected.
+    ///
+    /// `check` must not use them, because a change of `default-members` could then remove a model from the check.
     pub default_members: bool,
 }
 
 impl Selection {
-    /// Whether every package of the workspace is meant, with its default features at least: more of them declare no fewer models.
+    /// Whether the options select every package of the workspace with at least its default features.
+    ///
+    /// Additional features do not matter, because they do not remove models.
     #[must_use]
     pub fn is_whole_workspace(&self) -> bool {
         let has_defaults = !self.features.iter().any(|option| option == "--no-default-features");
@@ -41,20 +44,20 @@ impl Selection {
     }
 }
 
-/// The profiles that Cargo has without a manifest's saying.
+/// The built-in profiles of Cargo.
 const BUILT_IN: [&str; 4] = ["dev", "release", "test", "bench"];
 
 fn parsed(manifest: &str) -> DocumentMut {
     manifest.parse().unwrap_or_default()
 }
 
-/// The profiles of a manifest, by name.
+/// Returns the profiles of a manifest, by name.
 fn profiles(manifest: &DocumentMut) -> Vec<(&str, &Item)> {
     let profiles = manifest.get("profile").and_then(Item::as_table_like);
     profiles.into_iter().flat_map(|profiles| profiles.iter()).collect()
 }
 
-/// The packages that the profiles of a manifest name, as they are written there.
+/// Returns the package names in the profiles of a manifest, exactly as written.
 fn profile_packages(manifest: &DocumentMut) -> BTreeSet<String> {
     let profiles = profiles(manifest).into_iter();
     let packages = profiles.filter_map(|(_, profile)| profile.get("package")?.as_table_like());
@@ -63,7 +66,7 @@ fn profile_packages(manifest: &DocumentMut) -> BTreeSet<String> {
         .collect()
 }
 
-/// How a package is named, if it is.
+/// Returns the spelling of a package in `named`, or `None` if `named` does not contain the package.
 fn spelling(package: &Package, named: &BTreeSet<String>) -> Option<String> {
     let Package { name, version, .. } = package;
     let spellings = [
@@ -74,7 +77,7 @@ fn spelling(package: &Package, named: &BTreeSet<String>) -> Option<String> {
     spellings.into_iter().find(|spelling| named.contains(spelling))
 }
 
-/// A workspace, and what of it is selected.
+/// A workspace and its selected packages.
 #[derive(Debug)]
 pub struct Workspace {
     metadata: Metadata,
@@ -83,10 +86,10 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Reads the workspace with the user's own lock file, features and toolchain.
+    /// Loads the workspace with the user's lock file, features and toolchain.
     ///
     /// # Errors
-    /// Where `cargo metadata` fails, or a package is named that is not there.
+    /// If `cargo metadata` fails, or if the workspace does not contain a selected package.
     pub fn load(selection: &Selection) -> Result<Self, WorkspaceError> {
         let mut command = MetadataCommand::new();
         if let Some(path) = &selection.manifest_path {
@@ -95,7 +98,7 @@ impl Workspace {
         let mut other = selection.cargo_flags.clone();
         other.extend(selection.features.iter().cloned());
         command.other_options(other);
-        // Its errors are quoted.
+        // Messages quote Cargo's errors, so they must not contain colors.
         command.env("CARGO_TERM_COLOR", "never");
         let metadata = command.exec().map_err(|error| unreadable(error, selection))?;
         let selected = select(&metadata, selection)?;
@@ -108,29 +111,29 @@ impl Workspace {
         })
     }
 
-    /// The folder of the workspace's `Cargo.toml`.
+    /// Returns the folder of the workspace's `Cargo.toml`.
     #[must_use]
     pub fn root(&self) -> &Utf8Path {
         &self.metadata.workspace_root
     }
 
-    /// Where Cargo puts what it builds.
+    /// Returns Cargo's target folder.
     #[must_use]
     pub fn target_directory(&self) -> &Utf8Path {
         &self.metadata.target_directory
     }
 
-    /// The selected packages, in the workspace's order.
+    /// Iterates over the selected packages.
     pub fn packages(&self) -> impl Iterator<Item = &Package> {
         self.selected.iter().map(|id| &self.metadata[id])
     }
 
-    /// All packages of the workspace, selected or not.
+    /// Iterates over all packages of the workspace, selected or not.
     pub fn members(&self) -> impl Iterator<Item = &Package> {
         self.metadata.workspace_packages().into_iter()
     }
 
-    /// Whether anything is built with a package of this name.
+    /// Whether a package of this name is in the workspace or in its dependencies.
     pub(crate) fn has_package(&self, name: &str) -> bool {
         self.metadata
             .packages
@@ -138,14 +141,16 @@ impl Workspace {
             .any(|package| package.name.as_str() == name)
     }
 
-    /// Whether nothing of the workspace was left out.
+    /// Whether the selection includes the whole workspace.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// The packages that are there by their path, members or not, each as a profile is to name it: as the root manifest names
-    /// it in a profile already, for Cargo refuses two names of one package, or by its id.
+    /// Returns the package specs for a profile of all members and path dependencies.
+    ///
+    /// If a profile in the root manifest names a package already, uses the same spelling, because Cargo refuses two
+    /// spellings of one package. Otherwise, uses the package id.
     #[must_use]
     pub fn local_specs(&self) -> BTreeSet<String> {
         let named = profile_packages(&self.root_manifest());
@@ -155,7 +160,9 @@ impl Workspace {
             .collect()
     }
 
-    /// How a profile is to name this crate: as the root manifest does already, or by its name. Nothing where there is no such profile.
+    /// Returns the package spec of cargo-vram for a profile, or `None` if the profile does not exist.
+    ///
+    /// Uses the spelling of the root manifest if it names cargo-vram already, otherwise the name.
     pub(super) fn spec_of_this_crate(&self, profile: &str) -> Option<String> {
         let manifest = self.root_manifest();
         let is_there = BUILT_IN.contains(&profile) || profiles(&manifest).iter().any(|(name, _)| *name == profile);
@@ -165,6 +172,8 @@ impl Workspace {
             .packages
             .iter()
             .find(|package| package.name.as_str() == own);
+        // Cargo refuses two spellings of one package, so use the one that is there.
+        // See docs/design/builds.md.
         let written = package.and_then(|package| spelling(package, &profile_packages(&manifest)));
         is_there.then(|| written.unwrap_or_else(|| own.to_owned()))
     }
@@ -173,7 +182,7 @@ impl Workspace {
         parsed(&std::fs::read_to_string(self.root().join("Cargo.toml")).unwrap_or_default())
     }
 
-    /// The packages that are there by a path which leads out of a folder.
+    /// Returns the names of path dependencies and members that are not in a folder.
     #[must_use]
     pub fn outside(&self, folder: &Utf8Path) -> Vec<String> {
         let packages = self.metadata.packages.iter();
@@ -181,7 +190,7 @@ impl Workspace {
         outside.map(|package| package.name.to_string()).collect()
     }
 
-    /// The features of a version of a package, as the whole workspace is built.
+    /// Returns the features of a version of a package in a build of the whole workspace.
     #[must_use]
     pub fn features(&self, name: &str, version: &str) -> Option<Vec<String>> {
         let is_it = |package: &&Package| package.name.as_str() == name && package.version.to_string() == version;
@@ -191,8 +200,9 @@ impl Workspace {
         Some(node.features.iter().map(ToString::to_string).collect())
     }
 
-    /// Every version of `name` that a package is built with, its development dependencies included; not those that
-    /// only the dependency `without` brings.
+    /// Returns every version of `name` in the dependencies of a package, including dev-dependencies.
+    ///
+    /// Ignores versions that only the dependency `without` needs.
     #[must_use]
     pub fn versions_in_graph(
         &self,
@@ -209,13 +219,14 @@ impl Workspace {
         versions
     }
 
-    /// All packages that a package is built with, itself first, its development dependencies included; not those that only the
-    /// dependency `without` brings.
+    /// Returns a package and all its dependencies, including dev-dependencies, the package itself first.
+    ///
+    /// Ignores packages that only the dependency `without` needs.
     pub(super) fn graph(&self, package: &Package, without: Option<&str>) -> Vec<(&Package, &Node)> {
         let Some(resolve) = &self.metadata.resolve else {
             return Vec::new();
         };
-        // Both are lists in what Cargo says, and hundreds of packages are looked up in them.
+        // Cargo's metadata has lists of packages and nodes. Use maps, because this looks up hundreds of packages.
         let packages: HashMap<_, _> = self.metadata.packages.iter().map(|found| (&found.id, found)).collect();
         let nodes: HashMap<_, _> = resolve.nodes.iter().map(|node| (&node.id, node)).collect();
         let mut seen = HashSet::new();
@@ -268,8 +279,9 @@ fn select(metadata: &Metadata, selection: &Selection) -> Result<Vec<cargo_metada
             Some(defaults)
                 if !selection.workspace && selection.exclude.is_empty() && !is_virtual_root(metadata, &defaults) =>
             {
-                // In a member's folder that member, as in Cargo. At the root of a workspace Cargo takes its `default-members`,
-                // or the root package alone. A gate that did so would miss models, so the root stands for the workspace.
+                // In a member's folder, select that member, as Cargo does. At the root, Cargo selects the
+                // `default-members` or only the root package. A check of these would miss models, so select the whole
+                // workspace there.
                 match current_member(metadata, selection) {
                     Some(member) => vec![member],
                     None if selection.default_members && has_default_members(metadata) => {
@@ -292,11 +304,13 @@ fn select(metadata: &Metadata, selection: &Selection) -> Result<Vec<cargo_metada
 }
 
 fn is_virtual_root(metadata: &Metadata, defaults: &[&Package]) -> bool {
+    // At such a root, Cargo itself selects every member.
     metadata.root_package().is_none() && defaults.len() == metadata.workspace_packages().len()
 }
 
-/// Whether the workspace says itself which of its members are meant. `cargo metadata` gives the same list where it does
-/// not, so the manifest is read.
+/// Whether the workspace sets `default-members`.
+///
+/// Reads the manifest, because `cargo metadata` also lists default members if the manifest does not set them.
 fn has_default_members(metadata: &Metadata) -> bool {
     let text = std::fs::read_to_string(metadata.workspace_root.join("Cargo.toml")).unwrap_or_default();
     let manifest = toml_edit::Document::parse(text);
@@ -306,9 +320,10 @@ fn has_default_members(metadata: &Metadata) -> bool {
     })
 }
 
-/// The member whose folder the command was run in or whose manifest was named, unless that is the root.
+/// Returns the member whose manifest is selected or in whose folder the command runs, unless that is the root.
 fn current_member(metadata: &Metadata, selection: &Selection) -> Option<cargo_metadata::PackageId> {
     let manifest = match &selection.manifest_path {
+        // Compare canonical paths, because a link in the current folder's path is not in Cargo's.
         Some(path) => path.canonicalize_utf8().ok()?,
         None => {
             let here = Utf8PathBuf::from_path_buf(std::env::current_dir().ok()?).ok()?;
@@ -330,7 +345,8 @@ fn current_member(metadata: &Metadata, selection: &Selection) -> Option<cargo_me
         .map(|p| p.id.clone())
 }
 
-/// Why there is no metadata: a program that could not be started is another matter than a workspace that cannot be read.
+/// Converts an error of `cargo metadata`. Distinguishes a program that cannot start from a workspace that cannot be
+/// read.
 fn unreadable(error: cargo_metadata::Error, selection: &Selection) -> WorkspaceError {
     match error {
         cargo_metadata::Error::Io(source) => not_started(source),
@@ -339,15 +355,15 @@ fn unreadable(error: cargo_metadata::Error, selection: &Selection) -> WorkspaceE
     }
 }
 
-/// The program that Cargo is called by.
+/// Returns the program to run as Cargo.
 pub(super) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
 }
 
-/// A command that runs Cargo.
+/// Returns a command that runs Cargo, without the environment variables that Cargo sets for a package.
 ///
-/// `cargo run` and `cargo test` set variables for what they run. A build script may go by one of them, as `ring`'s does, and
-/// Cargo would then build half of the dependencies again, and once more when it is called without them.
+/// `cargo run` and `cargo test` set such variables. Some build scripts depend on them, for example that of `ring`.
+/// Cargo would then build half of the dependencies again, and again on the next call without these variables.
 pub(super) fn cargo_command() -> Command {
     let mut command = Command::new(cargo());
     let of_a_package = |name: &str| {
@@ -370,7 +386,7 @@ pub(super) fn cargo_command() -> Command {
     command
 }
 
-/// Cargo could not be started.
+/// Returns the error that Cargo cannot start.
 pub(super) fn not_started(source: std::io::Error) -> WorkspaceError {
     WorkspaceError::Program {
         program: cargo(),
@@ -378,10 +394,10 @@ pub(super) fn not_started(source: std::io::Error) -> WorkspaceError {
     }
 }
 
-/// Cargo ended with an error, which it printed.
+/// Returns the error for a Cargo command that failed and printed `stderr`.
 pub(super) fn refused(stderr: &str, selection: &Selection) -> WorkspaceError {
     let said = quote(stderr);
-    // Cargo's own words where it cannot start the compiler: "could not execute process `rustc -vV` (never executed)".
+    // If Cargo cannot start the compiler, it says: "could not execute process `rustc -vV` (never executed)".
     let compiler = said
         .split_once("could not execute process `")
         .and_then(|(_, rest)| rest.split([' ', '`']).next().map(str::to_owned));
@@ -391,11 +407,12 @@ pub(super) fn refused(stderr: &str, selection: &Selection) -> WorkspaceError {
             source: std::io::Error::other(said),
         };
     }
+    // The file system shows this cause, so it needs no guess from Cargo's text.
     let missing = selection.manifest_path.as_ref().is_some_and(|path| !path.is_file());
     let refusal = if missing {
-        Refusal::NoManifest
+        CargoRefusal::NoManifest
     } else {
-        Refusal::read(stderr)
+        CargoRefusal::parse(stderr)
     };
     WorkspaceError::Metadata {
         help: refusal.help(selection),

@@ -1,4 +1,4 @@
-//! What `cargo tree` and `cargo locate-project` tell that `cargo metadata` does not.
+//! Reads from `cargo tree` and `cargo locate-project` what `cargo metadata` does not contain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
@@ -13,10 +13,11 @@ use super::{DeclaredTarget, Selection, Workspace, WorkspaceError};
 /// The features of each crate in one build, by the crate's name.
 pub(crate) type BuiltFeatures = BTreeMap<String, BTreeSet<String>>;
 
-/// The workspace's folder, without resolving its dependencies: nothing is downloaded, and no Cargo.lock is written.
+/// Returns the workspace's folder without resolving dependencies, so that Cargo downloads nothing and writes no
+/// Cargo.lock.
 ///
 /// # Errors
-/// Where Cargo finds no workspace.
+/// If Cargo cannot be started or finds no workspace.
 pub(crate) fn workspace_root(selection: &Selection) -> Result<Utf8PathBuf, WorkspaceError> {
     let mut command = cargo_command();
     command.args(["locate-project", "--workspace", "--message-format", "plain"]);
@@ -28,11 +29,13 @@ pub(crate) fn workspace_root(selection: &Selection) -> Result<Utf8PathBuf, Works
     Ok(manifest.parent().map(camino::Utf8Path::to_owned).unwrap_or_default())
 }
 
-/// The features with which Cargo builds the dependencies of these packages alone: `cargo metadata` gives those of the whole
-/// workspace together. With those of development, as for benchmarks, or without, as for binaries.
+/// Returns the features of each dependency in a build of only these packages.
+///
+/// Needed because `cargo metadata` returns the features of the whole workspace. `development` includes dev-dependencies
+/// and the selected features: benchmarks need them, binaries do not.
 ///
 /// # Errors
-/// Where Cargo refuses.
+/// If Cargo cannot be started or fails.
 pub(crate) fn built_features(
     workspace: &Workspace,
     selection: &Selection,
@@ -62,27 +65,32 @@ fn tree(
     run(command, selection)
 }
 
-/// What a build of some packages compiles otherwise than a build of more packages of the same workspace.
+/// The dependencies that a build of some packages compiles with other features than a build of all packages with
+/// models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recompiled {
-    /// The number of packages that are built.
+    /// The number of packages in the build.
     pub packages: usize,
     /// The number of packages in the workspace whose models can be built.
     pub of: usize,
-    /// The dependencies that have other features, by name.
+    /// The names of the dependencies with other features.
     pub crates: Vec<String>,
 }
 
-/// Finds the dependencies that Cargo builds with other features for the selected packages than for all packages with models:
-/// Cargo unifies features over the packages of one build. `None` where there are none.
+/// Finds the dependencies that Cargo builds with other features for the selected packages than for all packages with
+/// models.
+///
+/// Such dependencies exist because Cargo unifies features over the packages of one build. Returns `None` if there are
+/// none.
 ///
 /// # Errors
-/// Where Cargo refuses.
+/// If Cargo cannot be started or fails.
 pub fn recompiled(
     workspace: &Workspace,
     selection: &Selection,
     selected: &[DeclaredTarget],
 ) -> Result<Option<Recompiled>, WorkspaceError> {
+    // Cheap checks first, because each `cargo tree` below takes 0.3 s.
     if workspace.packages().count() == workspace.members().count() {
         return Ok(None);
     }
@@ -95,7 +103,7 @@ pub fn recompiled(
     }
     let features = |packages: &[&Package]| -> Result<BuiltFeatures, WorkspaceError> {
         let printed = tree(workspace, selection, packages, true)?;
-        // A crate that is there in two versions is two crates.
+        // Two versions of a crate are two crates, so the key includes the version.
         Ok(read(&printed, |package| match package.match_indices(' ').nth(1) {
             Some((end, _)) => &package[..end],
             None => package,
@@ -112,10 +120,12 @@ pub fn recompiled(
     }))
 }
 
-/// Lines such as `burn v0.21.0|autodiff,std (*)`.
+/// Parses lines such as `burn v0.21.0|autodiff,std (*)`. `key` returns the name of a crate from the part before the
+/// bar.
 fn read(printed: &str, key: impl Fn(&str) -> &str) -> BuiltFeatures {
     let mut built = BuiltFeatures::new();
     for line in printed.lines() {
+        // From the right: a package's path may contain a bar, and features do not.
         let Some((package, features)) = line.rsplit_once('|') else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! Small archives of fake models, and the same with something wrong in them.
+//! Small archives of fake models, with and without mistakes.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use cargo_vram::archive::{ArchiveError, Contents, Packed, Unpacked, pack, unpack};
+use cargo_vram::archive::{ArchiveError, Contents, PackedArchive, Unpacked, pack, unpack};
 use cargo_vram::driver::DriverLibrary;
 use cargo_vram::protocol::Task;
 use cargo_vram::run::Listed;
@@ -15,9 +15,9 @@ use miette::Diagnostic;
 use serde_json::Value;
 use tar::{EntryType, Header};
 
-/// Does nothing, in as few bytes as can be: it shares the standard library.
+/// A program that does nothing. It is as small as possible because it links the standard library dynamically.
 const TINY: &str = "fn main() {}";
-/// Names its models as a real one does, and shows its stack when asked for it.
+/// A program that lists its models as a real one does, and that can print its stack.
 const MODEL: &str = r##"
 use std::io::Write;
 
@@ -42,7 +42,7 @@ fn main() {
 }
 "##;
 
-/// A small program, compiled unless it is there already.
+/// Compiles a small program, unless it exists.
 fn program(slot: &'static OnceLock<PathBuf>, name: &str, source: &str, options: &[&str]) -> &'static Path {
     slot.get_or_init(|| {
         let hash = hash(format!("{source} {options:?}").as_bytes());
@@ -50,7 +50,7 @@ fn program(slot: &'static OnceLock<PathBuf>, name: &str, source: &str, options: 
         let folder = parent.join(format!("archive-{}", &hash[..16]));
         let program = folder.join(name);
         if !program.exists() {
-            // Several tests may make it at once; each moves a whole one there.
+            // Several tests may compile it at the same time. Each moves a complete file to the final path.
             let scratch = tempfile::tempdir_in(parent).unwrap();
             let file = scratch.path().join(format!("{name}.rs"));
             std::fs::write(&file, source).unwrap();
@@ -90,11 +90,11 @@ pub(crate) fn model() -> &'static Path {
     program(&SLOT, "model", MODEL, &["-g"])
 }
 
-/// A workspace with one package, whose program declares two models, and a driver of the same program.
+/// A workspace with one package, whose program declares two models. The files of the driver are copies of [`tiny`].
 pub(crate) struct Small {
     pub(crate) folder: tempfile::TempDir,
     program: &'static Path,
-    /// The models that are said to be in it.
+    /// The models that the archive's manifest lists.
     pub(crate) models: Vec<&'static str>,
 }
 
@@ -115,7 +115,7 @@ impl Small {
         small
     }
 
-    /// With a driver that is one.
+    /// Uses a real driver.
     pub(crate) fn with_driver(self, driver: &DriverLibrary) -> Self {
         for (file, name) in [
             (&driver.library, "libcargo_vram_driver.so"),
@@ -132,6 +132,7 @@ impl Small {
 
     fn listed(&self) -> Vec<Listed> {
         let built = Built {
+            is_local: true,
             target: DeclaredTarget {
                 package: "small".to_owned(),
                 package_id: "small".to_owned(),
@@ -155,7 +156,7 @@ impl Small {
             .collect()
     }
 
-    pub(crate) fn pack(&self, to: &Path) -> Result<Packed, ArchiveError> {
+    pub(crate) fn pack(&self, to: &Path) -> Result<PackedArchive, ArchiveError> {
         let folder = self.folder.path().join("lib");
         let driver = DriverLibrary {
             library: folder.join("libcargo_vram_driver.so"),
@@ -177,7 +178,7 @@ impl Small {
         pack(&contents, to)
     }
 
-    /// The bytes of its archive.
+    /// Packs the archive, and returns its bytes.
     pub(crate) fn archive(&self) -> Vec<u8> {
         let file = self.folder.path().join("small.tar.zst");
         self.pack(&file).unwrap();
@@ -185,7 +186,7 @@ impl Small {
     }
 }
 
-/// The bytes of a small archive that nothing is wrong with.
+/// The bytes of a small archive without mistakes.
 pub(crate) fn sound() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| Small::new(tiny()).archive())
@@ -248,7 +249,7 @@ impl Entry {
     }
 }
 
-/// The entries of a sound archive, to do something to.
+/// The entries of an archive without mistakes, which a test can change.
 pub(crate) struct Entries(pub(crate) Vec<Entry>);
 
 impl Entries {
@@ -276,7 +277,7 @@ impl Entries {
         self.0[0] = Entry::new("manifest.json", &serde_json::to_vec(&manifest).unwrap());
     }
 
-    /// Adds a file that the manifest names, too.
+    /// Adds a file, also to the manifest.
     pub(crate) fn add(&mut self, path: &str, data: &[u8]) {
         let hash = hash(data);
         self.manifest(|manifest| {
@@ -306,7 +307,7 @@ pub(crate) fn compress(tar: &[u8]) -> Vec<u8> {
     zstd::encode_all(tar, 1).unwrap()
 }
 
-/// Unpacks; a folder that an archive was refused in must be as empty as before.
+/// Unpacks an archive into an empty folder. Asserts that the folder is still empty if the archive is refused.
 pub(crate) fn try_unpack(bytes: &[u8]) -> Result<(tempfile::TempDir, Unpacked), ArchiveError> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("given.tar.zst");
@@ -322,11 +323,11 @@ pub(crate) fn try_unpack(bytes: &[u8]) -> Result<(tempfile::TempDir, Unpacked), 
     }
 }
 
-/// Sees that bytes are refused with this code, in a sentence and with help.
+/// Asserts that the bytes are refused with this code, in a sentence and with a help text.
 #[track_caller]
 pub(crate) fn assert_refused(bytes: &[u8], code: &str) {
     match try_unpack(bytes) {
-        Ok(_) => panic!("{code}: it was taken"),
+        Ok(_) => panic!("{code}: the archive was accepted"),
         Err(error) => {
             assert_eq!(error.code().unwrap().to_string(), format!("archive::{code}"), "{error}");
             assert!(error.to_string().contains("given.tar.zst cannot be used: "), "{error}");

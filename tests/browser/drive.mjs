@@ -1,4 +1,4 @@
-// Opens the pages that `run` has drawn, does what a person does, and looks at what comes of it.
+// Opens the pages that `run` wrote, uses them as a person does, and checks the result.
 
 import assert from 'node:assert/strict';
 import { readFileSync, statSync } from 'node:fs';
@@ -8,14 +8,14 @@ const here = process.argv[2];
 const { chromium } = createRequire(`${here}/`)('playwright-core');
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-  // Chromium refuses its sandbox to root, which containers are.
+  // Chromium cannot use its sandbox as root, and containers often run as root.
   args: process.getuid() === 0 ? ['--no-sandbox'] : [],
 });
 const sample = (name) => JSON.parse(readFileSync(`${here}/samples/${name}.json`, 'utf8'));
 const grouped = (bytes) => `${bytes.toLocaleString('en-US')} B`;
 let passed = 0;
 
-// Opens a page, and sees to it that nothing goes wrong and nothing is asked for.
+// Opens a page. Collects errors, dialogs and requests in `page.wrong`, which must stay empty.
 async function open(name, { width = 1400, height = 950, scheme = 'light' } = {}) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, offline: true });
   const page = await context.newPage();
@@ -55,7 +55,7 @@ const range = (page) => page.locator('.range').first().textContent();
 const rows = (page, caption) => page.getByRole('region', { name: caption, exact: true }).locator('tbody tr');
 const settle = (page) => page.waitForTimeout(150);
 
-// A place in the plot, as parts of its width and height.
+// The coordinates of a point in the plot; `x` and `y` are fractions of its width and height.
 async function at(page, x, y) {
   const box = await chart(page).boundingBox();
   return [box.x + 74 + (box.width - 88) * x, box.y + 46 + (box.height - 72) * y];
@@ -72,7 +72,7 @@ await test('the headline has the peak to the byte', 'resnet18', async (page) => 
 
 await test('the head has the commit and its date', 'resnet18', async (page) => {
   const { commit } = sample('resnet18');
-  assert.equal(await page.locator('.headline .commit').textContent(), `commit ${commit} of 2026-11-23 18:04 +01:00`);
+  assert.equal(await page.locator('.headline .commit').textContent(), `commit ${commit} from 2026-11-23 18:04 +01:00`);
 });
 
 await test('categories add up to live, reserved and process, to the byte', 'resnet18', async (page) => {
@@ -98,7 +98,7 @@ await test('pointing tells the moment, what it consists of, and who came', 'resn
   assert.match(text, /step 1 · forward/);
   assert.match(text, /activations/);
   assert.ok(timeline.kernels.some((kernel) => text.includes(kernel)), text);
-  // What a reader knows comes first: the layer, and the line of their own code.
+  // The parts that a user knows come first: the layer, and the line of their own code.
   const { tensors } = sample('resnet18');
   const [layer, source] = await Promise.all(['.layer', '.source'].map((part) => tip.locator(part).textContent()));
   const made = tensors.filter((tensor) => tensor.module === layer.replace(/^after /, ''));
@@ -120,7 +120,7 @@ await test('a click chooses a moment, and its tensors are those that are there',
   const live = await page.locator('.sums .sum').first().textContent();
   assert.ok(live.includes(grouped(timeline.live[chosen])), live);
   const there = tensors.filter((tensor) => tensor.born <= chosen && (tensor.died === null || chosen < tensor.died));
-  const table = page.getByRole('region', { name: 'tensors that are there at this moment' });
+  const table = page.getByRole('region', { name: 'tensors at this moment' });
   assert.match(await table.locator('tfoot').textContent(), new RegExp(`${there.length} tensors`));
   const total = there.reduce((sum, tensor) => sum + tensor.bytes, 0);
   assert.equal(await table.locator('tfoot td span').first().getAttribute('title'), grouped(total));
@@ -134,7 +134,7 @@ await test('the chart is zoomed by wheel, drag, buttons and keys', 'resnet18', a
   await page.mouse.move(x, y);
   await page.mouse.wheel(0, -300);
   await settle(page);
-  assert.equal(await range(page), all, 'the page scrolls until the chart is chosen');
+  assert.equal(await range(page), all, 'the wheel scrolls the page until the user clicks the chart');
   await page.evaluate(() => scrollTo(0, 0));
   await page.mouse.click(...(await at(page, 0.6, 0.5)));
   await page.mouse.wheel(0, -300);
@@ -201,14 +201,14 @@ await test('the layer table sorts, filters and folds', 'resnet18', async (page) 
   assert.match(await rows(page, 'layers').first().textContent(), /^.?layer4/);
   await page.getByLabel('filter layers').fill('layer3.0.conv');
   const found = layers.filter((layer) => layer.path.startsWith('layer3.0.conv'));
-  assert.match(await foot.textContent(), new RegExp(`what was found${found.length} row`));
+  assert.match(await foot.textContent(), new RegExp(`matching layers${found.length} row`));
   await shot(page, 'layers');
   await page.getByLabel('filter layers').fill('no such layer');
   assert.equal(await rows(page, 'layers').count(), 0);
 });
 
 await test('tables sort by their columns and filter', 'resnet18', async (page) => {
-  const name = 'tensors that are there at this moment';
+  const name = 'tensors at this moment';
   const table = page.getByRole('region', { name });
   await table.getByRole('button', { name: 'module' }).click();
   const modules = await rows(page, name).locator('td:nth-child(5)').allTextContents();
@@ -226,7 +226,7 @@ await test('the treemap goes into a module and back', 'resnet18', async (page) =
   await shot(page, 'module');
   await page.locator('.crumbs').getByRole('button', { name: 'all' }).click();
   assert.doesNotMatch(await page.locator('.crumbs').textContent(), /layer2/);
-  // The middle of the map, wherever that is.
+  // Hover over the middle of the map.
   await page.locator('.treemap').hover();
   assert.notEqual(await page.locator('.told').textContent(), '');
 });
@@ -234,20 +234,20 @@ await test('the treemap goes into a module and back', 'resnet18', async (page) =
 await test('light and dark, as the system or the person has it', 'resnet18', async (page) => {
   const back = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
   const light = await back();
-  await page.getByRole('button', { name: 'show the page dark' }).click();
+  await page.getByRole('button', { name: 'show the dark theme' }).click();
   await settle(page);
   const dark = await back();
   assert.notEqual(dark, light);
   await shot(page, 'dark', true);
-  await page.getByRole('button', { name: 'show the page light' }).click();
+  await page.getByRole('button', { name: 'show the light theme' }).click();
   assert.equal(await back(), light);
   await page.emulateMedia({ colorScheme: 'dark' });
-  assert.equal(await back(), light, 'the person has chosen');
+  assert.equal(await back(), light, 'the choice of the user stays');
 });
 
 await test('limits are told, and which is exceeded', 'limits', async (page) => {
   const text = await page.locator('.tiles').textContent();
-  assert.match(text, /reserved limit1\.20 GiBkept/);
+  assert.match(text, /reserved limit1\.20 GiBwithin limit/);
   assert.match(text, /live limit1 GiBexceeded/);
   await shot(page, 'limits');
 });
@@ -273,7 +273,7 @@ await test('before and after stand side by side', 'compare', async (page) => {
   const [left, right] = await Promise.all([0, 1].map((index) => page.locator('article').nth(index).boundingBox()));
   assert.ok(right.x > left.x + left.width && right.y === left.y);
   assert.ok((await rows(page, 'layers that differ').count()) > 10);
-  // It opens at the layer that changed most.
+  // The page opens at the layer that changed most.
   const size = (layers, path) => layers.filter((layer) => layer.path === path).reduce((sum, layer) => sum + layer.feature_bytes + layer.parameter_bytes, 0);
   const changes = before.layers.map(({ path }) => [Math.abs(size(after.layers, path) - size(before.layers, path)), path]);
   const most = Math.max(...changes.map(([bytes]) => bytes));
@@ -287,7 +287,7 @@ await test('before and after stand side by side', 'compare', async (page) => {
     assert.match(await article.locator('.moment').textContent(), new RegExp(`^Moment: .* · ${culprit.replaceAll('.', '\\.')} `));
     assert.ok(await article.locator('.layers .changed').isVisible());
   }
-  // One scale: what is shown of one is shown of the other, though one has fewer samples.
+  // Both charts show the same range of samples, although one has fewer samples.
   assert.notEqual(before.timeline.live.length, after.timeline.live.length);
   await page.getByRole('button', { name: 'zoom in' }).first().click();
   await settle(page);
@@ -309,8 +309,8 @@ await test('phases begin with figures, and the cold pass is folded', 'resnet18',
   assert.ok(!(await cold.isVisible()));
   await page.getByText('Cold pass: 13 phases').click();
   assert.ok(await cold.isVisible());
-  // What is not observed has no column.
-  assert.deepEqual(await cold.locator('th .label').allTextContents(), ['step', 'phase', 'reserved at its end', 'change', 'most reserved']);
+  // Values that were not observed have no column.
+  assert.deepEqual(await cold.locator('th .label').allTextContents(), ['step', 'phase', 'reserved at end', 'change', 'peak reserved']);
 });
 
 await test('lines show their text, and their bars one axis', 'resnet18', async (page) => {
@@ -319,14 +319,14 @@ await test('lines show their text, and their bars one axis', 'resnet18', async (
   const shown = await rows(page, 'lines').locator('code.says').allTextContents();
   const text = ({ source }) => texts.find(({ file, line }) => file === source.file && line === source.line)?.text;
   assert.deepEqual(shown, lines.map(text).filter((each) => each !== undefined));
-  assert.ok(shown.every((each) => each.includes('// & <b>')), 'as text');
-  // Files without a text are named once.
+  assert.ok(shown.every((each) => each.includes('// & <b>')), 'source lines are shown as text');
+  // The page names each file without a source text once.
   const without = lines.filter((line) => text(line) === undefined);
   assert.ok(without.length > 1);
   const card = page.locator('section', { has: table });
   assert.equal((await card.innerText()).split('No source text for').length, 2);
   assert.match(await card.locator('.untold').textContent(), /src\/generated\.rs: when the model was explained/);
-  // Every bar begins or ends at 0, which is at one place, and bars are as long as their changes.
+  // Each bar starts or ends at 0, which is at the same place for all, and its length is proportional to the change.
   const changes = lines.map(({ change }) => change);
   const axis = await table.locator('.axis').boundingBox();
   const [low, high] = [Math.min(0, ...changes), Math.max(0, ...changes)];
@@ -343,7 +343,7 @@ await test('lines show their text, and their bars one axis', 'resnet18', async (
 });
 
 await test('at 480 pixels categories have their names, and tables say that they scroll', 'resnet18', async (page) => {
-  const table = page.getByRole('region', { name: 'tensors that are there at this moment' });
+  const table = page.getByRole('region', { name: 'tensors at this moment' });
   for (const label of await table.locator('td.dots .label').all()) assert.ok((await label.boundingBox()).width > 20);
   const box = page.locator('.scrollbox', { has: table });
   assert.ok(await box.locator('.sideways').isVisible());
@@ -359,7 +359,7 @@ await test('at 480 pixels categories have their names, and tables say that they 
   });
   await settle(page);
   assert.deepEqual(await shadows(), ['1', '0']);
-  // A table with room for all its columns says nothing.
+  // A table that fits shows no hint to scroll.
   const fits = await page.locator('.scrollbox').evaluateAll((all) => all.map((each) => {
     const inner = each.querySelector('.scroll');
     return [inner.scrollWidth > inner.clientWidth + 1, getComputedStyle(each.querySelector('.sideways')).display !== 'none'];
@@ -379,12 +379,12 @@ await test('what was not asked for says how to get it, and an assumption is told
 });
 
 await test('a view is listed at a moment that was chosen, and not among what is largest', 'plain', async (page) => {
-  const name = 'tensors that are there at this moment';
+  const name = 'tensors at this moment';
   const foot = page.getByRole('region', { name }).locator('tfoot');
   assert.match(await foot.textContent(), /and 1 view of their memory/);
   await page.getByLabel(`filter ${name}`).fill('transpose');
   assert.equal(await rows(page, name).count(), 0);
-  await page.getByRole('button', { name: 'choose the peak' }).click();
+  await page.getByRole('button', { name: 'select the peak' }).click();
   await settle(page);
   assert.match(await rows(page, name).textContent(), /transpose shares 32 × 64 × 112 × 112/);
   assert.doesNotMatch(await foot.textContent(), /view/);
@@ -399,7 +399,8 @@ await test('a source is a name, and copied whole', 'resnet18', async (page) => {
   assert.equal(await page.evaluate(() => String(getSelection())), `${file}:${line}`);
 });
 
-// What has one line, and where the first column and the last source are when a table is scrolled to its end.
+// For each table: the height of its tallest row, how far its first source is outside, and the position of its first
+// column after scrolling to the end.
 async function tables(page) {
   await page.locator('details').evaluateAll((all) => all.forEach((folded) => {
     folded.open = true;
@@ -459,7 +460,7 @@ await test('100,000 samples and 20,000 tensors open within two seconds', 'large'
   assert.ok(timeline.live.length >= 100_000 && tensors.length >= 20_000);
   const { size } = statSync(`${here}/pages/large.html`);
   assert.ok(size < 5_000_000, `${size} bytes`);
-  // The best of some: what else runs on this machine is not the page's.
+  // Take the fastest of several loads, because other programs on this machine slow some down.
   const times = [];
   for (let look = 0; look < 4; look += 1) {
     await page.reload();

@@ -1,4 +1,4 @@
-//! Whatever a file holds: an answer, never a panic, and every place inside the file.
+//! Any text gives budgets or errors, never a panic, and each error is at a place inside the file.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,11 @@ use proptest::sample::{Index, select};
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use crate::{labels, parse, shown};
+use super::{labels, parse, shown};
 
 const SEEDS: [&str; 3] = [
     "version: 1\ngpu: l4\ndefaults:\n  growth: { live: { fail: 5%, warn: 2%, ignore: 16 MiB } }\n  drift: { warn: 2%, fail: 5% }\n  timeout: 10 min\n\
-     gpu_profiles:\n  lab-card: { like: l4, total: 20 GiB }\nmodels:\n  resnet18:\n    inputs: { batch_size: 32 }\n    live: 900 MiB\n    reserved: { fail: 2 GiB, warn: 1.8 GiB }\n\
+     gpu_profiles:\n  lab-gpu: { like: l4, total: 20 GiB }\nmodels:\n  resnet18:\n    inputs: { batch_size: 32 }\n    live: 900 MiB\n    reserved: { fail: 2 GiB, warn: 1.8 GiB }\n\
      \x20   cold: { reserved: 6 GiB }\n    gpus: { h200: { reserved: 4 GiB } }\n  resnet18-b128: { model: resnet18, inputs: { batch_size: 128 }, reserved: 5 GiB }\n",
     "{\"version\": 1, \"gpu\": \"l4\", \"models\": {\"größe\": {\"live\": \"1 GiB\"}}}",
     "# ü\r\nversion: 1\r\nmodels:\r\n  a: {} # é\r\n",
@@ -140,7 +140,7 @@ fn edited(seed: &str, edits: &[Edit]) -> String {
     text.into_iter().collect()
 }
 
-/// Files that were good before some edits, and heaps of what YAML gives a meaning to.
+/// Texts: valid files with some edits, random sequences of YAML's special characters and words, and random characters.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => (select(SEEDS.as_slice()), prop::collection::vec(edit(), 0..8)).prop_map(|(seed, edits)| edited(seed, &edits)),
@@ -196,7 +196,7 @@ proptest! {
         }
     }
 
-    /// The unknown key is where the error says it is, whatever stands before it.
+    /// The error's place is that of the unknown key, with any text before it.
     #[test]
     fn a_place_is_right_to_the_byte(edits in prop::collection::vec(edit(), 0..6), seed in select(SEEDS.as_slice())) {
         let text = edited(seed, &edits).replace("zq", "");
@@ -211,7 +211,7 @@ proptest! {
     }
 }
 
-/// `BUDGETS_FUZZ_SECONDS=300 cargo test --test budgets -- --ignored --nocapture for_minutes`
+/// Run it with `BUDGETS_FUZZ_SECONDS=300 cargo test --test main -- --ignored --nocapture budgets::any_text`.
 #[test]
 #[ignore = "runs for minutes"]
 fn any_text_has_an_answer_for_minutes() {

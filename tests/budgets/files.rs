@@ -1,11 +1,12 @@
-//! Files that cannot be read at all.
+//! Files that cannot be read.
 
-use crate::{CARDS, shown};
 use camino::Utf8Path;
 use cargo_vram::budget::{BudgetError, Budgets};
 
+use super::{GPUS, shown};
+
 fn load(path: &std::path::Path) -> Result<Budgets, BudgetError> {
-    Budgets::load(Utf8Path::from_path(path).expect("UTF-8"), "budgets.yaml", &CARDS)
+    Budgets::load(Utf8Path::from_path(path).expect("UTF-8"), "budgets.yaml", &GPUS)
 }
 
 fn written(bytes: &[u8]) -> Result<Budgets, BudgetError> {
@@ -41,7 +42,7 @@ fn utf_16_is_refused() {
         error.problems()[0].to_string(),
         "budgets.yaml:1:1: the byte 0xff at offset 0 is not UTF-8"
     );
-    // Without its mark it is UTF-8, full of NUL.
+    // UTF-16 without a byte order mark is valid UTF-8 with many NULs.
     let error = written(b"v\0e\0r\0s\0i\0o\0n\0").expect_err("NUL");
     assert_eq!(error.problems()[0].code(), "budgets::control-character");
 }
@@ -50,7 +51,7 @@ fn utf_16_is_refused() {
 fn a_file_of_10_mb_is_refused() {
     let error = written("# filler\n".repeat(1_200_000).as_bytes()).expect_err("too large");
     assert_shown!(shown(&error));
-    assert!(Budgets::parse(&vec![b' '; 10 << 20], "budgets.yaml", &CARDS).is_err());
+    assert!(Budgets::parse(&vec![b' '; 10 << 20], "budgets.yaml", &GPUS).is_err());
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn a_file_that_is_not_there_is_refused() {
     assert_shown!(shown(&load(&folder.path().join("budgets.yaml")).expect_err("no file")));
 }
 
-/// Root may read everything; the mapping of the operating system's answer has a test of its own.
+/// Root may read every file, so this test does nothing as root. Another test checks the mapping of the system's error.
 #[cfg(unix)]
 #[test]
 fn a_file_without_permission_is_refused() {

@@ -1,22 +1,22 @@
-//! What a good file means.
+//! The meaning of valid files.
 
 use std::time::Duration;
 
 use cargo_vram::bytes::Bytes;
 use cargo_vram::report::Metric;
 
-use crate::good;
+use super::good;
 
-/// The file of the documentation.
+/// The file in the documentation.
 const FULL: &str = "\
 version: 1
-gpu: l4                              # the card that budgets are written for
+gpu: l4                              # the GPU that budgets are written for
 defaults:                            # each key may stand in a model, too
   growth: { live: { fail: 5%, warn: 2%, ignore: 16 MiB } }   # against budgets.lock
   drift: { warn: 2%, fail: 5% }
   timeout: 10 min
 gpu_profiles:
-  lab-card: { like: l4, total: 20 GiB, sm_count: 40, compute_capability: 8.9, shared_memory_per_block_optin: 99 KiB, name: Lab card }
+  lab-gpu: { like: l4, total: 20 GiB, sm_count: 40, compute_capability: 8.9, shared_memory_per_block_optin: 99 KiB, name: Lab GPU }
 models:
   resnet18:
     inputs: { batch_size: 32 }
@@ -24,7 +24,7 @@ models:
     reserved: { fail: 2 GiB, warn: 1.8 GiB }
     process: 2.5 GiB
     cold: { reserved: 6 GiB }
-    gpus: { h200: { reserved: 4 GiB }, lab-card: { cold: { process: 3 GiB } } }
+    gpus: { h200: { reserved: 4 GiB }, lab-gpu: { cold: { process: 3 GiB } } }
   resnet18-b128: { model: resnet18, inputs: { batch_size: 128 }, reserved: 5 GiB, timeout: 1 h }
   zoo/vgg16: { live: 7 GB, growth: { reserved: { warn: 1% } } }
 ";
@@ -54,19 +54,19 @@ fn limits_are_read_with_their_places() {
 }
 
 #[test]
-fn a_card_has_its_own_limits_alone() {
+fn a_gpu_has_its_own_limits_alone() {
     let budgets = good(FULL);
     let resnet = &budgets.models[0];
     let on = |gpu| resnet.limits_on(gpu, Some("l4"));
     assert!(on("l4").unwrap().warm.live.is_some());
     assert!(on("h200").unwrap().warm.live.is_none());
     assert!(on("h200").unwrap().cold.is_empty());
-    assert!(on("lab-card").unwrap().cold.process.is_some());
+    assert!(on("lab-gpu").unwrap().cold.process.is_some());
     assert!(on("t4").is_none());
 }
 
 #[test]
-fn limits_of_the_declared_card_may_stand_under_its_id_where_the_top_has_none() {
+fn limits_of_the_declared_gpu_may_stand_under_its_id_where_the_top_has_none() {
     let budgets = good("version: 1\ngpu: l4\nmodels: { a: { gpus: { l4: { live: 1 GiB } } } }\n");
     assert!(budgets.models[0].limits_on("l4", Some("l4")).is_some());
 }
@@ -117,17 +117,17 @@ fn a_setting_of_a_model_replaces_the_default_whole() {
 }
 
 #[test]
-fn a_profile_is_what_differs_from_a_built_in_card() {
+fn a_profile_is_what_differs_from_a_built_in_gpu() {
     let budgets = good(FULL);
-    let card = &budgets.gpu_profiles["lab-card"];
-    assert_eq!(card.like.value, "l4");
-    assert_eq!(card.total.unwrap().value, Bytes(20 << 30));
-    assert_eq!(card.sm_count.unwrap().value, 40);
-    assert_eq!(card.compute_capability.unwrap().value, (8, 9));
-    assert_eq!(card.shared_memory_per_block_optin.unwrap().value, Bytes(99 << 10));
-    assert_eq!(card.name.as_ref().unwrap().value, "Lab card");
-    assert_eq!(card.context, None);
-    let error = budgets.error_at(card.span, "gpu::too-small", "nothing is left".to_owned(), None);
+    let gpu = &budgets.gpu_profiles["lab-gpu"];
+    assert_eq!(gpu.like.value, "l4");
+    assert_eq!(gpu.total.unwrap().value, Bytes(20 << 30));
+    assert_eq!(gpu.sm_count.unwrap().value, 40);
+    assert_eq!(gpu.compute_capability.unwrap().value, (8, 9));
+    assert_eq!(gpu.shared_memory_per_block_optin.unwrap().value, Bytes(99 << 10));
+    assert_eq!(gpu.name.as_ref().unwrap().value, "Lab GPU");
+    assert_eq!(gpu.context, None);
+    let error = budgets.error_at(gpu.span, "gpu::too-small", "nothing is left".to_owned(), None);
     assert_eq!(error.problems()[0].to_string(), "budgets.yaml:8:3: nothing is left");
 }
 

@@ -1,13 +1,13 @@
-//! Each mistake that a text can hold, and what its author is told.
+//! Each mistake that a file can have, and the printed error.
 
-use crate::{codes, refused};
+use super::{codes, refused};
 
-/// A file of version 1 for an L4, with these lines after.
+/// A file of version 1 for an L4, with more lines.
 fn with(lines: &str) -> String {
     format!("version: 1\ngpu: l4\n{lines}")
 }
 
-/// The same with one model, `a`, that has these keys.
+/// A file of version 1 for an L4, with one model `a` that has these keys.
 fn model(keys: &str) -> String {
     with(&format!("models:\n  a: {{ {keys} }}\n"))
 }
@@ -44,17 +44,17 @@ refused! {
     a_file_that_is_a_list_is_refused: "- version: 1\n";
     an_unsupported_version_is_refused_and_nothing_else_said: "version: 2\nmodals: {}\n";
     a_missing_version_is_refused: "gpu: l4\nmodels: {}\n";
-    limits_without_the_card_they_are_for_are_refused: "version: 1\nmodels:\n  a: { reserved: 2 GiB }\n";
-    limits_of_the_declared_card_in_two_places_are_refused: model("reserved: 1 GiB, gpus: { l4: { reserved: 2 GiB } }");
-    a_number_of_a_card_that_is_none_is_refused: model("cards: { 0: { reserved: 1 GiB }, 01: { live: 1 GiB }, h200: { live: 2 GiB }, 1: { lives: 1 GiB } }");
+    limits_without_the_gpu_they_are_for_are_refused: "version: 1\nmodels:\n  a: { reserved: 2 GiB }\n";
+    limits_of_the_declared_gpu_in_two_places_are_refused: model("reserved: 1 GiB, gpus: { l4: { reserved: 2 GiB } }");
+    a_number_of_a_gpu_that_is_none_is_refused: model("gpus: { 0: { reserved: 1 GiB }, 01: { live: 1 GiB }, h200: { live: 2 GiB }, 1: { lives: 1 GiB } }");
     a_bad_percentage_is_refused: with("defaults: { drift: { fail: 5 } }\n");
     a_growth_that_warns_above_its_fail_is_refused: with("defaults: { growth: { live: { fail: 2%, warn: 5%, ignore: 16 MiB } } }\n");
     a_drift_that_warns_above_its_fail_is_refused: model("reserved: 1 GiB, drift: { warn: 5%, fail: 2%, ignore: 1 MiB }");
     a_bad_duration_is_refused: with("defaults: { timeout: 10 }\n");
     an_input_that_is_no_whole_number_is_refused: model("inputs: { batch_size: 1.5 }");
     a_name_that_is_none_is_refused: with("models: { 'a b': { live: 1 GiB }, c/d/e: { live: 1 GiB }, x/y: { model: z, live: 1 GiB } }\n");
-    a_profile_without_like_is_refused: with("gpu_profiles: { lab-card: { total: 20 GiB } }\n");
-    a_profile_like_no_built_in_card_is_refused: with("gpu_profiles:\n  lab-a: { like: l4 }\n  lab-b: { like: lab-a }\n");
+    a_profile_without_like_is_refused: with("gpu_profiles: { lab-gpu: { total: 20 GiB } }\n");
+    a_profile_like_no_built_in_gpu_is_refused: with("gpu_profiles:\n  lab-a: { like: l4 }\n  lab-b: { like: lab-a }\n");
     a_profile_of_a_built_in_id_is_refused: with("gpu_profiles: { t4: { like: l4 } }\n");
     a_profile_whose_figures_are_none_is_refused:
         with("gpu_profiles: { Lab: { like: l4, total: 0 B, sm_count: 0, compute_capability: 8, cores: 9 } }\n");
@@ -118,7 +118,7 @@ fn a_mistake_that_repeats_is_shown_fifty_times() {
     let many = format!("version: 1\n{}", "x: 1\n".repeat(5000));
     let shown = refused(&many);
     assert!(
-        shown.contains("budgets.yaml has 5000 mistakes, of which the first 50 are shown"),
+        shown.contains("budgets.yaml has 5000 mistakes; the first 50 are shown"),
         "{shown}"
     );
 }

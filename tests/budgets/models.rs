@@ -1,7 +1,8 @@
 //! Budgets and the models of a workspace.
 
-use crate::{good, shown};
 use cargo_vram::budget::DeclaredModel;
+
+use super::{good, shown};
 
 fn declared(package: &str, model: &str, inputs: Option<&[&str]>) -> DeclaredModel {
     DeclaredModel {

@@ -1,4 +1,4 @@
-//! The part of GitHub's REST API that a comment needs, and what can go wrong with it.
+//! A server with the part of GitHub's REST API that `comment` needs, which can also make mistakes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,25 +10,25 @@ use serde_json::{Value, json};
 
 pub(crate) const TOKEN: &str = "ghs_16C7e42F292c6912E7710c838347Ae178B4a";
 
-/// Number, login and type.
+/// The id, login and type of a user.
 pub(crate) type User = (u64, &'static str, &'static str);
 pub(crate) const ACTIONS: User = (41_898_282, "github-actions[bot]", "Bot");
 pub(crate) const APP: User = (5000, "our-app[bot]", "Bot");
 pub(crate) const PERSON: User = (600, "maintainer", "User");
 pub(crate) const STRANGER: User = (666, "stranger", "User");
 
-/// What happens to one request.
+/// The mistake that the server makes with one request.
 #[derive(Debug, Clone)]
 pub(crate) enum Fault {
-    /// Nothing is done, and this answered.
+    /// The server does nothing, and sends this answer.
     Answer(u16, Vec<(&'static str, String)>, Value),
-    /// Nothing is done, and nothing answered.
+    /// The server does nothing, and closes the connection without an answer.
     CutBefore,
-    /// It is done, and nothing answered.
+    /// The server handles the request, and closes the connection without an answer.
     CutAfter,
-    /// It is done, and half of the answer's body sent.
+    /// The server handles the request, and sends only half of the answer's body.
     CutInBody,
-    /// The comment is deleted, then it is done.
+    /// The server deletes the comment before it handles the request.
     DeletedBefore,
 }
 
@@ -45,13 +45,13 @@ struct State {
     requests: Vec<String>,
     faults: Vec<(String, Fault)>,
     pulls: Vec<Value>,
-    /// Whom `GET /user` tells of; nobody, as for apps.
+    /// The user in the answer to `GET /user`; `None` for apps, which have no user.
     user: Option<User>,
     poster: Option<User>,
     barrier: Option<Arc<Barrier>>,
 }
 
-/// A server, as long as the test runs.
+/// A server in a thread of the test.
 #[derive(Clone)]
 pub(crate) struct Server {
     port: u16,
@@ -63,7 +63,7 @@ pub(crate) fn in_seconds(seconds: u64) -> String {
     (now.as_secs() + seconds).to_string()
 }
 
-/// Status, headers, body.
+/// The status, headers and body of an answer.
 type Answer = (u16, Vec<(&'static str, String)>, Value);
 
 impl Server {
@@ -77,7 +77,7 @@ impl Server {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let server = serving.clone();
-                // A client that goes away is its own business.
+                // It is not a mistake of the server if a client closes the connection.
                 thread::spawn(move || server.serve(stream).unwrap_or_default());
             }
         });
@@ -93,7 +93,7 @@ impl Server {
         state.make(user, body);
     }
 
-    /// The next request that begins so goes wrong.
+    /// Makes a mistake with the next request that starts with this text.
     pub(crate) fn fault(&self, request: &str, fault: Fault) {
         self.state.lock().unwrap().faults.push((request.to_owned(), fault));
     }
@@ -115,7 +115,7 @@ impl Server {
         self.state.lock().unwrap().barrier = Some(Arc::new(Barrier::new(count)));
     }
 
-    /// Bodies of a user's comments.
+    /// The bodies of a user's comments.
     pub(crate) fn own(&self, user: User) -> Vec<String> {
         let state = self.state.lock().unwrap();
         let own = state.comments.iter().filter(|comment| comment.user == user);
@@ -127,7 +127,7 @@ impl Server {
         state.comments.iter().map(|comment| comment.body.clone()).collect()
     }
 
-    /// Requests in which this occurs.
+    /// The number of requests with this text in them.
     pub(crate) fn count(&self, part: &str) -> usize {
         let state = self.state.lock().unwrap();
         state.requests.iter().filter(|request| request.contains(part)).count()

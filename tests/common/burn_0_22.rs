@@ -1,5 +1,7 @@
-//! Fixtures as users of Burn 0.22 write them, made of those for Burn 0.21: Burn 0.22 has no backend parameter, and its `Run` has
-//! another path. What differs in more than that stands beside the file it replaces, as `NAME.0_22.rs`.
+//! Translates fixtures for Burn 0.21 to fixtures for Burn 0.22, as its users would write them.
+//!
+//! Burn 0.22 has no backend parameter, and its `Run` has another path. A file that differs in more than that has a
+//! replacement beside it, `NAME.0_22.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +11,13 @@ use regex::Regex;
 
 use super::{root, target_folder};
 
-/// The workspace whose build of Burn the others share.
+/// The workspace whose build of Burn the other fixtures share.
 pub(crate) const ZOO: &str = "fixtures/zoo-0_22";
 
-/// What is replaced in Rust code, in this order.
+/// The replacements in Rust code, in order.
 static REPLACED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let pairs = [
-        // The line stays, and with it the numbers of all lines.
+        // An empty line stays, so that line numbers do not change.
         (r"use burn::(?:tensor::)?backend::[^;]*;", ""),
         (
             r"use cargo_vram::\{Infer, Run\};",
@@ -30,10 +32,10 @@ static REPLACED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"<Autodiff<Cuda>>", ""),
         (r"<Cuda, ", "<"),
         (r"<B: (?:burn::tensor::backend::)?(?:AutodiffBackend|Backend)>", ""),
-        // A type's only parameter, or its first.
+        // `B` as the only parameter of a type, and as its first.
         (r"(::)?<B(?:::InnerBackend)?>", ""),
         (r"<B(?:::InnerBackend)?, ", "<"),
-        // What a scalar is read as is said where it is read.
+        // In Burn 0.22, `into_scalar` itself names the type.
         (r"\.into_scalar\(\)\s*\.elem\(\)", ".into_scalar()"),
         (r"\.into_scalar\(\)\s*\.elem::", ".into_scalar::"),
         (r"\.push\((\w+)\.into_scalar\(\)\)", ".push($1.into_scalar::<f32>())"),
@@ -44,7 +46,7 @@ static REPLACED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     pairs.map(|(pattern, with)| (Regex::new(pattern).unwrap(), with)).into()
 });
 
-/// The folder of a fixture, `fixtures/fooled`, made for Burn 0.22.
+/// Translates a fixture such as `fixtures/fooled` to Burn 0.22, and returns its folder.
 pub(crate) fn fixture(folder: &str) -> PathBuf {
     let made = target_folder()
         .join("burn-0_22")
@@ -57,7 +59,7 @@ pub(crate) fn fixture(folder: &str) -> PathBuf {
     made
 }
 
-/// A workspace of the packages in a folder, made for Burn 0.22: its manifest.
+/// Makes a workspace for Burn 0.22 of the packages in a folder, and returns the path of its manifest.
 pub(crate) fn workspace(folder: &str) -> PathBuf {
     let made = fixture(folder);
     let zoo = fs::read_to_string(root().join(ZOO).join("Cargo.toml")).unwrap();
@@ -70,7 +72,7 @@ pub(crate) fn workspace(folder: &str) -> PathBuf {
     manifest
 }
 
-/// The same code for Burn 0.22.
+/// Translates code to Burn 0.22.
 pub(crate) fn translated(code: &str) -> String {
     let mut code = code.to_owned();
     for (pattern, with) in REPLACED.iter() {
@@ -79,13 +81,14 @@ pub(crate) fn translated(code: &str) -> String {
     code
 }
 
-/// A manifest with Burn 0.22, its adapter, and the build options of the zoo. That of a fixture's own folder is a workspace's.
+/// Translates a manifest to Burn 0.22, with its adapter and the zoo's build options. With `is_top`, it is the manifest
+/// of the fixture's folder, which is a workspace.
 fn manifest(text: &str, is_top: bool) -> String {
     let zoo = fs::read_to_string(root().join(ZOO).join("Cargo.toml")).unwrap();
     let burn = zoo.lines().find(|line| line.starts_with("burn = ")).unwrap();
     let profile = &zoo[zoo.find("[profile.dev]").unwrap()..];
     let own = text.find("[profile.dev]").map_or(text, |at| &text[..at]);
-    // There is no such feature of Burn 0.22.
+    // Burn 0.22 has no such feature.
     let lines = own.lines().filter(|line| !line.contains("burn/distributed"));
     let lines = lines.map(|line| match line {
         line if line.starts_with("burn = ") && line.contains("\"0.21\"") => burn.to_owned(),
@@ -103,7 +106,7 @@ fn manifest(text: &str, is_top: bool) -> String {
     own.join("\n") + "\n" + if is_top || is_workspace { profile } else { "" }
 }
 
-/// The zoo's lock file, with the packages of another one that are from no public registry.
+/// The zoo's lock file, with those packages of another lock file that are not from a public registry.
 fn lock(text: &str) -> String {
     let packages = text.split("[[package]]").skip(1);
     let own = packages.filter(|package| package.contains("https://registry.invalid/"));
@@ -111,7 +114,8 @@ fn lock(text: &str) -> String {
     own.fold(zoo, |lock, package| lock + "\n[[package]]" + package.trim_end() + "\n")
 }
 
-/// Copies a folder, and writes a file only where that changes it: Cargo goes by when files were written.
+/// Copies and translates a folder. Writes a file only if its content changes, because Cargo rebuilds by modification
+/// times.
 fn copy(from: &Path, to: &Path, is_top: bool) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
@@ -120,7 +124,8 @@ fn copy(from: &Path, to: &Path, is_top: bool) {
         if entry.file_type().unwrap().is_dir() {
             copy(&path, &target, false);
         } else if !name.ends_with(".0_22.rs") && (name != "Cargo.lock" || !target.exists()) {
-            // What replaces a file is read with it, and a lock file that is there has what Cargo added to it.
+            // A replacement is read with the file that it replaces. An existing lock file stays, with Cargo's
+            // additions.
             let own = path.with_extension("0_22.rs");
             let read = |path: &Path| fs::read_to_string(path).unwrap();
             let text = match name.as_str() {

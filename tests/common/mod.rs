@@ -1,28 +1,30 @@
-//! What the end-to-end tests have in common: the binary, its target folder, and its report.
+//! Helpers of the end-to-end tests: the binary, its target folder and its report.
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub(crate) mod burn_0_22;
 #[cfg(target_os = "linux")]
-pub(crate) mod card;
+pub(crate) mod gpu;
 pub(crate) mod repository;
 
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use cargo_vram::report::{Report, Run};
+use serde::{Deserialize, Serialize};
 
-/// The project's folder.
+/// The folder of the project.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Whether the models of these tests are those for Burn 0.22 and not for 0.21: `tests/burn-0_22` says so.
+/// Whether these tests use models for Burn 0.22 instead of 0.21. `tests/burn-0_22` sets the variable.
 pub(crate) fn is_burn_0_22() -> bool {
     std::env::var_os("VRAM_TEST_BURN").is_some_and(|burn| burn == "0.22")
 }
 
-/// The folder of the workspace that has the zoo.
+/// The folder of the zoo's workspace.
 pub(crate) fn workspace() -> PathBuf {
     if is_burn_0_22() {
         root().join(burn_0_22::ZOO)
@@ -31,7 +33,7 @@ pub(crate) fn workspace() -> PathBuf {
     }
 }
 
-/// The folder of a fixture, `fixtures/broken`, with models for the Burn of these tests.
+/// The folder of a fixture such as `fixtures/broken`, with models for the Burn version of these tests.
 pub(crate) fn fixture(folder: &str) -> PathBuf {
     if is_burn_0_22() {
         burn_0_22::fixture(folder)
@@ -40,14 +42,15 @@ pub(crate) fn fixture(folder: &str) -> PathBuf {
     }
 }
 
-/// The manifest of a fixture's workspace.
+/// The path of the manifest of a fixture's workspace.
 pub(crate) fn manifest(fixture: &str) -> String {
     let path = self::fixture(fixture).join("Cargo.toml");
     path.into_os_string().into_string().unwrap()
 }
 
-/// The manifest of the workspace that has the packages `retained-loss-before` and `-after`: for Burn 0.21 the root's, which has Burn
-/// compiled.
+/// The path of the manifest of the workspace with the packages `retained-loss-before` and `-after`.
+///
+/// For Burn 0.21, this is the root's, which has already compiled Burn.
 pub(crate) fn retained_loss() -> &'static str {
     static MANIFEST: LazyLock<String> = LazyLock::new(|| {
         let manifest = match is_burn_0_22() {
@@ -59,7 +62,7 @@ pub(crate) fn retained_loss() -> &'static str {
     &MANIFEST
 }
 
-/// Code of models for Burn 0.21, as it is for the Burn of these tests.
+/// Translates models for Burn 0.21 to the Burn version of these tests.
 pub(crate) fn models(code: &str) -> String {
     if is_burn_0_22() {
         burn_0_22::translated(code)
@@ -68,7 +71,7 @@ pub(crate) fn models(code: &str) -> String {
     }
 }
 
-/// The target folder that this test itself was built into, so that Burn is built once.
+/// The target folder of this test itself. Commands build there too, so that Cargo builds Burn once.
 pub(crate) fn target_folder() -> PathBuf {
     // …/target/debug/cargo-vram
     Path::new(env!("CARGO_BIN_EXE_cargo-vram"))
@@ -78,7 +81,68 @@ pub(crate) fn target_folder() -> PathBuf {
         .to_owned()
 }
 
-/// `cargo vram` in the folder of the zoo's workspace, as Cargo would call it.
+/// A value that one test makes and several tests use.
+///
+/// Nextest runs each test in its own process, and gives the whole run an id. The first process writes the value to a
+/// file of that run, and the others read it. With `cargo test`, the tests share one process.
+pub(crate) struct Once<T> {
+    name: &'static str,
+    make: fn(&Path) -> T,
+    here: OnceLock<T>,
+}
+
+impl<T: Serialize + for<'a> Deserialize<'a>> Once<T> {
+    /// `make` gets a folder for the files of the value.
+    pub(crate) const fn new(name: &'static str, make: fn(&Path) -> T) -> Self {
+        Self {
+            name,
+            make,
+            here: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn get(&self) -> &T {
+        self.here.get_or_init(|| {
+            // With `cargo test`, the process id stands for the run. An earlier run may have had the same id.
+            let run = std::env::var("NEXTEST_RUN_ID");
+            let is_shared = run.is_ok();
+            let run = run.unwrap_or_else(|_| std::process::id().to_string());
+            // The folder is not in the target folder, where Cargo and git would take a package for a part of this
+            // project.
+            let folder = std::env::temp_dir().join("cargo-vram-tests").join(run).join(self.name);
+            if !is_shared {
+                let _ = fs::remove_dir_all(&folder);
+            }
+            fs::create_dir_all(&folder).unwrap();
+            let lock = File::create(folder.join("lock")).unwrap();
+            lock.lock().unwrap();
+            let file = folder.join("value.json");
+            if let Ok(json) = fs::read(&file) {
+                return serde_json::from_slice(&json).unwrap();
+            }
+            let value = (self.make)(&folder);
+            fs::write(&file, serde_json::to_vec(&value).unwrap()).unwrap();
+            value
+        })
+    }
+}
+
+/// The result of a command that writes a report.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Checked {
+    pub(crate) report: Report,
+    pub(crate) exit: i32,
+    pub(crate) text: String,
+}
+
+impl Checked {
+    pub(crate) fn new(arguments: &[&str]) -> Self {
+        let (report, exit, text) = report(arguments);
+        Self { report, exit, text }
+    }
+}
+
+/// `cargo vram` in the folder of the zoo's workspace, called in the way that Cargo calls it.
 pub(crate) fn vram(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-vram"));
     command
@@ -89,20 +153,34 @@ pub(crate) fn vram(arguments: &[&str]) -> Command {
         .env("NO_COLOR", "1")
         .env_remove("CARGO_TERM_COLOR")
         .env_remove("RUST_BACKTRACE");
+    without_test_variables(&mut command);
     command
 }
 
-/// Runs it to its end.
+/// Removes the variables that Cargo and nextest set for a test.
+///
+/// Build scripts depend on such variables. With other values, Cargo would build half of Burn again.
+pub(crate) fn without_test_variables(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let is_of_the_test = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_EXE_", "NEXTEST"];
+        if is_of_the_test.iter().any(|prefix| text.starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+}
+
+/// Runs `cargo vram` and returns its output.
 pub(crate) fn output(arguments: &[&str]) -> Output {
     vram(arguments).output().unwrap()
 }
 
-/// What a command said, to whoever reads it.
+/// The text that a command printed to stdout and stderr.
 pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Holds a document against the schema that the program prints for such documents.
+/// Asserts that a document matches the schema that `cargo vram schema` prints for its kind.
 pub(crate) fn is_valid(kind: &str, document: &str) {
     let schema = output(&["schema", kind]);
     let schema = serde_json::from_slice(&schema.stdout).unwrap();
@@ -115,7 +193,22 @@ pub(crate) fn is_valid(kind: &str, document: &str) {
     assert!(errors.is_empty(), "{kind}: {errors:?}");
 }
 
-/// Writes a file that can be run.
+/// Makes a folder with a replacement of Cargo, for the variable `CARGO`.
+///
+/// It runs the script `builds` for `cargo build`, and the real Cargo for everything else. `REAL_CARGO` is the path of
+/// the real Cargo.
+#[cfg(unix)]
+pub(crate) fn cargo_that(builds: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("cargo");
+    let real = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let script =
+        format!("#!/bin/sh\nREAL_CARGO='{real}'\n[ \"$1\" = build ] || exec \"$REAL_CARGO\" \"$@\"\n{builds}\n");
+    write_program(&program, script);
+    (folder, program.to_str().unwrap().to_owned())
+}
+
+/// Writes an executable file.
 #[cfg(unix)]
 pub(crate) fn write_program(path: &Path, content: impl AsRef<[u8]>) {
     use std::os::unix::fs::PermissionsExt;
@@ -123,7 +216,7 @@ pub(crate) fn write_program(path: &Path, content: impl AsRef<[u8]>) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// What was said besides what is being done meanwhile, such as that a build waits for that of a test beside it.
+/// The lines of stderr without progress, such as that a build waits for the build of another test.
 pub(crate) fn unhindered(stderr: &[u8]) -> String {
     let doing = [
         "building models",
@@ -139,12 +232,12 @@ pub(crate) fn unhindered(stderr: &[u8]) -> String {
     stderr.split_inclusive('\n').filter(|line| !is_progress(line)).collect()
 }
 
-/// Runs a command that writes a report, and reads the report. Also gives the exit code and what people were shown.
+/// Runs a command that writes a report; returns the report, the exit code and the printed text.
 pub(crate) fn report(arguments: &[&str]) -> (Report, i32, String) {
     report_of(arguments, |_| {})
 }
 
-/// The same, with more said of the command.
+/// Does the same as [`report`], but lets `more` change the command before it runs.
 pub(crate) fn report_of(arguments: &[&str], more: impl FnOnce(&mut Command)) -> (Report, i32, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("report.json");
@@ -154,7 +247,7 @@ pub(crate) fn report_of(arguments: &[&str], more: impl FnOnce(&mut Command)) -> 
     more(&mut command);
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap() + &unhindered(&output.stderr);
-    let json = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("no report: {error}\n{text}"));
+    let json = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("no report was written: {error}\n{text}"));
     (
         serde_json::from_str(&json).unwrap(),
         output.status.code().unwrap(),
@@ -162,16 +255,16 @@ pub(crate) fn report_of(arguments: &[&str], more: impl FnOnce(&mut Command)) -> 
     )
 }
 
-/// The run of a model, or of a budget with another name.
+/// The run of a model, or of a budget that has its own name.
 pub(crate) fn run<'a>(report: &'a Report, name: &str) -> &'a Run {
     report
         .runs
         .iter()
         .find(|run| run.name() == name)
-        .unwrap_or_else(|| panic!("no run of {name}"))
+        .unwrap_or_else(|| panic!("the report has no run of {name}"))
 }
 
-/// A budget file that is there as long as its folder is held, and its path.
+/// Writes a `budgets.yaml`; returns its temporary folder and its path.
 pub(crate) fn budgets(text: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("budgets.yaml");
@@ -180,25 +273,37 @@ pub(crate) fn budgets(text: &str) -> (tempfile::TempDir, String) {
     (folder, path)
 }
 
-/// A folder that is there as long as it is held, and whatever a test puts into it.
-pub(crate) struct Folder(tempfile::TempDir);
+/// A folder for the files of a test, usually temporary.
+pub(crate) struct Folder {
+    root: PathBuf,
+    _temporary: Option<tempfile::TempDir>,
+}
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        let temporary = tempfile::tempdir().unwrap();
+        Self {
+            root: temporary.path().to_owned(),
+            _temporary: Some(temporary),
+        }
     }
 
-    /// Where it is.
+    /// Uses a folder that stays after the test.
+    pub(crate) fn kept(root: PathBuf) -> Self {
+        Self { root, _temporary: None }
+    }
+
+    /// The path of the folder.
     pub(crate) fn root(&self) -> &Path {
-        self.0.path()
+        &self.root
     }
 
-    /// Where a file of this name is, or would be.
+    /// The path of a file in the folder, which may not exist.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root().join(name)
     }
 
-    /// Writes a file, and makes the folders that it is in.
+    /// Writes a file, and makes its folders.
     pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! A git repository of its own, for what looks at revisions.
+//! A temporary git repository, for tests that need revisions.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,15 +7,21 @@ use cargo_vram::report::Report;
 
 use super::Folder;
 
-/// A repository, gone with its tests.
+/// A repository that is removed after its tests.
 pub(crate) struct Repository {
     pub(crate) folder: Folder,
 }
 
 impl Repository {
-    /// One without a commit.
+    /// Makes a repository without a commit.
     pub(crate) fn new() -> Self {
-        let repository = Self { folder: Folder::new() };
+        Self::in_folder(Folder::new())
+    }
+
+    /// Makes a repository without a commit in an existing folder.
+    pub(crate) fn in_folder(folder: Folder) -> Self {
+        std::fs::create_dir_all(folder.root()).unwrap();
+        let repository = Self { folder };
         repository.git(&["init", "--quiet", "--initial-branch", "main"]);
         repository
     }
@@ -40,7 +46,7 @@ impl Repository {
         self.git(&["commit", "--quiet", "--message", message]);
     }
 
-    /// A check in a folder against a revision: its report, where there is one, its exit code, and what it said.
+    /// Runs a check in a folder against a revision; returns its report, if it wrote one, its exit code and its output.
     pub(crate) fn check(folder: &Path, base: &str, more: &[&str]) -> (Option<Report>, i32, String) {
         let file = folder.join("report.json");
         let _ = std::fs::remove_file(&file);

@@ -1,16 +1,16 @@
-//! Passing calls on: nothing is lost on the way, everything is counted, and what is counted is what
-//! a virtual card with the same answers records.
+//! The driver that forwards calls to a real one: it forwards all calls unchanged, counts them, and records the same as
+//! a virtual GPU with the same answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use super::scenario::{AVAILABLE, Line, Ran, Setup, named};
 use crate::driver_support;
-use crate::posing;
-use crate::scenario::{AVAILABLE, Line, Ran, Setup, named};
+use crate::driver_support::posing;
 
 const GIB: u64 = 1 << 30;
 
-/// A "real driver" of a handful of functions.
+/// A "real" driver that has only a few functions.
 fn echo() -> &'static Path {
     static ECHO: OnceLock<PathBuf> = OnceLock::new();
     ECHO.get_or_init(|| {
@@ -25,7 +25,7 @@ fn forwarded_to_echo() -> Setup {
     Setup::new().forwarded_to(echo(), echo())
 }
 
-/// What both ways of running must agree in, line by line.
+/// The lines that must be equal in both modes.
 fn comparable(lines: &[Line]) -> Vec<String> {
     let of_one_way = ["start", "real", "nvrtc", "device", "unsupported"];
     let both = lines.iter().filter(|line| !of_one_way.contains(&line.event.as_str()));
@@ -69,7 +69,7 @@ fn a_forwarded_scenario_has_the_record_of_a_virtual_one() {
         assert_agree(Setup::new, scenario);
     }
     assert_agree(|| Setup::of_capability((9, 0)), "tensor-maps-checked");
-    assert_agree(|| Setup::new().with_card("devices=2"), "second-device");
+    assert_agree(|| Setup::new().with_gpu("devices=2"), "second-device");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_crash_of_a_forwarded_process_keeps_what_was_recorded() {
 }
 
 #[test]
-fn the_record_says_which_libraries_and_which_card() {
+fn the_record_says_which_libraries_and_which_gpu() {
     let ran = Setup::new().forwarded().passes("refused-kernel");
     let order: Vec<&str> = ran.lines.iter().map(|line| line.event.as_str()).take(4).collect();
     assert_eq!(order, ["start", "real", "device", "context"]);
@@ -107,7 +107,7 @@ fn the_record_says_which_libraries_and_which_card() {
         (&*path("libnvrtc.so.13"), "13.0")
     );
     let device = ran.only("device");
-    assert_eq!((device.text("name"), device.text("cc")), ("Test%20Card", "8.9"));
+    assert_eq!((device.text("name"), device.text("cc")), ("Test%20GPU", "8.9"));
     assert_eq!((device.number("total"), device.number("sm_count")), (24 * GIB, 58));
     let uuid = device.text("uuid");
     let lengths: Vec<usize> = uuid.split('-').map(str::len).collect();
@@ -115,23 +115,23 @@ fn the_record_says_which_libraries_and_which_card() {
     assert!(uuid.starts_with("GPU-") && uuid[4..].chars().all(|c| c == '-' || c.is_ascii_hexdigit()));
     assert!(
         !ran.lines[0].has("total"),
-        "what the card has is not what a configuration says"
+        "what the GPU has is not what a configuration says"
     );
 }
 
 #[test]
-fn every_card_has_an_identifier_of_its_own() {
+fn every_gpu_has_an_identifier_of_its_own() {
     let uuids = |setup: Setup| {
-        let ran = setup.with_card("devices=2").forwarded().passes("second-device");
+        let ran = setup.with_gpu("devices=2").forwarded().passes("second-device");
         ran.all("device")
             .map(|line| line.text("uuid").to_owned())
             .collect::<Vec<_>>()
     };
     let two = uuids(Setup::new());
     assert_ne!(two[0], two[1]);
-    assert_eq!(two, uuids(Setup::new()), "and the same one in every run");
+    assert_eq!(two, uuids(Setup::new()), "ids are the same in every run");
     let given = "GPU-01234567-89ab-cdef-0123-456789abcdef";
-    assert_eq!(uuids(Setup::new().with_card(&format!("uuid={given}")))[0], given);
+    assert_eq!(uuids(Setup::new().with_gpu(&format!("uuid={given}")))[0], given);
 }
 
 #[test]
@@ -142,19 +142,19 @@ fn the_context_is_recorded_after_the_real_one_is_there() {
 }
 
 #[test]
-fn nothing_but_the_programs_own_calls_reaches_the_card() {
+fn nothing_but_the_programs_own_calls_reaches_the_gpu() {
     let ran = Setup::new().forwarded().passes("reuse");
     let mut unasked: Vec<_> = named(&ran.posing, "calls")
         .filter(|line| line.number("count") != ran.calls(line.text("function")))
         .map(|line| line.text("function"))
         .collect();
-    // The version, what the device is, and whose current context a thread has.
+    // The driver's only other calls ask for the version, the device's values, and the device of a thread's context.
     unasked.retain(|name| !name.starts_with("cuDevice"));
     assert_eq!(unasked, ["cuCtxGetDevice", "cuDriverGetVersion"]);
     assert_eq!(
         ran.posing_calls("cuMemGetInfo_v2"),
         1,
-        "memory is asked for after a refusal alone"
+        "the driver asks for memory after a refusal"
     );
 }
 
@@ -181,7 +181,7 @@ fn a_compiler_may_be_used_before_the_driver() {
 }
 
 #[test]
-fn a_large_card_can_be_measured_as_a_smaller_one() {
+fn a_large_gpu_can_be_measured_as_a_smaller_one() {
     let small = || {
         let setup = Setup::new().forwarded().with(&format!("total={}", 8 * GIB));
         setup.with(&format!("available={}", 7 * GIB))
@@ -192,7 +192,7 @@ fn a_large_card_can_be_measured_as_a_smaller_one() {
         (ran.lines[0].number("total"), ran.lines[0].number("available")),
         (8 * GIB, 7 * GIB)
     );
-    assert_eq!(ran.only("device").number("total"), 24 * GIB, "what it is stays said");
+    assert_eq!(ran.only("device").number("total"), 24 * GIB, "the real total");
     let ran = small().passes("past-the-limit");
     let kinds: Vec<_> = ran.all("refuse").map(|line| line.text("kind")).collect();
     assert_eq!(kinds, ["async", "sync"]);
@@ -208,14 +208,14 @@ fn a_large_card_can_be_measured_as_a_smaller_one() {
 }
 
 #[test]
-fn a_card_holds_no_more_than_its_total() {
+fn a_gpu_holds_no_more_than_its_total() {
     let setup = || Setup::new().forwarded().with(&format!("total={}", 8 * GIB));
     for more in ["", "available=9000000000000"] {
         let ran = setup().with(more).passes("past-the-limit");
         assert!(ran.all("refuse").all(|line| line.number("available") == 8 * GIB));
         assert_eq!(ran.all("refuse").count(), 2);
     }
-    // And no more than the real one has.
+    // A total larger than the real GPU's does not give more memory.
     let ran = Setup::new()
         .forwarded()
         .with("total=9000000000000")
@@ -295,7 +295,7 @@ fn nothing_behind_a_binary_image_is_read() {
 }
 
 #[test]
-fn a_posing_card_computes_what_proves_a_card() {
+fn a_posing_gpu_computes_what_proves_a_gpu() {
     let mut expected = 42_u64;
     for _ in 0..1000 {
         expected = expected
@@ -322,7 +322,7 @@ fn two_copies_in_one_process_stay_apart_even_where_one_is_preloaded() {
     assert_eq!(ran.only("refuse").text("kernel"), "gemm");
 }
 
-/// The first failure, and what the loader said of it.
+/// Runs a scenario without a usable driver; returns the run and the loader's error.
 fn fails(libcuda: &Path) -> (Ran, String) {
     let ran = Setup::new().forwarded_to(libcuda, libcuda).passes("no-driver");
     let first = ran.all("error").next().expect("a line");

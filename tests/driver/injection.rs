@@ -1,7 +1,6 @@
-//! Faults put in on purpose: they happen where they were asked for, in both modes, and reach
-//! nothing behind.
+//! Injected faults: each happens at the requested call, in both modes, and the call does not reach the driver behind.
 
-use crate::scenario::{Ran, Setup};
+use super::scenario::{Ran, Setup};
 
 const OUT_OF_MEMORY: u64 = 2;
 
@@ -9,7 +8,7 @@ fn both_ways() -> [fn() -> Setup; 2] {
     [Setup::new, || Setup::new().forwarded()]
 }
 
-/// The codes that a scenario got from one function, in order.
+/// The result codes that a function returned in a scenario, in order.
 fn codes(ran: &Ran, function: &str) -> Vec<u64> {
     let stdout = ran.stdout();
     let lines = stdout.lines().filter_map(|line| line.split_once(' '));
@@ -67,7 +66,7 @@ fn an_injected_lack_of_memory_is_a_refusal() {
             );
             let before: u64 = (1..number).map(|index| index * 1000).sum();
             assert_eq!(refusal.number("reserved"), before);
-            assert_eq!(refusal.number("available"), crate::scenario::AVAILABLE - before);
+            assert_eq!(refusal.number("available"), super::scenario::AVAILABLE - before);
             assert_eq!(injected(&ran), []);
             assert_eq!(ran.all("alloc").count(), 2);
             assert_eq!(
@@ -92,7 +91,7 @@ fn an_allocation_can_fail_for_another_reason() {
 }
 
 #[test]
-fn a_card_that_fell_off_the_bus_answers_nothing_any_more() {
+fn a_gpu_that_fell_off_the_bus_answers_nothing_any_more() {
     for setup in both_ways() {
         let ran = setup().with("inject=cuMemAllocAsync:2:999:sticky").passes("codes");
         assert_eq!(codes(&ran, "cuStreamCreate"), [0], "before it");
@@ -101,7 +100,7 @@ fn a_card_that_fell_off_the_bus_answers_nothing_any_more() {
         assert_eq!(codes(&ran, "cuLaunchKernel"), [999; 3]);
         assert_eq!(codes(&ran, "cuGraphCreate"), [999]);
         assert_eq!(codes(&ran, "cuMemFreeAsync"), [999; 3]);
-        assert_eq!(codes(&ran, "cuGetErrorName"), [0], "a name needs no card");
+        assert_eq!(codes(&ran, "cuGetErrorName"), [0], "a name needs no GPU");
         assert!(injected(&ran).contains(&("nvrtcCreateProgram".to_owned(), 11)));
         assert_eq!(ran.all("unsupported").count(), 0);
         assert_eq!(ran.only("launches").number("reserved"), 1000);
@@ -109,7 +108,7 @@ fn a_card_that_fell_off_the_bus_answers_nothing_any_more() {
 }
 
 #[test]
-fn a_card_that_is_full_for_good_refuses_every_allocation() {
+fn a_gpu_that_is_full_for_good_refuses_every_allocation() {
     for setup in both_ways() {
         let ran = setup().with("inject=cuMemAllocAsync:1:2:sticky").passes("codes");
         let bytes: Vec<u64> = ran.all("refuse").map(|line| line.number("bytes")).collect();

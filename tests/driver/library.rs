@@ -1,4 +1,4 @@
-//! Compiling the driver.
+//! Compiles the driver.
 
 use std::path::Path;
 use std::process::Command;

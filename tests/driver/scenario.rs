@@ -1,4 +1,4 @@
-//! Running a scenario in a process of its own, and reading the record that it leaves.
+//! Runs a scenario in its own process, and reads its record.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use std::sync::OnceLock;
 use cargo_vram::driver::CONFIG_VARIABLE;
 
 use crate::driver_support;
-use crate::posing::{self, POSING_VARIABLE};
+use crate::driver_support::posing::{self, POSING_VARIABLE};
 
 pub(crate) const TOTAL: u64 = 24 << 30;
 pub(crate) const AVAILABLE: u64 = 23 << 30;
 
-/// The binary with the scenarios, built once.
+/// The program with the scenarios, built once.
 pub(crate) fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -36,13 +36,13 @@ pub(crate) fn binary() -> &'static Path {
     })
 }
 
-/// What a scenario runs on.
+/// The configuration of a scenario.
 pub(crate) struct Setup {
-    /// The card, virtual or posing as a real one.
-    card: String,
-    /// Where calls go, if not to the virtual card.
+    /// The configuration of the GPU, which is virtual or poses as a real one.
+    gpu: String,
+    /// The libraries that the driver forwards to; `None` for a virtual GPU.
     forward: Option<[PathBuf; 2]>,
-    /// More lines of the library's own configuration.
+    /// More lines of the driver's configuration.
     more: String,
     preload: bool,
 }
@@ -50,8 +50,8 @@ pub(crate) struct Setup {
 impl Setup {
     pub(crate) fn of_capability((major, minor): (u32, u32)) -> Self {
         Self {
-            card: format!(
-                "mode=virtual\nname=Test Card\ntotal={TOTAL}\navailable={AVAILABLE}\n\
+            gpu: format!(
+                "mode=virtual\nname=Test GPU\ntotal={TOTAL}\navailable={AVAILABLE}\n\
                  cc_major={major}\ncc_minor={minor}\nsome_later_key=1\n"
             ),
             forward: None,
@@ -64,7 +64,7 @@ impl Setup {
         Self::of_capability((8, 9))
     }
 
-    /// The same card, behind a driver that poses as the real one.
+    /// Uses the same GPU, but behind a driver that poses as a real one.
     pub(crate) fn forwarded(self) -> Self {
         let folder = posing::folder();
         self.forwarded_to(&folder.join("libcuda.so.1"), &folder.join("libnvrtc.so.13"))
@@ -88,9 +88,9 @@ impl Setup {
         self
     }
 
-    pub(crate) fn with_card(mut self, line: &str) -> Self {
-        self.card.push_str(line);
-        self.card.push('\n');
+    pub(crate) fn with_gpu(mut self, line: &str) -> Self {
+        self.gpu.push_str(line);
+        self.gpu.push('\n');
         self
     }
 
@@ -106,10 +106,10 @@ impl Setup {
                 libnvrtc.display()
             );
             let posing_record = path("posing-{pid}");
-            let posing = format!("record={}\n{}", posing_record.display(), self.card);
+            let posing = format!("record={}\n{}", posing_record.display(), self.gpu);
             std::fs::write(&posing_config, posing).expect("a configuration");
         } else {
-            text += &self.card;
+            text += &self.gpu;
             text += "virtual_clock=1\n";
         }
         text += &self.more;
@@ -138,7 +138,7 @@ impl Setup {
         }
     }
 
-    /// Runs a scenario that passes.
+    /// Runs a scenario, and asserts that it passes.
     pub(crate) fn passes(&self, scenario: &str) -> Ran {
         let ran = self.run(scenario);
         let stderr = String::from_utf8_lossy(&ran.output.stderr);
@@ -159,11 +159,11 @@ fn read(record: &Path) -> Vec<Line> {
 pub(crate) struct Ran {
     pub(crate) output: Output,
     pub(crate) lines: Vec<Line>,
-    /// What the driver behind wrote, where it poses as the real one.
+    /// The record of the driver behind, if it poses as a real one.
     pub(crate) posing: Vec<Line>,
 }
 
-/// A line of the record.
+/// A line of a record.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     pub(crate) event: String,
@@ -200,7 +200,7 @@ impl Line {
         self.fields.contains_key(key)
     }
 
-    /// The line as it stands, without the words that differ between any two runs.
+    /// The line without the words that differ from run to run.
     pub(crate) fn comparable(&self) -> String {
         let volatile = ["t=", "ptr=", "handle=", "detail="];
         let words = self
@@ -231,12 +231,12 @@ impl Ran {
         String::from_utf8_lossy(&self.output.stdout).into_owned()
     }
 
-    /// How often a function was called.
+    /// The number of calls of a function.
     pub(crate) fn calls(&self, function: &str) -> u64 {
         count(&self.lines, function)
     }
 
-    /// How often a function of the driver behind was called.
+    /// The number of calls of a function of the driver behind.
     pub(crate) fn posing_calls(&self, function: &str) -> u64 {
         count(&self.posing, function)
     }

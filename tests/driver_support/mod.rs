@@ -1,15 +1,17 @@
-//! Building the driver for a test.
+//! Builds the driver for a test.
+
+pub(crate) mod posing;
 
 use std::path::{Path, PathBuf};
 
 use cargo_vram::driver::{self, DriverLibrary};
 
-/// The compiler that this test was built with.
+/// The compiler with which this test was built.
 pub(crate) fn rustc() -> PathBuf {
     std::env::var_os("RUSTC").map_or_else(|| "rustc".into(), PathBuf::from)
 }
 
-/// The target folder that this test lies in.
+/// The target folder of this test.
 pub(crate) fn target_dir() -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     // <target>/<profile>/deps/<test>

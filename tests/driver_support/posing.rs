@@ -1,18 +1,17 @@
-//! A copy of the driver that poses as the real one, for the driver to forward to.
+//! A copy of the driver that poses as a real one. The driver under test forwards its calls to it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
+use crate::common::Once;
 use crate::driver_support;
 
-/// The variable that tells the posing driver its configuration file.
+/// The environment variable with the path of the posing driver's configuration file.
 pub(crate) const POSING_VARIABLE: &str = "CARGO_VRAM_POSING_CONFIG";
 
-/// The folder in which it lies, under the names of the real libraries.
+/// The folder of the posing driver, which has the names of the real libraries.
 pub(crate) fn folder() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
+    static FOLDER: Once<PathBuf> = Once::new("posing", |_| {
         let folder = driver_support::target_dir().join("vram/posing");
         std::fs::create_dir_all(&folder).expect("a folder");
         let source = driver_support::root().join("src/driver/source/lib.rs");
@@ -21,10 +20,12 @@ pub(crate) fn folder() -> &'static Path {
         std::fs::copy(folder.join("libcuda.so.1"), folder.join(".nvrtc")).expect("a copy");
         std::fs::rename(folder.join(".nvrtc"), folder.join("libnvrtc.so.13")).expect("a name");
         folder
-    })
+    });
+    FOLDER.get()
 }
 
-/// Compiles a library; another process may have it loaded, or compile it at the same time.
+/// Compiles a library, and replaces the old file at once, because other processes may use or compile it at the same
+/// time.
 pub(crate) fn compile(source: &Path, options: &[&str], library: &Path) {
     let scratch = library.with_extension(std::process::id().to_string());
     let output = Command::new(driver_support::rustc())

@@ -1,5 +1,6 @@
-"""Executes every `run:` of every workflow and of the action, in the events that matter, and asks the real cargo-vram
-whether it takes the arguments it is called with: `execute.py CARGO-VRAM SHELLCHECK`.
+"""Runs every `run:` of the workflows and of the action, for the events that matter: `execute.py CARGO-VRAM SHELLCHECK`.
+
+Then checks that the real cargo-vram accepts the arguments of all calls.
 """
 
 import json
@@ -18,8 +19,8 @@ VRAM, SHELLCHECK = (str(Path(one).resolve()) for one in sys.argv[1:3])
 ACTION = ".github/actions/vram/action.yml"
 WORKFLOWS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / ".github/workflows").glob("*.yml"))
 
-# Commands, and options with a value, that are still to come: the real program is not asked about them. Whoever adds one
-# takes it off here.
+# Commands and options with a value that do not exist yet, so the real program is not called with them. Remove one from
+# here when it exists.
 PENDING = []
 PENDING_OPTIONS = []
 
@@ -33,7 +34,7 @@ def test(function):
 
 
 def run(path, github, folder, **more):
-    """All jobs for one event. What was executed is remembered."""
+    """Runs all jobs for an event, and remembers the scripts and calls."""
     one = Run(tempfile.mkdtemp(dir=folder), f".github/workflows/{path}", github, **more)
     one.all()
     for file, script, code in one.ran:
@@ -59,7 +60,7 @@ PUSH = {"event_name": "push", "event": {}}
 
 
 def after(event="pull_request", name="GPU memory", repository="owner/project", conclusion="success"):
-    """The event that another workflow's end makes."""
+    """The event after another workflow has ended."""
     run = {
         "event": event,
         "name": name,
@@ -82,12 +83,12 @@ def artifact(folder, name, *files):
 
 
 def action(folder, inputs, **environment):
-    """The action alone, as a step of a workflow."""
+    """Runs the action alone, as a step of a workflow."""
     return used(folder, PUSH, inputs, environment)
 
 
 def used(folder, event, inputs, environment=None):
-    """The same, for an event."""
+    """Runs the action for an event."""
     one = Run(tempfile.mkdtemp(dir=folder), ".github/workflows/vram.yml", event, environment=environment)
     steps = one.workflow["jobs"]["estimate"]["steps"]
     steps[-1]["with"] = inputs
@@ -103,7 +104,7 @@ def scripts_take_nothing_but_variables(folder):
         workflow = load(path)
         jobs = workflow.get("jobs", {"action": workflow.get("runs")}).values()
         for script in (step["run"] for job in jobs for step in job["steps"] if "run" in step):
-            expect("${{" not in script, f"{path}: an expression within a script:\n{script}")
+            expect("${{" not in script, f"{path}: an expression in a script:\n{script}")
             lint = subprocess.run([SHELLCHECK, "--shell=bash", "--enable=check-set-e-suppressed", "-"],
                                   input=script, capture_output=True, text=True)
             expect(lint.returncode == 0, f"{path}:\n{script}\n{lint.stdout}")
@@ -113,16 +114,17 @@ def scripts_take_nothing_but_variables(folder):
 def a_pull_request_is_estimated_without_a_token(folder):
     one = run("vram.yml", pull_request(fork=True), folder)
     expect(one.results == {"estimate": "success"}, one.results)
-    expect("vram-report" in one.own, "no report was kept")
+    expect("vram-report" in one.own, "no report was uploaded")
     expect("markdown of" in one.summary and "github of" in one.log, "nothing was shown")
     check = next(call for call in one.calls("cargo-vram") if call[1] == "check")
     expect(check[2:4] == ["--estimate", "--locked"] and "" not in check, check)
 
 
 def bases(one):
-    """What its checks are compared with."""
+    """The options of its checks that select a base."""
     checks = [call for call in one.calls("cargo-vram") if call[1] == "check"]
-    return [argument for check in checks for argument in check if argument.startswith("--base")]
+    wanted = ("--base", "--rebuild", "--why")
+    return [argument for check in checks for argument in check if argument.startswith(wanted)]
 
 
 @test
@@ -151,6 +153,12 @@ def a_base_is_an_input_and_left_out_where_it_cannot_be(folder):
         ({"args": "--base v1.0"}, ["--base"]),
         ({"args": "-m a --archive-file models.tar.zst"}, []),
         ({"command": "estimate"}, []),
+        ({"base": "v1.0", "rebuild": "true"}, ["--base=v1.0", "--rebuild", "--why"]),
+        ({"base": "", "rebuild": "true"}, []),
+        ({"args": "--base v1.0 --rebuild"}, ["--base", "--rebuild", "--why"]),
+        ({"args": "--base v1.0 --rebuild --why"}, ["--base", "--rebuild", "--why"]),
+        ({"args": "--base v1.0", "rebuild": "true"}, ["--base", "--rebuild", "--why"]),
+        ({"args": "-m a --archive-file models.tar.zst", "rebuild": "true"}, []),
         ({"command": "measure", "base": "v1.0"}, []),
     ):
         one = used(folder, pull_request(), inputs)
@@ -160,7 +168,7 @@ def a_base_is_an_input_and_left_out_where_it_cannot_be(folder):
 
 @test
 def a_base_without_its_history_is_no_check(folder):
-    """Else the test before would pass whatever is fetched."""
+    """Without this, the tests above would pass with every `fetch-depth`."""
     one = Run(tempfile.mkdtemp(dir=folder), ".github/workflows/vram.yml", pull_request())
     one.workflow["jobs"]["estimate"]["steps"][0]["with"].pop("fetch-depth", None)
     expect(one.all() == {"estimate": "failure"} and "no base" in one.log, one.log)
@@ -187,7 +195,7 @@ def a_pull_request_loosens_its_limits_only_with_a_label(folder):
             (pull_request(), True),
             (pull_request(labels=[f"{approved}-not"], labeled=f"{approved}-not"), True),
             (pull_request(labels=[approved], labeled=approved), False),
-            # Pushed, or opened again, after somebody has looked at it.
+            # Somebody set the label, and then the pull request was pushed to or opened again.
             (pull_request(labels=[approved]), True),
             (pull_request(labels=[approved], action="reopened"), True),
             (pull_request(labels=[approved, "bug"], labeled="bug"), True),
@@ -220,7 +228,7 @@ def the_first_build_is_kept_however_the_check_ends(folder):
 def a_release_is_fetched_and_its_checksum_verified(folder):
     one = action(folder, {"version": "0.1.0", "args": "--estimate"})
     expect(one.results == {"estimate": "success"}, one.log)
-    expect(not any(call[0] == "install" for call in one.calls("cargo")), "it was built all the same")
+    expect(not any(call[0] == "install" for call in one.calls("cargo")), "the tool was built despite the release")
     [archive, checksum] = [call[-1] for call in one.calls("curl")]
     expect(archive == "https://github.invalid/owner/project/releases/download/v0.1.0/"
            "cargo-vram-x86_64-unknown-linux-gnu.tar.gz", archive)
@@ -246,7 +254,7 @@ def what_the_release_workflow_packs_is_what_the_action_and_binstall_fetch(folder
 def a_tag_that_is_not_the_version_is_no_release(folder):
     one = run("release.yml", {"event_name": "push", "ref": "refs/tags/v9.9.9", "event": {}}, folder)
     expect(one.results == {"build": "failure", "publish": "skipped"}, one.results)
-    expect(not one.calls("gh"), "it was published")
+    expect(not one.calls("gh"), "a release was published")
 
 
 @test
@@ -258,7 +266,7 @@ def a_damaged_or_another_archive_is_refused(folder):
     ):
         one = action(folder, inputs, **environment)
         expect(one.results == {"estimate": "failure"}, one.log)
-        expect("not what its checksum says" in one.log and not one.calls("cargo-vram"), one.log)
+        expect("The checksum of" in one.log and "does not match" in one.log and not one.calls("cargo-vram"), one.log)
 
 
 @test
@@ -285,7 +293,7 @@ def a_tool_that_is_there_is_taken(folder):
     steps.insert(1, {"run": 'mkdir Cargo.toml.d && cp "$RUNNER_TEMP/../bin/cargo-vram" Cargo.toml.d/ && chmod 644 Cargo.toml.d/*'})
     one.all()
     expect(one.results == {"estimate": "success"}, one.log)
-    expect(not one.calls("curl") and not any(call[0] == "install" for call in one.calls("cargo")), "another was installed")
+    expect(not one.calls("curl") and not any(call[0] == "install" for call in one.calls("cargo")), "a tool was installed")
     expect("[cache/" not in one.log, "a cache was used")
 
 
@@ -297,7 +305,7 @@ def the_comment_is_posted_by_what_is_on_the_main_branch(folder):
     [comment] = [call for call in one.calls("cargo-vram") if call[1] == "comment"]
     place = "https://github.invalid/owner/project/actions/runs/5"
     expect(comment[-5:] == ["--on-change-only", "--label", "estimated", "--artifact-url", place], comment)
-    expect("[cache/" not in one.log, "a job that can write took something from a cache")
+    expect("[cache/" not in one.log, "a job with write permissions used a cache")
     one = run("vram-comment.yml", after(name="GPU memory, measured"), folder, artifacts=report)
     [comment] = [call for call in one.calls("cargo-vram") if call[1] == "comment"]
     expect("measured" in comment, comment)
@@ -330,7 +338,7 @@ def only_those_who_may_push_are_measured_at_once(folder):
         (pull_request(fork=True, labels=["measure"]), {}, ["success", "skipped"]),
         (pull_request(fork=True, labels=["measure"], labeled="measure"), GPU, ["success", "skipped"]),
         (pull_request(fork=True, labels=["measure"], labeled="bug"), GPU, ["success", "skipped"]),
-        # A job that is skipped counts as passed: no label may bring that about.
+        # GitHub counts a skipped job as passed, so a label must not skip the job.
         (pull_request(labels=["bug"], labeled="bug"), GPU, ["success", "success"]),
         (pull_request(unlabeled="bug"), GPU, ["success", "success"]),
     ):
@@ -340,7 +348,7 @@ def only_those_who_may_push_are_measured_at_once(folder):
     [check] = [call for call in one.calls("cargo-vram") if call[1] == "check"]
     expect({"--measure", "--require-baseline", "--deny-warnings"} < set(check), check)
     one = run("vram-measure.yml", PUSH, folder, variables=GPU, environment={"STAND_IN_CODE": "100"})
-    expect(one.results["measure"] == "failure" and "vram-report" in one.own, "no report of what failed")
+    expect(one.results["measure"] == "failure" and "vram-report" in one.own, "a failed check uploaded no report")
 
 
 @test
@@ -354,8 +362,8 @@ def a_fork_is_measured_where_somebody_is_asked(folder):
     workflow = load(".github/workflows/vram-measure-forks.yml")
     for name, job in workflow["jobs"].items():
         takes = any("vram-models" in str(step.get("with")) for step in job["steps"])
-        expect(not takes or job.get("environment") == "gpu-forks", f"{name} runs a fork's programs unasked")
-        expect(not takes or job["permissions"] == {"actions": "read"}, f"{name} may do too much")
+        expect(not takes or job.get("environment") == "gpu-forks", f"{name} runs a fork's programs without approval")
+        expect(not takes or job["permissions"] == {"actions": "read"}, f"{name} has too many permissions")
     for reviewers in ("0", ""):
         one = run("vram-measure-forks.yml", fork, folder, variables=GPU, artifacts=models,
                   environment={"STAND_IN_REVIEWERS": reviewers})
@@ -379,7 +387,7 @@ def what_can_write_runs_nothing_that_another_job_made(folder):
                 expect("actions/vram" not in action or given.get("cache") == "false", f"{path}: {name} uses a cache")
                 expect("binary" not in given, f"{path}: {name} runs a binary from elsewhere")
                 if "download-artifact" in action:
-                    expect(given["name"] == "vram-report", f"{path}: {name} takes more than the report")
+                    expect(given["name"] == "vram-report", f"{path}: {name} downloads more than the report")
 
 
 @test
@@ -394,7 +402,7 @@ def the_parts_are_joined(folder):
         one = run("vram-matrix.yml", {"event_name": "workflow_dispatch", "event": {}}, folder,
                   environment={"STAND_IN_CODE": code})
         expect(one.results == {"build": "success", "part": "failure", "merge": "success"}, (code, one.results))
-        expect("vram-report" in one.own, "what there was was not joined")
+        expect("vram-report" in one.own, "the existing reports were not merged")
 
 
 @test
@@ -410,23 +418,29 @@ def once_a_week_what_drifted_fails(folder):
 @test
 def every_test_of_the_project_is_run(folder):
     one = run("ci.yml", PUSH, folder)
-    expect(one.results == {"test": "success"} and one.calls("run") == [[]], one.log)
+    expect(one.results == {"part": "success", "test": "success"}, one.log)
+    calls = one.calls("run")
+    slices = [call[-1] for call in calls if call[0] == "tests"]
+    expect(slices == [f"slice:{number}/{len(slices)}" for number in range(1, len(slices) + 1)] and slices, calls)
+    # The part `burn-0_22` is not in this workflow, because Ubuntu 24.04 has no LLVM 22.
+    known = re.findall(r"^#   ([\w-]+)  ", (ROOT / "tests/run").read_text(), re.MULTILINE)
+    expect({call[0] for call in calls} == set(known) - {"burn-0_22"}, (calls, known))
 
 
 @test
-def the_readme_shows_what_runs(folder):
+def the_docs_show_what_runs(folder):
     shown = yaml.safe_load(snippets()[".github/workflows/vram.yml"])
     steps = load(".github/workflows/vram.yml")["jobs"]["estimate"]["steps"]
     [checkout, gate] = shown["jobs"]["estimate"]["steps"]
-    expect({name: checkout[name] for name in ("uses", "with")} == steps[0], "not the checkout that runs here")
-    # OWNER and COMMIT, until `.github/publish` has filled them in.
+    expect({name: checkout[name] for name in ("uses", "with")} == steps[0], "docs/github.md has another checkout")
+    # docs/github.md has OWNER and COMMIT until `.github/publish` replaces them.
     expect(re.fullmatch(r"[\w./-]+/\.github/actions/vram@(COMMIT|[0-9a-f]{40})", gate["uses"]), gate)
-    expect(gate["with"]["args"].startswith("--estimate --locked"), "not the arguments that run here")
-    expect(steps[-1]["with"]["args"].startswith("--estimate --locked"), "not the arguments of the README")
+    expect(gate["with"]["args"].startswith("--estimate --locked"), "the arguments of docs/github.md differ from the workflow's")
+    expect(steps[-1]["with"]["args"].startswith("--estimate --locked"), "the workflow has other arguments")
 
 
 def gitlab(folder, **given):
-    """The README's job for GitLab: itself, its folder, and the calls that it made."""
+    """Runs the job of docs/gitlab.md; returns the job, its folder and its calls of cargo-vram."""
     home = Path(tempfile.mkdtemp(dir=folder))
     [job] = yaml.safe_load(snippets()[".gitlab-ci.yml"]).values()
     (home / "project").mkdir()
@@ -450,7 +464,7 @@ def gitlab(folder, **given):
 def gitlab_gets_tests_and_code_quality(folder):
     job, project, _ = gitlab(folder)
     reports = job["artifacts"]["reports"]
-    expect((project / reports["junit"]).read_text() == "junit of report.json\n", "no tests")
+    expect((project / reports["junit"]).read_text() == "junit of report.json\n", "there is no JUnit report")
     found = json.loads((project / reports["codequality"]).read_text())
     expect([(one["severity"], one["location"]["lines"]["begin"]) for one in found] == [("minor", 4), ("major", 1)], found)
     expect(all(set(one) == {"description", "check_name", "severity", "fingerprint", "location"} for one in found), found)
@@ -483,36 +497,36 @@ def every_script_was_executed_to_a_good_end(folder):
         for job in workflow.get("jobs", {"action": workflow.get("runs")}).values():
             for step in job["steps"]:
                 if "run" in step:
-                    expect(0 in executed.get((path, step["run"]), []), f"{path}: never ended well:\n{step['run']}")
-    print(f"   {len(executed)} scripts, {sum(map(len, executed.values()))} times")
+                    expect(0 in executed.get((path, step["run"]), []), f"{path}: never succeeded:\n{step['run']}")
+    print(f"   ran {len(executed)} scripts, {sum(map(len, executed.values()))} times in total")
 
 
 @test
 def the_real_program_takes_what_it_is_called_with(folder):
-    """In an empty folder and without Cargo it gets no further than its arguments."""
+    """In an empty folder and without Cargo, the program only parses its arguments."""
 
     def refused(arguments):
         result = subprocess.run([VRAM, *arguments], cwd=tempfile.mkdtemp(dir=folder), capture_output=True, text=True,
                                 env={"PATH": "/nonexistent", "GITHUB_TOKEN": "not-a-token"}, timeout=60)
         return result.returncode == 2 and "--help" in result.stderr and result.stderr
 
-    expect(refused(["vram", "check", "--no-such-option"]), "a wrong option is not told from a right one")
+    expect(refused(["vram", "check", "--no-such-option"]), "the program accepts an unknown option")
     for pending in PENDING:
         expect(refused(["vram", pending]) and "unrecognized subcommand" in refused(["vram", pending]),
-               f"cargo vram {pending} exists now: take it off PENDING in {__file__}")
+               f"cargo vram {pending} exists now: remove it from PENDING in {__file__}")
     for pending in PENDING_OPTIONS:
         expect("unexpected argument" in (refused(["vram", *pending.split(), "value"]) or ""),
-               f"cargo vram {pending} exists now: take it off PENDING_OPTIONS in {__file__}")
+               f"cargo vram {pending} exists now: remove it from PENDING_OPTIONS in {__file__}")
 
     def known(call):
-        """Without the options that are to come."""
+        """The call without the options that do not exist yet."""
         left_out = {at + step for at, one in enumerate(call) if f"{call[1]} {one}" in PENDING_OPTIONS for step in (0, 1)}
         return tuple(one for at, one in enumerate(call) if at not in left_out)
 
     calls = sorted({known(call) for call in asked if call[1] not in PENDING})
     for call in calls:
         expect(not refused(call), f"cargo {' '.join(call)}\n{refused(call)}")
-    print(f"   {len(calls)} calls; of {', '.join(PENDING + PENDING_OPTIONS) or 'nothing'} not yet")
+    print(f"   checked {len(calls)} calls; skipped: {', '.join(PENDING + PENDING_OPTIONS) or 'none'}")
 
 
 failed = 0

@@ -1,5 +1,6 @@
-"""What the real cargo-vram makes of reports for a CI system: `reports.py CARGO-VRAM [SCHEMA]`. JUnit XML is held against
-a schema that is not ours, summary and annotations against what GitHub shows of them.
+"""Checks what the real cargo-vram writes for CI systems: `reports.py CARGO-VRAM [SCHEMA]`.
+
+JUnit XML must match a schema of another project. Summaries and annotations must be within GitHub's limits.
 """
 
 import copy
@@ -14,7 +15,7 @@ from lxml import etree
 VRAM = str(Path(sys.argv[1]).resolve())
 SCHEMA = etree.XMLSchema(etree.parse(sys.argv[2])) if len(sys.argv) > 2 else None
 
-# GitHub cuts a step's summary at a MiB, refuses a longer comment, and shows so many annotations of a kind.
+# GitHub cuts a step's summary at a MiB, refuses a longer comment than this, and shows only ten annotations of each kind.
 SUMMARY, COMMENT, ANNOTATIONS = 1 << 20, 65_536, 10
 MIB = 1 << 20
 HOSTILE = [
@@ -63,7 +64,7 @@ def verdict(model, status, message, package="zoo"):
 
 def report(runs, verdicts=(), problems=(), **more):
     return {
-        "version": 1, "command": "check", "tool": {"name": "cargo-vram", "version": "0.1.0", "fingerprint": "0"}, "commit": None, "dirty": None,
+        "version": 2, "command": "check", "tool": {"name": "cargo-vram", "version": "0.1.0", "fingerprint": "0"}, "commit": None, "dirty": None,
         "partition": None, "expected": [f"{one['package']}/{one['model']}" for one in runs], "status": "fail",
         "runs": list(runs), "verdicts": list(verdicts), "skipped": [], "problems": list(problems), **more,
     }
@@ -79,7 +80,7 @@ def rendered(report, form):
 
 
 def one_of_each(text):
-    """A pass, a warning, a failure, an out of memory, an error and a target without models, all named by this."""
+    """A report with a run of each outcome and a broken target. All names have `text` in them."""
     named = {name: f"{name}{text}" for name in ("passed", "warned", "over", "full", "died")}
     oom = {"pass": "warm", "step": 1, "phase": "optimizer", "kernel": text, "requested": MIB, "reserved": MIB, "available": 0}
     runs = [run(one, package=text) for one in (named["passed"], named["warned"], named["over"])]
@@ -91,11 +92,11 @@ def one_of_each(text):
     verdicts[3]["rule"] = "oom"
     verdicts[0]["gpu"] = runs[0]["gpu"]["id"]
     return report(runs, verdicts, [{"package": text, "target": text, "code": text, "message": text, "help": text}],
-                  skipped=[{"what": text, "why": text}])
+                  skipped=[{"check": "growth", "model": text, "why": text}])
 
 
 def valid_junit():
-    """Each hostile text, and all of them at once."""
+    """JUnit XML is valid with each hostile text, and with all of them at once."""
     for text in [*HOSTILE, "".join(HOSTILE)]:
         try:
             document = etree.fromstring(rendered(one_of_each(text), "junit"), etree.XMLParser(resolve_entities=False))
@@ -107,16 +108,16 @@ def valid_junit():
         expect(found == {"testcase": 6, "failure": 2, "error": 2, "system-out": 1}, f"{text!r}: {found}")
         counted = {name: sum(int(suite.get(name)) for suite in document) for name in ("tests", "failures", "errors")}
         expect(counted == {"tests": 6, "failures": 2, "errors": 2}, f"{text!r}: {counted}")
-    expect(SCHEMA.validate(etree.fromstring(rendered(report([]), "junit"))), "a report of nothing")
-    # It does refuse something: what JUnit has no word for, and what stands where it must not.
+    expect(SCHEMA.validate(etree.fromstring(rendered(report([]), "junit"))), "an empty report is not valid")
+    # The schema refuses an unknown attribute and a misplaced element.
     unknown, misplaced = copy.deepcopy(document), copy.deepcopy(document)
     unknown[0].set("gpu", "l4")
     misplaced.append(misplaced[0][0])
-    expect(not SCHEMA.validate(unknown) and not SCHEMA.validate(misplaced), "the schema takes anything")
+    expect(not SCHEMA.validate(unknown) and not SCHEMA.validate(misplaced), "the schema refuses nothing")
 
 
 def within_what_github_shows():
-    """More models than there is room for, with long names and long sentences, and something wrong with each."""
+    """A summary of very many models stays within the limits, with long names, long messages and a verdict for each."""
     long = "x|@y\u00e9\n" * 100
     baseline = {"from": "lock", "burn": "0.21.0", "inputs": {}, "parameters": None, "differs": [long],
                 "peaks": {"warm": peaks(900), "cold": peaks(900)}}
@@ -126,11 +127,12 @@ def within_what_github_shows():
         one.update(rule="growth", baseline=4 * MIB, limit=5 * MIB)  # an improvement
     edited = [{"model": model, "limit": long, "before": long, "after": long, "file": long, "line": 3} for model in models]
     large = report([run(model, baseline=baseline) for model in models], wrong,
-                   base={"revision": long, "commit": long, "edited": edited}, skipped=[{"what": long, "why": long}] * 900)
+                   base={"revision": long, "commit": long, "edited": edited},
+                   skipped=[{"check": "growth", "model": long, "why": long}] * 900)
     summary = rendered(large, "markdown")
     expect(len(summary) <= COMMENT < SUMMARY, f"a summary of {len(summary)} bytes")
     expect(b"left out for length" in summary and summary.startswith("### ❌".encode()), summary[:500])
-    # What matters least goes first: models that did not change, then what was not judged.
+    # The least important parts are left out first: unchanged models, then skipped checks.
     verdicts = [verdict(f"m{at}", "pass", "") if at != 7 else verdict("m7", "fail", "it is over") for at in range(2000)]
     quiet = rendered(report([run(f"m{at}") for at in range(2000)], verdicts), "markdown")
     expect(len(quiet) <= COMMENT and b"it is over" in quiet and b"more runs, left out" in quiet, quiet[:500])
@@ -138,14 +140,14 @@ def within_what_github_shows():
     for kind, rest in (("error", 300), ("warning", 300), ("notice", 300 + len(edited))):
         of_kind = [line for line in annotations if line.startswith(f"::{kind} ")]
         expect(len(of_kind) == ANNOTATIONS, f"{len(of_kind)} annotations of {kind}")
-        expect(of_kind[-1:] and of_kind[-1].endswith(f"::and {rest - ANNOTATIONS + 1} more, which the report has"), of_kind[-1:])
+        expect(of_kind[-1:] and of_kind[-1].endswith(f"::and {rest - ANNOTATIONS + 1} more, see the report"), of_kind[-1:])
     expect(len(annotations) == 3 * ANNOTATIONS, f"{len(annotations)} annotations")
 
 
 within_what_github_shows()
 if SCHEMA is None:
-    print("JUnit XML was held against no schema: there is none here")
+    print("skipped the check of JUnit XML: no schema was given")
 else:
     valid_junit()
-print("FAIL" if failed else "ok   reports as a CI system takes them")
+print("FAIL" if failed else "ok   reports for CI systems")
 sys.exit(1 if failed else 0)

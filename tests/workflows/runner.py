@@ -1,6 +1,7 @@
-"""Runs a workflow's jobs as GitHub does, as far as this project's use it: every `run:` by bash with GitHub's own flags and
-variables, conditions and expressions evaluated, artifacts handed from job to job. Programs that need a network, a
-card or minutes are stood in for by `stand_in.py`, which writes down how it was called.
+"""Runs the jobs of a workflow in the way of GitHub, as far as this project needs it.
+
+Each `run:` runs in bash with GitHub's flags and variables. Conditions and expressions are evaluated, and artifacts go from
+job to job. `stand_in.py` replaces programs that need a network, a GPU or minutes, and records their calls.
 """
 
 import glob
@@ -20,11 +21,11 @@ SYSTEM = "/usr/bin:/bin"
 
 
 class Failed(Exception):
-    """What GitHub would refuse, or what is not as the test has it."""
+    """GitHub would refuse this, or the result differs from the test's expectation."""
 
 
 def load(path):
-    """A workflow or an action. YAML 1.1 takes the key `on` for a truth value."""
+    """Reads a workflow or an action. In YAML 1.1, the key `on` is the boolean true."""
     text = yaml.safe_load((ROOT / path).read_text())
     if True in text:
         text["on"] = text.pop(True)
@@ -36,12 +37,12 @@ FUNCTIONS = {"contains", "always", "success", "failure", "cancelled", "format"}
 
 
 def evaluate(expression, contexts):
-    """GitHub's expressions, of which Python's are a near relative."""
+    """Evaluates a GitHub expression by translating it to Python, which is similar."""
 
     def look_up(path):
         here, many = contexts, False
         if path.split(".")[0] not in contexts:
-            raise Failed(f"`{path}` is in no context, in `{expression}`")
+            raise Failed(f"no context has `{path}`, in `{expression}`")
         for name in path.split("."):
             if name == "*":
                 many, here = True, here or []
@@ -81,11 +82,11 @@ def evaluate(expression, contexts):
         "failure": lambda: failed,
         "success": lambda: not failed,
     }
-    return eval("".join(python), {"__builtins__": {}}, known)  # noqa: S307, of this repository's own files
+    return eval("".join(python), {"__builtins__": {}}, known)  # noqa: S307, all expressions are from this repository
 
 
 def filled_in(value, contexts):
-    """A value with its `${{ … }}` replaced, always as text."""
+    """Replaces each `${{ … }}` in a value; the result is always a text."""
 
     def text(value):
         return str(value).lower() if isinstance(value, bool) else str(value)
@@ -94,7 +95,7 @@ def filled_in(value, contexts):
 
 
 def holds(condition, contexts):
-    """A condition; one that asks for no status asks for success."""
+    """Evaluates a condition. Without a status function, it requires success, too."""
     if condition is None:
         return not contexts["job"].get("failed", False)
     condition = str(condition).strip()
@@ -115,7 +116,7 @@ class Run:
         self.github = {"repository": "owner/project", "token": "not-a-token", "workflow": self.workflow["name"], **github}
         self.github.setdefault("ref", "refs/heads/main")
         self.variables = variables or {}
-        # Those of another run, which `run-id` asks for, and this run's own.
+        # The artifacts of another run, for steps with `run-id`, and those of this run.
         self.theirs, self.own = artifacts or {}, {}
         self.environment = environment or {}
         self.record = self.folder / "record.jsonl"
@@ -124,7 +125,7 @@ class Run:
         self.summary, self.log = "", ""
 
     def all(self):
-        """Every job in its order; their results."""
+        """Runs all jobs in the order of their needs; returns their results."""
         waiting = dict(self.workflow["jobs"])
         while waiting:
             for name, job in list(waiting.items()):
@@ -137,9 +138,9 @@ class Run:
 
     def job(self, name, job, needs):
         if "permissions" not in job and "permissions" not in self.workflow:
-            raise Failed(f"{self.path}: {name} has all permissions that there are")
+            raise Failed(f"{self.path}: {name} has all permissions")
         if "timeout-minutes" not in job:
-            raise Failed(f"{self.path}: {name} may run for six hours")
+            raise Failed(f"{self.path}: {name} has no timeout, so it may run for six hours")
         needed = {one: {"result": self.results[one], "outputs": self.outputs.get(one, {})} for one in needs}
         before = {"failed": any(one["result"] != "success" for one in needed.values())}
         contexts = {"github": self.github, "vars": self.variables, "needs": needed, "job": before}
@@ -168,7 +169,7 @@ class Run:
         }
         where = filled_in(job["runs-on"], contexts)
         if not where:
-            raise Failed(f"{self.path}: {name} runs on nothing")
+            raise Failed(f"{self.path}: {name} has an empty `runs-on`")
         job_environment = {key: filled_in(value, contexts) for key, value in
                            {**self.workflow.get("env", {}), **job.get("env", {})}.items()}
         for step in job["steps"]:
@@ -177,7 +178,7 @@ class Run:
         return "failure" if contexts["job"]["failed"] else "success"
 
     def step(self, home, step, contexts, environment, file):
-        """One step; what it leaves is in the contexts."""
+        """Runs a step, and adds its outcome and outputs to the contexts."""
         if not holds(step.get("if"), contexts):
             if "id" in step:
                 contexts["steps"][step["id"]] = {"outcome": "skipped", "outputs": {}}
@@ -247,7 +248,7 @@ class Run:
         return result.returncode != 0, outputs
 
     def uses(self, home, step, contexts, environment):
-        """What the actions do, which are not ours; ours is run."""
+        """Runs this project's action, or does what another action would do."""
         workspace, action = home / "workspace", step["uses"]
         given = {key: filled_in(value, contexts) for key, value in step.get("with", {}).items()}
         if action == "./.github/actions/vram":
@@ -269,15 +270,15 @@ class Run:
         elif not kind.startswith("cache/"):
             raise Failed(f"{self.path}: this runner does not know {action}")
         elif not all(given.get(key) for key in ("path", "key")):
-            raise Failed(f"{self.path}: {kind} of nothing")
+            raise Failed(f"{self.path}: {kind} needs a path and a key")
         else:
             self.log += f"[{kind} {given['key']}]\n"
         return {}
 
     def checked_out(self, given):
-        """What comes after a pull request never takes its code: GitHub's own `ref` is the main branch, and so is what is given."""
+        """A `workflow_run` must not check out a pull request's code, so its `ref` must be the main branch."""
         if self.github["event_name"] == "workflow_run" and given.get("ref") != "main":
-            raise Failed(f"{self.path}: a checkout of {given.get('ref')}")
+            raise Failed(f"{self.path}: checks out {given.get('ref')} instead of main")
 
     def composite(self, home, given, contexts, environment):
         path = ".github/actions/vram/action.yml"
@@ -296,13 +297,13 @@ class Run:
         patterns = [str(workspace / line.strip()) for line in given["path"].splitlines() if line.strip()]
         files = [Path(one) for pattern in patterns for one in glob.glob(pattern)]
         if not files and given.get("if-no-files-found") == "error":
-            raise Failed(f"{self.path}: nothing to upload at {given['path']}")
+            raise Failed(f"{self.path}: there is nothing to upload at {given['path']}")
         if files:
             kept = self.folder / "artifacts" / given["name"]
             kept.mkdir(parents=True)
             for one in files:
                 (shutil.copytree if one.is_dir() else shutil.copy)(one, kept / one.name)
-                # As the real one: an artifact has no permissions.
+                # GitHub's artifacts do not keep permissions either.
                 if one.is_file():
                     (kept / one.name).chmod(0o644)
             self.own[given["name"]] = kept
@@ -322,7 +323,7 @@ class Run:
             shutil.copytree(there[name], target, dirs_exist_ok=True)
 
     def calls(self, program):
-        """The arguments of every call of a program that is stood in for."""
+        """The arguments of each call of a replaced program."""
         lines = [json.loads(line) for line in self.record.read_text().splitlines()]
         return [line["arguments"] for line in lines if line["program"] == program]
 
@@ -334,7 +335,7 @@ def stand_in(path):
 
 
 def check_out(workspace, depth):
-    """As much of the project as the workflows touch. What `run:` calls in it is there, and only written down."""
+    """Copies the files that the workflows use. `tests/run` is replaced, so that its calls are only recorded."""
     (workspace / ".git").mkdir(exist_ok=True)
     if depth != "0":
         (workspace / ".git/shallow").touch()

@@ -1,4 +1,7 @@
-"""Writes the files that the README shows into a folder: `snippets.py FOLDER`. Such a block begins with its file's name."""
+"""Writes the YAML files that the documentation shows into a folder: `snippets.py FOLDER`.
+
+Such a block starts with its file name.
+"""
 
 import re
 import sys
@@ -6,11 +9,13 @@ from pathlib import Path
 
 from runner import ROOT
 
+PAGES = ("docs/github.md", "docs/gitlab.md")
+
 
 def snippets():
-    """Name and text of each."""
-    blocks = re.findall(r"^```yaml\n# (\S+\.yml)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
-    return dict(blocks)
+    """The text of each file by its name."""
+    text = "\n".join((ROOT / page).read_text() for page in PAGES)
+    return dict(re.findall(r"^```yaml\n# (\S+\.yml)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
 
 
 if __name__ == "__main__":

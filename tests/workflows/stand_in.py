@@ -1,5 +1,5 @@
-# Stands in for a program that needs the network, a card or minutes: writes down how it was called, and leaves what the
-# real one would leave.
+# Replaces a program that needs the network, a GPU or minutes. Records its calls, and writes the files that the real
+# program would write.
 import hashlib
 import io
 import json
@@ -14,7 +14,7 @@ with open(os.environ["STAND_IN_RECORD"], "a") as record:
 
 
 def after(*names):
-    """The value of an option."""
+    """The value of an option, given one of its names."""
     return next((arguments[at + 1] for at, one in enumerate(arguments) if one in names), None)
 
 
@@ -24,7 +24,7 @@ def me(path):
 
 
 def release():
-    """What a release would have: this very program, packed."""
+    """The archive of a release, with this program in it."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w:gz", format=tarfile.GNU_FORMAT) as archive:
         entry = archive.gettarinfo(sys.argv[0], "cargo-vram")
@@ -32,7 +32,7 @@ def release():
         with open(sys.argv[0], "rb") as binary:
             archive.addfile(entry, binary)
     data = bytearray(file.getvalue())
-    data[4:8] = bytes(4)  # gzip has a time of its own
+    data[4:8] = bytes(4)  # the time in the gzip header
     return bytes(data)
 
 
@@ -44,24 +44,26 @@ def cargo():
             package = {"name": "cargo-vram", "version": version}
             print(json.dumps({"packages": [package], "target_directory": f"{here}/target", "workspace_root": here},
                              separators=(",", ":")))
+        case "install" if arguments[1] == "cargo-nextest":
+            assert after("--version") and "--locked" in arguments, "the version is not pinned"
         case "install":
-            assert after("--git") or os.path.isfile(after("--path") + "/Cargo.toml"), "nothing to install there"
+            assert after("--git") or os.path.isfile(after("--path") + "/Cargo.toml"), "there is nothing to install"
             me(after("--root") + "/bin/cargo-vram")
         case "build":
             me("target/release/cargo-vram")
         case _:
-            sys.exit(f"cargo {arguments[0]} is not stood in for")
+            sys.exit(f"stand_in.py does not replace cargo {arguments[0]}")
 
 
 def verdict(status, line):
-    """As far as somebody reads it."""
+    """A verdict with only the fields that scripts read."""
     names = {"package": "zoo", "model": "vgg16", "mode": "estimate", "gpu": "l4", "pass": "warm", "metric": "live"}
     place = {"file": "budgets.yaml", "line": line, "column": 5}
     return {**names, "rule": "budget", "status": status, "message": f"line {line}: it is so", **place}
 
 
 def has_history():
-    """Whether this is within a git checkout that git trusts and that was not cut short."""
+    """Whether the folder is in a git checkout that git trusts and that is not shallow."""
     if os.environ.get("STAND_IN_CONTAINER") and os.environ.get("GIT_CONFIG_KEY_0") != "safe.directory":
         return False
     here = os.getcwd()
@@ -77,6 +79,13 @@ def vram():
         sys.exit(2)
     output = after("--output", "-o")
     match arguments[1]:
+        case "completions":
+            assert arguments[2] in ("bash", "elvish", "fish", "powershell", "zsh"), arguments
+            print("complete")
+        case "man":
+            assert os.path.isdir(arguments[2]), "the folder of the manual pages does not exist"
+            with open(arguments[2] + "/cargo-vram.1", "w") as page:
+                page.write(".TH")
         case "check" | "estimate" | "measure" | "archive" | "merge":
             code = int(os.environ.get("STAND_IN_CODE", "0")) if arguments[1] == "check" else 0
             if output and code != 2:
@@ -84,7 +93,7 @@ def vram():
                     if arguments[1] != "archive" and after("--message-format") != "json":
                         sys.exit(print("a table", file=report))
                     verdicts = [verdict("pass", 3), verdict("warn", 4), verdict("fail", None)]
-                    json.dump({"version": 1, "verdicts": verdicts}, report)
+                    json.dump({"version": 2, "verdicts": verdicts}, report)
             if after("--record"):
                 os.makedirs(after("--record"))
             if after("--message-format") in ("markdown", "github", "junit"):
@@ -96,7 +105,7 @@ def vram():
             assert "--no-report" in arguments or os.path.isfile(after("--report")), "no report to post"
             assert os.environ["GITHUB_TOKEN"], "no token to post with"
         case _:
-            sys.exit(f"cargo vram {arguments[1]} is not stood in for")
+            sys.exit(f"stand_in.py does not replace cargo vram {arguments[1]}")
 
 
 def gh():
@@ -132,4 +141,4 @@ match program:
     case "strip" | "run" | "apt-get":
         pass
     case _:
-        sys.exit(f"{program} has no place in a workflow")
+        sys.exit(f"a workflow must not run {program}")

@@ -1,16 +1,17 @@
-//! Whether the models that are judged are built as the workspace's own binaries are.
+//! Compares the Burn features of the models with those of the workspace's binaries.
 
 use crate::protocol::BurnFeatures;
 use crate::report::{Rule, Run, Status, Verdict};
 use crate::workspace::DeployedBinary;
 
-/// A warning for each run of a model whose Burn has other features than a binary that is built with the model's package.
+/// Returns a warning per run whose Burn has other features than a binary that is built with the model's package.
 ///
-/// A model without fusion and autotune needs another amount of memory than the program that has both. One warning names one
-/// binary: of the run's own package where one differs, else the first that does.
+/// The features matter because a model without fusion and autotune needs another amount of memory. Each warning names
+/// one binary that differs: preferably one of the run's package, otherwise the first.
 #[must_use]
 pub fn judge_build(runs: &[Run], deployed: &[DeployedBinary]) -> Vec<Verdict> {
     let verdict = |run: &Run| {
+        // A what-if differs from the binaries on purpose. See docs/design/what-if.md.
         let features = run.features.filter(|_| run.what_if.is_none())?;
         let differs = |binary: &&DeployedBinary| binary.packages.contains(&run.package) && binary.features != features;
         let own = deployed
@@ -19,18 +20,18 @@ pub fn judge_build(runs: &[Run], deployed: &[DeployedBinary]) -> Vec<Verdict> {
             .find(|binary| binary.package == run.package);
         let binary = own.or_else(|| deployed.iter().find(differs))?;
         let message = format!(
-            "this model runs Burn {features}, the binary `{}` of {} {}: {}",
+            "this model uses Burn {features}, but the binary `{}` of package {} uses Burn {}; {}",
             binary.name,
             binary.package,
             binary.features,
             remedy(features, binary)
         );
-        Some(Verdict::of(run, Rule::Build, Status::Warn, message))
+        Some(Verdict::from_run(run, Rule::Build, Status::Warn, message))
     };
     runs.iter().filter_map(verdict).collect()
 }
 
-/// How both become the same.
+/// Returns how to give both the same features.
 fn remedy(own: BurnFeatures, binary: &DeployedBinary) -> String {
     let lacks = |own: bool, theirs: bool, name: &str| (theirs && !own).then(|| format!("\"{name}\""));
     let missing: Vec<_> = [
@@ -41,12 +42,12 @@ fn remedy(own: BurnFeatures, binary: &DeployedBinary) -> String {
     .flatten()
     .collect();
     if missing.is_empty() {
-        return "the program that you deploy needs another amount of memory. Switch on the same features of Burn there, or \
-                leave them out of the development dependencies"
+        return "the binary needs another amount of memory, so enable the same Burn features for it, or remove them \
+                from `[dev-dependencies]`"
             .to_owned();
     }
     format!(
-        "add `burn = {{ version = \"…\", features = [{}] }}` to [dev-dependencies], with the version that you have",
+        "add `burn = {{ version = \"…\", features = [{}] }}` to `[dev-dependencies]`, with your Burn version",
         missing.join(", ")
     )
 }
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
     use crate::report::sample;
 
-    /// A binary of a package, which is built with that of the model where it `uses` it.
+    /// Makes a binary of a package. The binary is built with the model's package if it `uses` it.
     fn binary(package: &str, uses: bool, fusion: bool, autotune: bool) -> DeployedBinary {
         let own = uses.then(|| sample::run("network", "l4").package);
         DeployedBinary {
@@ -83,9 +84,9 @@ mod tests {
         assert_eq!((verdict.rule, verdict.status), (Rule::Build, Status::Warn));
         assert_eq!(
             verdict.message,
-            "this model runs Burn without fusion and autotune, the binary `train` of app with fusion and autotune: add \
-             `burn = { version = \"…\", features = [\"fusion\", \"autotune\"] }` to [dev-dependencies], with the version \
-             that you have"
+            "this model uses Burn without fusion and autotune, but the binary `train` of package app uses Burn with \
+             fusion and autotune; add `burn = { version = \"…\", features = [\"fusion\", \"autotune\"] }` to \
+             `[dev-dependencies]`, with your Burn version"
         );
     }
 
@@ -95,7 +96,10 @@ mod tests {
         let app = binary("app", true, true, true);
         assert_eq!(judge_build(&[run(true, true)], std::slice::from_ref(&app)), []);
         let verdicts = judge_build(&[run(true, true)], &[old, app.clone()]);
-        assert!(verdicts[0].message.contains("of old without"), "{verdicts:?}");
+        assert!(
+            verdicts[0].message.contains("of package old uses Burn without"),
+            "{verdicts:?}"
+        );
         let unrelated = binary("viewer", false, false, false);
         assert_eq!(judge_build(&[run(true, true)], &[unrelated, app]), []);
     }

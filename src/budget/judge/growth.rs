@@ -1,4 +1,4 @@
-//! Growth: how far a figure is from what was last accepted.
+//! Compares runs with the accepted baseline: growth.
 
 use camino::Utf8Path;
 
@@ -9,39 +9,36 @@ use crate::budget::source::{Span, Spanned};
 use crate::bytes::Bytes;
 use crate::report::LET_BE;
 use crate::report::upgrade::is_upgrade;
-use crate::report::words::percent;
+use crate::report::words::{allowed_growth, percent};
 use crate::report::{AllowedGrowth, Baseline, BaselineFrom, Metric, Pass, Rule, Status, Verdict};
 
-/// How far a figure may be from its baseline: both the percentage and the bytes must be passed.
-struct Allowed {
+/// The allowed growth over the baseline. Growth warns or fails only if it exceeds both the percentage and `ignore`.
+struct AllowedGrowthRule {
     warn: Option<Percent>,
     fail: Option<Percent>,
     ignore: Bytes,
-    /// The same as the file writes it.
+    /// `ignore` as the file writes it.
     ignore_written: String,
-    /// Where the file says so.
+    /// The position of the limit in the file; absent for the built-in default.
     span: Option<Span>,
 }
 
-impl Allowed {
-    /// Bytes by which it may exceed the baseline. Percentages are taken on the baseline, rounded down.
+impl AllowedGrowthRule {
+    /// Returns the allowed growth in bytes: the larger of `ignore` and the percentage of the baseline, rounded down.
     fn bytes(&self, percent: Percent, baseline: Bytes) -> Bytes {
         percent.of(baseline).max(self.ignore)
     }
 
-    /// `+5 % or +16 MiB`: whichever is more.
+    /// Returns the allowed growth as text: `5 % or 16 MiB, whichever is more`.
     fn told(&self, percent: Percent) -> String {
         let percent = percent.to_string().replace('%', " %");
-        match self.ignore {
-            Bytes(0) => format!("+{percent}"),
-            _ => format!("+{percent} or +{}", self.ignore_written),
-        }
+        allowed_growth(&percent, self.ignore, &self.ignore_written)
     }
 }
 
 impl Judge<'_> {
-    /// What the budgets say about the distance between this run and its baseline. A run that has none of a figure, because
-    /// it died, is judged by other rules.
+    /// Compares this run with its baseline. Skips a metric for which the run has no value, because it died: other rules
+    /// report that.
     pub(super) fn growth(&self) -> Vec<Verdict> {
         let Some(baseline) = &self.run.baseline else {
             return Vec::new();
@@ -57,10 +54,11 @@ impl Judge<'_> {
         judged.collect()
     }
 
-    /// A baseline without the value that the file wants compared.
-    fn without_baseline(&self, metric: Metric, allowed: &Allowed, after: Bytes) -> Verdict {
+    /// Warns that the baseline has no value of a metric whose growth the file limits.
+    fn without_baseline(&self, metric: Metric, allowed: &AllowedGrowthRule, after: Bytes) -> Verdict {
         let message = format!(
-            "the baseline has no warm {}, so that its growth cannot be judged: `cargo vram bless -m {}` accepts {after}",
+            "the baseline has no value for warm {} memory, so its growth was not checked; to accept {after}, run \
+             `cargo vram bless -m {}`",
             metric.name(),
             self.run.full_name()
         );
@@ -76,16 +74,18 @@ impl Judge<'_> {
         }
     }
 
-    /// The model's own limit, or the defaults'; live is judged without any.
-    fn allowed(&self, metric: Metric) -> Option<Allowed> {
+    /// Returns the allowed growth: of the model, or of the file's defaults. Live memory has a built-in default.
+    fn allowed(&self, metric: Metric) -> Option<AllowedGrowthRule> {
         let growth = match self.budget() {
             Some(budget) => budget.settings.growth.as_ref(),
             None => self.budgets.defaults.growth.as_ref(),
         };
         let Some(growth) = growth else {
-            return (metric == Metric::Live).then_some(Allowed {
-                warn: Some(Percent::whole(LET_BE.warn)),
-                fail: Some(Percent::whole(LET_BE.fail)),
+            // Reserved memory, which process memory includes, changes in whole pages. So only live memory has
+            // a default.
+            return (metric == Metric::Live).then_some(AllowedGrowthRule {
+                warn: Some(Percent::from_percent(LET_BE.warn)),
+                fail: Some(Percent::from_percent(LET_BE.fail)),
                 ignore: LET_BE.ignore,
                 ignore_written: LET_BE.ignore.to_string(),
                 span: None,
@@ -93,7 +93,7 @@ impl Judge<'_> {
         };
         let limit = growth.get(metric)?;
         let value = |limit: Option<Spanned<Percent>>| limit.map(|limit| limit.value);
-        Some(Allowed {
+        Some(AllowedGrowthRule {
             warn: value(limit.limit.warn),
             fail: value(limit.limit.fail),
             ignore: limit.ignore.map_or(Bytes(0), |ignore| ignore.value),
@@ -104,7 +104,7 @@ impl Judge<'_> {
         })
     }
 
-    /// What a run is compared with, as people name it: the file of the baseline, or the revision that was built and run.
+    /// Returns the name of the baseline's origin: the lock file or the revision.
     fn since(&self, baseline: &Baseline) -> String {
         match (baseline.from, self.revision) {
             (BaselineFrom::Rebuilt | BaselineFrom::Base, Some(revision)) => revision.to_owned(),
@@ -113,7 +113,15 @@ impl Judge<'_> {
         }
     }
 
-    fn grown(&self, metric: Metric, allowed: &Allowed, baseline: &Baseline, before: Bytes, after: Bytes) -> Verdict {
+    fn grown(
+        &self,
+        metric: Metric,
+        allowed: &AllowedGrowthRule,
+        baseline: &Baseline,
+        before: Bytes,
+        after: Bytes,
+    ) -> Verdict {
+        // In both directions: for a value that shrank, `is_improvement` compares with the same limit.
         let change = Bytes(after.0.abs_diff(before.0));
         let passed = |percent: Option<Percent>| percent.filter(|percent| change > allowed.bytes(*percent, before));
         let decided = match (passed(allowed.fail), passed(allowed.warn)) {
@@ -121,20 +129,20 @@ impl Judge<'_> {
             (None, Some(percent)) => Some((Status::Warn, percent)),
             (None, None) => None,
         };
-        let name = format!("warm {}{}", metric.name(), qualifier(self.run, metric));
+        let name = format!("warm {} memory{}", metric.name(), qualifier(self.run, metric));
         let since = self.since(baseline);
-        let by = percent(change, before).map_or_else(|| change.to_string(), |percent| format!("{percent} ({change})"));
+        let by = percent(change, before).map_or_else(|| change.to_string(), |percent| format!("{change} ({percent})"));
         let moved = match after > before {
-            true => format!("{name} grew by {by} since {since}, from {before} to {after}"),
-            false => format!("{name} shrank by {by} since {since}, from {before} to {after}"),
+            true => format!("{name} grew {by} since {since}, from {before} to {after}"),
+            false => format!("{name} shrank {by} since {since}, from {before} to {after}"),
         };
         let (status, message) = match decided {
-            // Whoever upgrades Burn gets another allocator and other kernels: that is no growth of the model.
+            // An upgrade of Burn changes the allocator and the kernels, so the growth is not the model's.
             Some(_) if after > before && is_upgrade(&baseline.burn, &self.run.burn) => {
                 let (old, new, model) = (&baseline.burn, &self.run.burn, self.run.full_name());
                 let message = format!(
-                    "{moved}; Burn was upgraded from {old} to {new}, so this is not judged as growth of the model: to accept the new \
-                     baseline, run `cargo vram bless -m {model}`"
+                    "{moved}; this is only a warning because Burn was upgraded from {old} to {new}; to accept the new \
+                     value, run `cargo vram bless -m {model}`"
                 );
                 (Status::Warn, message)
             }
@@ -147,13 +155,14 @@ impl Judge<'_> {
                 let message = format!("{moved}; allowed{without}: {}", allowed.told(percent));
                 match advice(self.run).filter(|_| metric == Metric::Process && status == Status::Fail) {
                     Some(advice) => (Status::Warn, format!("{message}; {advice}")),
-                    // Live is hardly another with other kernels; what is reserved for them is.
+                    // Other kernels change reserved and process memory, but hardly live memory. So growth only warns.
                     None if metric != Metric::Live && self.run.chose_kernels() => (Status::Warn, message),
                     None => (status, message),
                 }
             }
-            _ if change == Bytes(0) => (Status::Pass, format!("{name} {after} is unchanged since {since}")),
+            _ if change == Bytes(0) => (Status::Pass, format!("{name} is {after}, unchanged since {since}")),
             None if after > before => {
+                // A value that passes is within the stricter of both limits.
                 let least = allowed.warn.or(allowed.fail);
                 let told = least.map_or_else(String::new, |percent| format!("; allowed: {}", allowed.told(percent)));
                 (Status::Pass, moved + &told)
@@ -163,7 +172,7 @@ impl Judge<'_> {
         let likely = match baseline.differs.as_slice() {
             [] => String::new(),
             _ if change == Bytes(0) => String::new(),
-            differs => format!("; likely because of {}", differs.join(", ")),
+            differs => format!("; likely cause: {}", differs.join(", ")),
         };
         let limit = decided.map(|(_, percent)| percent).or(allowed.fail).or(allowed.warn);
         let verdict = Verdict {

@@ -1,8 +1,8 @@
-//! Budgets held against runs.
+//! Tests of verdicts on budgets.
 
 use super::*;
 use crate::report::sample::{ending_at, measured, run};
-use crate::report::{Obtained, Outside, Phase, ProcessOf, RefusedTensor, RunError};
+use crate::report::{Assumption, Obtained, Phase, ProcessOf, ProcessOverhead, RefusedTensor, RunError};
 
 const MIB: u64 = 1 << 20;
 
@@ -25,7 +25,7 @@ fn budgets() -> Budgets {
     Budgets::parse(FILE.as_bytes(), "budgets.yaml", &["l4", "h200"]).unwrap()
 }
 
-/// Every verdict in a line.
+/// Returns one line per verdict.
 fn judged(run: Run) -> Vec<String> {
     lines(judge(&[run], &budgets(), "budgets.yaml"))
 }
@@ -52,10 +52,10 @@ fn each_limit_gives_a_verdict_at_its_place() {
     assert_eq!(
         judged(run("a", "l4")),
         [
-            "5:11 Budget Pass a: warm live 800 MiB is within its limit of 900 MiB",
-            "6:23 Budget Pass a: warm reserved 1 GiB is within its limit of 2 GiB",
-            "7:14 Budget Pass a: warm process 1.46 GiB is within its limit of 3 GiB",
-            "8:23 Budget Pass a: cold reserved 4 GiB is within its limit of 6 GiB",
+            "5:11 Budget Pass a: warm live memory is 800 MiB, within its limit of 900 MiB",
+            "6:23 Budget Pass a: warm reserved memory is 1 GiB, within its limit of 2 GiB",
+            "7:14 Budget Pass a: warm process memory is 1.46 GiB, within its limit of 3 GiB",
+            "8:23 Budget Pass a: cold reserved memory is 4 GiB, within its limit of 6 GiB",
         ]
     );
 }
@@ -66,12 +66,12 @@ fn a_figure_at_its_limit_is_within_and_a_byte_more_is_over() {
     at.peaks.warm.live = Some(Bytes(900 * MIB));
     assert_eq!(
         judged(at.clone())[0],
-        "5:11 Budget Pass a: warm live 900 MiB is within its limit of 900 MiB"
+        "5:11 Budget Pass a: warm live memory is 900 MiB, within its limit of 900 MiB"
     );
     at.peaks.warm.live = Some(Bytes(900 * MIB + 1));
     assert_eq!(
         judged(at)[0],
-        "5:11 Budget Fail a: warm live 900 MiB is over its limit of 900 MiB by 1 B"
+        "5:11 Budget Fail a: warm live memory is 900 MiB, 1 B over its limit of 900 MiB"
     );
 }
 
@@ -81,12 +81,12 @@ fn a_figure_between_warn_and_fail_is_a_warning_at_the_warn() {
     between.peaks.warm.reserved = Some(Bytes(1600 * MIB));
     assert_eq!(
         judged(between.clone())[1],
-        "6:36 Budget Warn a: warm reserved 1.56 GiB is over its warning limit of 1.5 GiB by 64 MiB"
+        "6:36 Budget Warn a: warm reserved memory is 1.56 GiB, 64 MiB over its warning limit of 1.5 GiB"
     );
     between.peaks.warm.reserved = Some(Bytes(2366 * MIB));
     assert_eq!(
         judged(between)[1],
-        "6:23 Budget Fail a: warm reserved 2.31 GiB is over its limit of 2 GiB by 318 MiB"
+        "6:23 Budget Fail a: warm reserved memory is 2.31 GiB, 318 MiB over its limit of 2 GiB"
     );
 }
 
@@ -94,33 +94,36 @@ fn a_figure_between_warn_and_fail_is_a_warning_at_the_warn() {
 fn a_warning_alone_is_a_limit() {
     assert_eq!(
         judged(run("warned", "l4")),
-        ["11:31 Budget Pass warned: warm reserved 1 GiB is within its limit of 1 GiB"]
+        ["11:31 Budget Pass warned: warm reserved memory is 1 GiB, within its limit of 1 GiB"]
     );
 }
 
 #[test]
-fn another_card_inherits_nothing() {
+fn another_gpu_inherits_nothing() {
     assert_eq!(
         judged(run("a", "h200")),
-        ["9:31 Budget Pass a: warm reserved 1 GiB is within its limit of 4 GiB"]
+        ["9:31 Budget Pass a: warm reserved memory is 1 GiB, within its limit of 4 GiB"]
     );
 }
 
 #[test]
-fn a_card_without_limits_is_unjudged() {
+fn a_gpu_without_limits_is_unjudged() {
     assert_eq!(
         judged(run("a", "t4")),
-        ["4:3 Budget Warn a: `a` has no limits for `t4`: unjudged"]
+        ["4:3 Budget Warn a: `a` has no limits for the GPU `t4`, so it was not checked"]
     );
     assert_eq!(
         judged(run("bare", "l4")),
-        ["12:3 Budget Warn bare: `bare` has no limits for `l4`: unjudged"]
+        ["12:3 Budget Warn bare: `bare` has no limits for the GPU `l4`, so it was not checked"]
     );
 }
 
 #[test]
 fn a_model_without_budget_is_a_warning() {
-    assert_eq!(judged(run("other", "l4")), ["Budget Warn other: `other` has no budget"]);
+    assert_eq!(
+        judged(run("other", "l4")),
+        ["Budget Warn other: `other` has no budget in budgets.yaml"]
+    );
 }
 
 #[test]
@@ -131,7 +134,7 @@ fn a_budget_of_another_name_is_judged_for_itself_alone() {
     };
     assert_eq!(
         judged(named),
-        ["10:62 Budget Pass a-b128: warm reserved 1 GiB is within its limit of 5 GiB"]
+        ["10:62 Budget Pass a-b128: warm reserved memory is 1 GiB, within its limit of 5 GiB"]
     );
 }
 
@@ -141,7 +144,7 @@ fn a_missing_figure_is_an_error_and_never_within() {
     missing.peaks.warm.reserved = None;
     assert_eq!(
         judged(missing),
-        ["9:31 Budget Error a: warm reserved cannot be judged: the run gave no such figure"]
+        ["9:31 Budget Error a: warm reserved memory cannot be checked: the run has no value for it"]
     );
 }
 
@@ -155,12 +158,14 @@ fn a_run_that_died_can_fail_and_cannot_pass() {
     });
     assert_eq!(
         judged(died.clone()),
-        ["9:31 Budget Error a: warm reserved cannot be judged: the run ended early (`model-panicked`) at 1 GiB"]
+        [
+            "9:31 Budget Error a: warm reserved memory cannot be checked: the run ended early (`model-panicked`) after a peak of 1 GiB"
+        ]
     );
     died.peaks.warm.reserved = Some(Bytes(5000 * MIB));
     assert_eq!(
         judged(died),
-        ["9:31 Budget Fail a: warm reserved 4.88 GiB is over its limit of 4 GiB by 904 MiB"]
+        ["9:31 Budget Fail a: warm reserved memory is 4.88 GiB, 904 MiB over its limit of 4 GiB"]
     );
 }
 
@@ -168,7 +173,7 @@ fn a_run_that_died_can_fail_and_cannot_pass() {
 fn out_of_memory_fails_whatever_the_budget_says() {
     let oom = Oom {
         pass: Pass::Warm,
-        card: None,
+        gpu_number: None,
         step: Some(1),
         phase: Some(Phase::Optimizer),
         kernel: None,
@@ -181,10 +186,10 @@ fn out_of_memory_fails_whatever_the_budget_says() {
     };
     let mut out = run("a", "h200");
     out.oom = Some(oom);
-    let said = "Oom Fail a: out of memory on `h200` in the warm pass of step 1, optimizer: 21 GiB were asked for, 20 GiB were reserved and 3 GiB left";
-    // Within its limit up to the moment it ended: no praise for that.
+    let said = "Oom Fail a: out of memory on `h200` in the warm pass, step 1, optimizer: the model requested 21 GiB, with 20 GiB reserved and 3 GiB free";
+    // A value within its limit says nothing about the rest of a run that ended early.
     assert_eq!(judged(out.clone()), [said]);
-    // Over a limit before it ended: both are true.
+    // The value exceeded its limit before the run ended, so there are two verdicts.
     out.peaks.warm.reserved = Some(Bytes(20 << 30));
     assert_eq!(judged(out.clone()).len(), 2);
     out.peaks.warm.reserved = None;
@@ -193,22 +198,22 @@ fn out_of_memory_fails_whatever_the_budget_says() {
     assert_eq!(judged(out.clone()).len(), 2);
     out.model = "other".to_owned();
     assert!(judged(out.clone())[0].starts_with("Oom Fail other:"));
-    // A tensor that no page holds.
+    // A tensor that is too large for any page.
     out.oom.as_mut().unwrap().tensor = Some(RefusedTensor {
         largest: Bytes(5_914_755_072),
         ..RefusedTensor::default()
     });
     let said = judged(out).remove(0);
     assert!(
-        said.ends_with("3 GiB left; Burn gives one tensor at most a quarter of the GPU, 5.51 GiB"),
+        said.ends_with("3 GiB free; Burn allocates at most 5.51 GiB for one tensor, a quarter of the GPU's memory"),
         "{said}"
     );
 }
 
-/// A context and modules, each known in its way.
+/// Sets how the context and the modules of a run's GPU were obtained.
 fn outside(run: &mut Run, context: Obtained, modules: Obtained) {
     let of = |obtained| {
-        Some(Outside {
+        Some(ProcessOverhead {
             bytes: Bytes(400 * MIB),
             obtained,
             source: "a log".to_owned(),
@@ -221,9 +226,9 @@ fn outside(run: &mut Run, context: Obtained, modules: Obtained) {
 #[test]
 fn a_process_figure_says_that_its_context_is_assumed() {
     let mut assumed = run("a", "l4");
-    // No sentence decides: what a run says of its GPU does.
-    assumed.assumptions = vec!["CUDA context of l4: assumed".to_owned()];
-    let said = "7:14 Budget Pass a: warm process (context assumed) 1.46 GiB is within its limit of 3 GiB";
+    // The assumption's text does not decide, only the values of the run's GPU.
+    assumed.assumptions = vec![Assumption::from_document("gpu-value", "CUDA context of l4: assumed")];
+    let said = "7:14 Budget Pass a: warm process memory (context assumed) is 1.46 GiB, within its limit of 3 GiB";
     assert_eq!(judged(assumed.clone())[2], said.replace(" (context assumed)", ""));
     outside(&mut assumed, Obtained::Assumed, Obtained::Measured);
     assert_eq!(judged(assumed.clone())[2], said);
@@ -243,7 +248,7 @@ fn an_estimated_process_that_rests_on_an_assumed_context_warns_and_never_fails()
     let process = |run: &Run| judged(run.clone()).swap_remove(2);
     let figure = |assumed: &str| {
         format!(
-            "7:14 Budget Warn a: warm process ({assumed} assumed) 4 GiB is over its limit of 3 GiB by 1 GiB; only a warning, because nobody has measured its context on `l4`: measure there, or state its `context:` in gpu_profiles"
+            "7:14 Budget Warn a: warm process memory ({assumed} assumed) is 4 GiB, 1 GiB over its limit of 3 GiB; this is only a warning because nobody measured the CUDA context on `l4`: run `cargo vram check` on that GPU, or set `context` in `gpu_profiles`"
         )
     };
     outside(&mut over, Obtained::Assumed, Obtained::Documented);
@@ -251,12 +256,12 @@ fn an_estimated_process_that_rests_on_an_assumed_context_warns_and_never_fails()
     outside(&mut over, Obtained::Assumed, Obtained::Assumed);
     assert_eq!(process(&over), figure("context and modules"));
     outside(&mut over, Obtained::Documented, Obtained::Assumed);
-    let fails = "7:14 Budget Fail a: warm process (modules assumed) 4 GiB is over its limit of 3 GiB by 1 GiB";
-    assert_eq!(process(&over), fails, "kernels are assumed on every card");
-    let fails = "7:14 Budget Fail a: warm process 4 GiB is over its limit of 3 GiB by 1 GiB";
+    let fails = "7:14 Budget Fail a: warm process memory (modules assumed) is 4 GiB, 1 GiB over its limit of 3 GiB";
+    assert_eq!(process(&over), fails, "kernels are assumed on every GPU");
+    let fails = "7:14 Budget Fail a: warm process memory is 4 GiB, 1 GiB over its limit of 3 GiB";
     outside(&mut over, Obtained::Documented, Obtained::Measured);
     assert_eq!(process(&over), fails);
-    // The other figures rest on no context.
+    // The other metrics do not depend on the context.
     outside(&mut over, Obtained::Assumed, Obtained::Assumed);
     over.peaks.warm.reserved = Some(Bytes(3072 * MIB));
     assert!(judged(over)[1].contains("Fail a: warm reserved"));
@@ -265,11 +270,11 @@ fn an_estimated_process_that_rests_on_an_assumed_context_warns_and_never_fails()
 #[test]
 fn a_measured_process_fails_and_says_how_it_was_read() {
     let mut over = measured(run("a", "l4"));
-    // The card's own data is no matter of a measurement.
+    // Assumptions about the GPU do not affect a measurement.
     outside(&mut over, Obtained::Assumed, Obtained::Assumed);
     assert_eq!(
         judged(over.clone())[2],
-        "7:14 Budget Pass a: warm process (polled every 10 ms: a lower bound) 1.46 GiB is within its limit of 3 GiB"
+        "7:14 Budget Pass a: warm process memory (polled every 10 ms, a lower bound) is 1.46 GiB, within its limit of 3 GiB"
     );
     over.peaks.warm.process = Some(Bytes(4096 * MIB));
     if let Some(process) = over.measurement.as_mut().and_then(|measured| measured.process.as_mut()) {
@@ -277,24 +282,24 @@ fn a_measured_process_fails_and_says_how_it_was_read() {
     }
     assert_eq!(
         judged(over.clone())[2],
-        "7:14 Budget Fail a: warm process (the whole device less what it held before, polled every 10 ms) 4 GiB is over its limit of 3 GiB by 1 GiB"
+        "7:14 Budget Fail a: warm process memory (whole GPU minus memory used before, polled every 10 ms) is 4 GiB, 1 GiB over its limit of 3 GiB"
     );
     over.peaks.warm.process = None;
     assert_eq!(
         judged(over)[2].split_once(") ").unwrap().1,
-        "cannot be judged: the run gave no such figure"
+        "cannot be checked: the run has no value for it"
     );
 }
 
 #[test]
-fn a_measurement_is_judged_by_the_limits_of_its_card() {
+fn a_measurement_is_judged_by_the_limits_of_its_gpu() {
     assert_eq!(
         judged(measured(run("a", "h200"))),
-        ["9:31 Budget Pass a: warm reserved 1 GiB is within its limit of 4 GiB"]
+        ["9:31 Budget Pass a: warm reserved memory is 1 GiB, within its limit of 4 GiB"]
     );
     assert_eq!(
         judged(measured(run("a", "t4"))),
-        ["4:3 Budget Warn a: `a` has no limits for `t4`: unjudged"]
+        ["4:3 Budget Warn a: `a` has no limits for the GPU `t4`, so it was not checked"]
     );
 }
 
@@ -303,13 +308,16 @@ fn a_leak_fails_with_the_command_that_shows_it_and_too_few_steps_are_told() {
     let grown = |steps: usize| ending_at(run("a", "l4"), &[10, 50, 60, 70, 80][..steps]);
     assert_eq!(
         judged(grown(5))[0],
-        "Leak Fail a: each step leaves 10 B on average, 30 B after 3 steps: `cargo vram explain a -p p --leak --steps 5` names the tensors"
+        "Leak Fail a: live memory grows on average by 10 B per step, 30 B over 3 steps; to see the tensors, run `cargo vram explain a -p p --leak --steps 5`"
     );
     assert_eq!(unjudged(&[grown(5)]), None);
     assert!(judged(grown(4))[0].starts_with("5:11 Budget Pass"));
     let told = unjudged(&[grown(5), grown(4)]).unwrap();
-    assert_eq!((told.what.as_str(), told.why.as_str()), ("leaks", "needs 5 steps"));
-    // What ended early says so itself.
+    assert_eq!(
+        (told.what().as_str(), told.why.as_str()),
+        ("leaks", "needs `--steps 5`")
+    );
+    // A run that ended early reports that itself.
     let mut died = grown(3);
     died.error = Some(RunError {
         code: crate::report::ErrorCode::Panicked,

@@ -1,84 +1,55 @@
-//! `cargo vram doctor`: what is here, and what is missing.
+//! `cargo vram doctor`: checks the toolchain, the GPU and the project.
 
-mod card;
+mod finding;
+mod gpu;
 mod project;
 mod toolchain;
 
 use clap::Args;
-use serde::Serialize;
 
 use super::exit::Exit;
-use super::options::{Archive, Format, Loudness, Output, Packages};
-use super::source::Source;
-use super::{Stopped, pipeline, survey, terminal};
+use super::options::{ArchiveOptions, Format, OutputOptions, Packages};
+use super::terminal;
+use crate::cli::error::CliError;
+use crate::cli::session;
+use crate::cli::session::source::ModelSource;
+use crate::cli::session::survey;
 use crate::report::Status;
+use finding::DoctorCheck;
+use finding::Finding::Fail;
+use finding::{help, said};
 
-/// Tell what is here, and what to do about what is missing
+/// Check the toolchain, the GPU and the project, and print how to fix problems
 ///
-/// Each line is a pass, a warning or a failure, the latter two with what to do. Without a GPU nothing of what only a
-/// measurement needs can fail.
+/// Each line is a pass, a warning or a failure. Warnings and failures come with a fix. Without a GPU, checks that only
+/// measurements need cannot fail.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   cargo vram doctor
-  cargo vram doctor -q                                only warnings and failures
+  cargo vram doctor -q                                print only warnings and failures
   cargo vram doctor -p my-models
-  cargo vram doctor --message-format json             a list of checks: name, status, what, fix
-  cargo vram doctor --archive-file models.tar.zst     on a machine without Rust
+  cargo vram doctor --message-format json             print a list of checks: name, status, what, fix
+  cargo vram doctor --archive-file models.tar.zst     check a machine without Rust
 
 Exit codes:
-  0    nothing failed (warnings allowed)
-  101  something failed
-  2    command line or archive unusable")]
+  0    no check failed (warnings allowed)
+  101  a check failed
+  2    the command line or the archive is unusable")]
 pub(super) struct Doctor {
     #[command(flatten)]
-    output: Output,
+    archive: ArchiveOptions,
     #[command(flatten)]
-    archive: Archive,
+    output: OutputOptions,
     #[command(flatten)]
     packages: Packages,
 }
 
-/// What was found of one thing; with what to do about it, where that is needed.
-enum Finding {
-    Pass(String),
-    Warn(String, String),
-    Fail(String, String),
-}
-
-use Finding::{Fail, Pass, Warn};
-
-/// What was found, as programs are told it.
-#[derive(Serialize)]
-struct Check {
-    /// Short and stable: `cuda-driver`.
-    name: &'static str,
-    status: Status,
-    what: String,
-    fix: Option<String>,
-}
-
-impl Finding {
-    fn of(self, name: &'static str) -> Check {
-        let (status, what, fix) = match self {
-            Pass(what) => (Status::Pass, what, String::new()),
-            Warn(what, fix) => (Status::Warn, what, fix),
-            Fail(what, fix) => (Status::Fail, what, fix),
-        };
-        Check {
-            name,
-            status,
-            what: what.trim_end().to_owned(),
-            fix: Some(fix).filter(|fix| !fix.is_empty()),
-        }
-    }
-}
-
 impl Doctor {
-    pub(super) fn run(&self, loudness: Loudness) -> Result<Exit, Stopped> {
-        let source = Source::open(&self.packages, self.archive.file());
+    pub(super) fn run(&self) -> Result<Exit, CliError> {
+        let source = ModelSource::open(&self.packages, self.archive.file());
         let source = match source {
-            // Nothing else can be asked there, where an archive stands for Rust.
+            // A machine that uses an archive may lack Rust, so that no other check could run.
             Err(error) if self.archive.file().is_some() => return Err(error),
             source => source,
         };
@@ -86,58 +57,28 @@ impl Doctor {
         let mut checks = toolchain::checks(source.as_ref().ok(), &built);
         let program = built.as_ref().ok().map(|built| built.library.survey.as_path());
         let needs_libdevice = source.as_ref().is_ok_and(project::needs_libdevice);
-        checks.extend(card::checks(program, needs_libdevice));
+        checks.extend(gpu::checks(program, needs_libdevice));
         match &source {
             Ok(source) => checks.extend(project::checks(source)),
-            Err(error) => checks.push(Fail(said(&**error), help(&**error)).of("workspace")),
+            // Outside of a workspace, the checks of the machine are still useful.
+            Err(error) => checks.push(Fail(said(error.diagnostic()), help(error.diagnostic())).of("workspace")),
         }
         let failed = checks.iter().any(|check| check.status == Status::Fail);
-        self.show(&checks, loudness)?;
+        self.show(&checks)?;
         Ok(if failed { Exit::Incomplete } else { Exit::Success })
     }
 
-    fn show(&self, checks: &[Check], loudness: Loudness) -> Result<(), Stopped> {
-        let shown = |check: &&Check| !loudness.quiet || check.status != Status::Pass;
-        let lines: String = checks.iter().filter(shown).map(Check::line).collect();
+    fn show(&self, checks: &[DoctorCheck]) -> Result<(), CliError> {
+        let shown = |check: &&DoctorCheck| !terminal::is_quiet() || check.status != Status::Pass;
+        let lines: String = checks.iter().filter(shown).map(DoctorCheck::line).collect();
         let output = self.output.output.as_deref();
         let text = match self.output.message_format {
             Format::Human => lines.clone(),
-            Format::Json => pipeline::json(&checks)?,
+            Format::Json => session::json(&checks)?,
         };
         if output.is_some() {
             terminal::show(&lines);
         }
-        Ok(pipeline::put(&text, output)?)
-    }
-}
-
-/// An error and its causes, in a line.
-fn said(error: &(impl miette::Diagnostic + ?Sized)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
-}
-
-fn help(error: &(impl miette::Diagnostic + ?Sized)) -> String {
-    error.help().map(|help| help.to_string()).unwrap_or_default()
-}
-
-impl Check {
-    fn line(&self) -> String {
-        let status = match self.status {
-            Status::Pass => "pass",
-            Status::Warn => "warn",
-            Status::Fail | Status::Error => "fail",
-        };
-        // A text of several lines stays under its status.
-        let what = self.what.replace('\n', "\n      ");
-        match &self.fix {
-            None => format!("{status}  {what}\n"),
-            Some(fix) => format!("{status}  {what}\n      help: {fix}\n"),
-        }
+        Ok(session::put(&text, output)?)
     }
 }

@@ -1,44 +1,45 @@
-//! The workspace, its models and its folders; or the archive.
+//! Checks the workspace with its models and folders, or the archive.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use super::Finding::{self, Fail, Pass, Warn};
-use super::{Check, help, said};
+use super::finding::Finding::{self, Fail, Pass, Warn};
+use super::finding::{DoctorCheck, help, said};
 use crate::bytes::Bytes;
 use crate::cli::archive::made_of;
-use crate::cli::pipeline;
-use crate::cli::source::{Brought, Source};
+use crate::cli::session;
+use crate::cli::session::source::{ArchiveSource, ModelSource};
 use crate::workspace::{self, DeclaredTarget, KernelCompiler, Workspace};
 
-/// Less free disk than this is a warning: a debug build of Burn takes most of it.
+/// With less free disk space than this, doctor warns: a debug build of Burn takes most of it.
 const DISK_WARN: Bytes = Bytes(2 << 30);
-/// With less than this nothing can be built.
+/// With less free disk space than this, the check fails: nothing can be built.
 const DISK_FAIL: Bytes = Bytes(200 << 20);
 
-pub(super) fn checks(source: &Source) -> Vec<Check> {
+pub(super) fn checks(source: &ModelSource) -> Vec<DoctorCheck> {
     let what = match source {
-        Source::Workspace(_) => Pass(format!("workspace: {}", source.root())).of("workspace"),
-        Source::Archive(brought) => archive(brought).of("archive"),
+        ModelSource::Workspace(_) => Pass(format!("workspace: {}", source.root())).of("workspace"),
+        ModelSource::Archive(brought) => archive(brought).of("archive"),
     };
     let mut checks = vec![what, budgets(source).of("budgets")];
-    if let Source::Workspace(here) = source {
+    if let ModelSource::Workspace(here) = source {
         checks.extend(models(here.workspace()));
     }
     checks
 }
 
-/// Whether one of the models needs libdevice to compile its kernels.
-pub(super) fn needs_libdevice(source: &Source) -> bool {
+/// Whether a model needs libdevice to compile its kernels.
+pub(super) fn needs_libdevice(source: &ModelSource) -> bool {
     match source {
-        Source::Workspace(here) => {
+        ModelSource::Workspace(here) => {
             let (targets, _) = workspace::declared_targets(here.workspace());
             let needs =
+                // `doctor` builds nothing, so the compiler is guessed from features.
                 |target: &DeclaredTarget| target.likely_kernel_compiler(here.workspace()) == KernelCompiler::Llvm;
             targets.iter().any(needs)
         }
-        Source::Archive(brought) => {
+        ModelSource::Archive(brought) => {
             let models = brought.listed();
             models
                 .iter()
@@ -47,7 +48,7 @@ pub(super) fn needs_libdevice(source: &Source) -> bool {
     }
 }
 
-fn archive(brought: &Brought) -> Finding {
+fn archive(brought: &ArchiveSource) -> Finding {
     let models = brought.listed();
     let names: Vec<_> = models.iter().map(|model| model.name.as_str()).collect();
     Pass(format!(
@@ -58,36 +59,37 @@ fn archive(brought: &Brought) -> Finding {
     ))
 }
 
-fn budgets(source: &Source) -> Finding {
-    let written = match pipeline::written(source, None) {
+fn budgets(source: &ModelSource) -> Finding {
+    let written = match session::written(source, None) {
         Ok(written) => written,
-        Err(error) => return Fail(said(&*error), help(&*error)),
+        Err(error) => return Fail(said(error.diagnostic()), help(error.diagnostic())),
     };
     match (&written.budgets, source) {
         (Some(budgets), _) => Pass(match budgets.models.len() {
             1 => format!("{}: 1 budget", written.name),
             number => format!("{}: {number} budgets", written.name),
         }),
-        (None, Source::Workspace(_)) => Warn(
+        (None, ModelSource::Workspace(_)) => Warn(
             format!("{} does not exist", written.name),
-            "`cargo vram init` writes a first one".to_owned(),
+            "run `cargo vram init` to write one".to_owned(),
         ),
-        (None, Source::Archive(_)) => Warn(
-            "the archive has no budgets".to_owned(),
-            "write budgets.yaml before `cargo vram archive`, or name a file with `check --budgets`".to_owned(),
+        (None, ModelSource::Archive(_)) => Warn(
+            "the archive contains no budgets".to_owned(),
+            "name a budgets file with `check --budgets`, or write budgets.yaml before you run `cargo vram archive`"
+                .to_owned(),
         ),
     }
 }
 
-/// The declared models, and the folders that they are built and run in.
-fn models(workspace: &Workspace) -> Vec<Check> {
+/// Checks the declared models, and the folders in which they are built and run.
+fn models(workspace: &Workspace) -> Vec<DoctorCheck> {
     let (targets, problems) = workspace::declared_targets(workspace);
     let mut checks: Vec<_> = targets
         .iter()
         .map(|target| burn(target, workspace).of("models"))
         .collect();
     if targets.is_empty() && problems.is_empty() {
-        let fix = "`cargo vram init` declares one".to_owned();
+        let fix = "run `cargo vram init` to declare one".to_owned();
         checks.push(Warn("no models are declared".to_owned(), fix).of("models"));
     }
     for problem in problems {
@@ -101,7 +103,7 @@ fn models(workspace: &Workspace) -> Vec<Check> {
 
 fn burn(target: &DeclaredTarget, workspace: &Workspace) -> Finding {
     let what = format!("{}: target `{}`, Burn {}", target.package, target.name, target.burn);
-    // Burn's defaults switch them on in the crate of the backend.
+    // Burn's default features turn these on in the backend's crate.
     let features: Vec<_> = ["burn", "burn-cuda"]
         .into_iter()
         .filter_map(|name| workspace.features(name, &target.burn))
@@ -124,9 +126,11 @@ fn burn(target: &DeclaredTarget, workspace: &Workspace) -> Finding {
     ))
 }
 
-/// The folder where Burn keeps what autotune chose, in the user's own runs: that of the nearest `Cargo.toml`, unless a
-/// configuration file says otherwise.
+/// Checks the folder where Burn stores the autotune choices of the user's own runs.
+///
+/// It is `target/autotune` beside the nearest `Cargo.toml`, unless a configuration file names another one.
 fn autotune(package: &Path) -> Finding {
+    // The names that cubecl and Burn look for.
     let names = ["cubecl.toml", "CubeCL.toml", "burn.toml", "Burn.toml"];
     let configured = package
         .ancestors()
@@ -134,27 +138,25 @@ fn autotune(package: &Path) -> Finding {
         .find(|path| path.is_file());
     if let Some(file) = configured {
         return Pass(format!(
-            "autotune of your own runs: as {} says; cargo vram has folders of its own",
+            "autotune of your own runs: in the folder that {} sets; cargo vram uses its own folders",
             file.display()
         ));
     }
     let folder = package.join("target/autotune");
-    let there = if folder.is_dir() { "" } else { ", not there yet" };
-    let what = format!(
-        "autotune of your own runs: {}{there}; cargo vram has folders of its own",
-        folder.display()
-    );
+    let there = if folder.is_dir() { "" } else { " (does not exist yet)" };
+    let what = format!("autotune of your own runs: {}{there}", folder.display());
     if is_writable(&folder) {
-        Pass(what)
+        Pass(format!("{what}; cargo vram uses its own folders"))
     } else {
         Warn(
-            format!("{what}. It cannot be written"),
-            "Burn would choose anew in each run: make it writable, or name another folder in cubecl.toml".to_owned(),
+            format!("{what}, not writable; cargo vram uses its own folders"),
+            "make it writable, or name another folder in cubecl.toml; otherwise Burn repeats autotune in each run"
+                .to_owned(),
         )
     }
 }
 
-/// Whether a file could be made in a folder, or in what there is of the way to it. Nothing stays.
+/// Whether a file can be created in a folder, or in its nearest existing parent. Leaves no file behind.
 fn is_writable(folder: &Path) -> bool {
     let there = folder.ancestors().find(|folder| folder.exists());
     there.is_some_and(|there| tempfile::tempfile_in(there).is_ok())
@@ -162,21 +164,23 @@ fn is_writable(folder: &Path) -> bool {
 
 fn disk(target_folder: &Path) -> Finding {
     let there = target_folder.ancestors().find(|folder| folder.exists());
+    // The standard library cannot ask for free space. `-P`
+    // keeps one line per file system, however long its name.
     let output = there.and_then(|folder| Command::new("df").arg("-Pk").arg(folder).output().ok());
     let printed = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     match printed.as_deref().and_then(available) {
         Some(free) => room(free, target_folder),
         None => Warn(
-            format!("disk: how much is free for {} is not known", target_folder.display()),
-            "`df` did not tell".to_owned(),
+            format!("disk: the free space for {} is unknown", target_folder.display()),
+            "run `df` to see why: it printed no free space".to_owned(),
         ),
     }
 }
 
-/// The fourth column of what `df -Pk` prints, in KiB.
+/// Reads the free space from the fourth column of `df -Pk`, in KiB.
 fn available(printed: &str) -> Option<Bytes> {
     let line = printed.lines().nth(1)?;
-    // The first column may have blanks in it, the four after it have none, and the fifth ends in `%`.
+    // The first column may contain blanks. The next four do not, and the fifth column ends in `%`.
     let words: Vec<_> = line.split_whitespace().collect();
     let percent = words.iter().position(|word| word.ends_with('%'))?;
     let kib: u64 = words.get(percent.checked_sub(1)?)?.parse().ok()?;
@@ -184,8 +188,8 @@ fn available(printed: &str) -> Option<Bytes> {
 }
 
 fn room(free: Bytes, target_folder: &Path) -> Finding {
-    let what = format!("disk: {free:#} are free for {}", target_folder.display());
-    let fix = || "`cargo clean` frees some, or set CARGO_TARGET_DIR to a folder on another disk".to_owned();
+    let what = format!("disk: {free:#} free for {}", target_folder.display());
+    let fix = || "run `cargo clean`, or set CARGO_TARGET_DIR to a folder on another disk".to_owned();
     if free < DISK_FAIL {
         Fail(what, fix())
     } else if free < DISK_WARN {

@@ -1,25 +1,26 @@
-//! The host, Rust, and what this program builds with it.
+//! Checks the host, Rust, and the virtual driver that this program builds with Rust.
 
 use std::path::Path;
 use std::process::Command;
 
-use super::Finding::{self, Fail, Pass};
-use super::{Check, help, said};
-use crate::cli::Stopped;
-use crate::cli::source::Source;
-use crate::cli::survey::{self, Built};
+use super::finding::Finding::{self, Fail, Pass};
+use super::finding::{DoctorCheck, help, said};
+use crate::cli::error::CliError;
+use crate::cli::session;
+use crate::cli::session::source::ModelSource;
+use crate::cli::session::survey::DriverForSurvey;
 
-pub(super) fn checks(source: Option<&Source>, built: &Result<Built, Stopped>) -> Vec<Check> {
+pub(super) fn checks(source: Option<&ModelSource>, built: &Result<DriverForSurvey, CliError>) -> Vec<DoctorCheck> {
     let host = host().of("host");
-    if let Some(Source::Archive(_)) = source {
-        let not_needed = |name: &'static str| Pass(format!("{name}: not needed: an archive")).of(name);
-        let driver = Pass("virtual driver: that of the archive".to_owned()).of("virtual-driver");
+    if let Some(ModelSource::Archive(_)) = source {
+        let not_needed = |name: &'static str| Pass(format!("{name}: not needed with an archive")).of(name);
+        let driver = Pass("virtual driver: from the archive".to_owned()).of("virtual-driver");
         return vec![host, not_needed("rustc"), not_needed("cargo"), driver];
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     vec![
         host,
-        program(&survey::rustc()).of("rustc"),
+        program(&session::source::rustc()).of("rustc"),
         program(Path::new(&cargo)).of("cargo"),
         driver(built).of("virtual-driver"),
     ]
@@ -37,7 +38,7 @@ fn host() -> Finding {
     } else {
         Fail(
             format!("host: {host}"),
-            "models run on Linux with glibc, x86-64 or aarch64".to_owned(),
+            "use Linux with glibc on x86-64 or aarch64: models run only there".to_owned(),
         )
     }
 }
@@ -46,15 +47,18 @@ fn program(program: &Path) -> Finding {
     match Command::new(program).arg("--version").output() {
         Ok(output) if output.status.success() => Pass(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
         _ => Fail(
-            format!("`{}` does not run", program.display()),
-            "install Rust, or put it on PATH".to_owned(),
+            format!("cannot run `{}`", program.display()),
+            "install Rust, or add it to PATH".to_owned(),
         ),
     }
 }
 
-fn driver(built: &Result<Built, Stopped>) -> Finding {
+fn driver(built: &Result<DriverForSurvey, CliError>) -> Finding {
     match built {
         Ok(built) => Pass(format!("virtual driver: {}", built.library.library.display())),
-        Err(error) => Fail(format!("virtual driver: {}", said(&**error)), help(&**error)),
+        Err(error) => Fail(
+            format!("virtual driver: {}", said(error.diagnostic())),
+            help(error.diagnostic()),
+        ),
     }
 }

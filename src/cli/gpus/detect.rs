@@ -1,4 +1,4 @@
-//! `cargo vram gpus --here`: the cards of this machine, as `budgets.yaml` takes them.
+//! `cargo vram gpus --here`: describes the GPUs of this machine as entries for `budgets.yaml`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -7,47 +7,50 @@ use std::path::Path;
 use camino::Utf8Path;
 use serde::Serialize;
 
-use super::{Card, card};
+use super::{ListedGpu, gpu};
 use crate::bytes::Bytes;
+use crate::cli::error::CliError;
 use crate::cli::exit::Exit;
-use crate::cli::options::{Format, Output};
-use crate::cli::source::Source;
-use crate::cli::{Stopped, pipeline, survey, terminal};
-use crate::gpu::{self, Device, Libraries, Limits, Nvml, Profile, Profiles, Provenance, Sourced, Survey};
-use crate::report::Library;
+use crate::cli::options::{Format, OutputOptions};
+use crate::cli::session;
+use crate::cli::session::source::ModelSource;
+use crate::cli::session::survey;
+use crate::cli::terminal;
+use crate::gpu::{self, GpuLimits, Libraries, Nvml, Profile, Profiles, Provenance, Sourced, Survey, SurveyedDevice};
+use crate::report::LoadedLibrary;
 
-/// How a context is measured here.
-const CONTEXT_SOURCE: &str = "total less free of this machine's GPU beside a context, with no other process on it";
-/// What a context may take beyond twice what was calculated: published ones take up to 36 MiB more than that, and twice as much
-/// on the smallest GPU.
+/// The source of a context's size that was measured on this machine.
+const CONTEXT_SOURCE: &str = "total minus free memory of this machine's GPU with one context and no other process";
+/// The maximum by which a plausible context exceeds twice its calculated size. Published contexts take up to 36 MiB
+/// more than calculated, and twice as much on the smallest GPU.
 const MORE_THAN_TWICE: Bytes = Bytes(64 << 20);
-/// The longest id of a profile.
+/// The maximum length of a profile's id.
 const LONGEST_ID: usize = 32;
 
-/// A card that is here.
+/// A GPU of this machine.
 #[derive(Serialize)]
-struct Found<'a> {
+struct DetectedGpu<'a> {
     ordinal: u32,
     uuid: &'a str,
     pci: Option<&'a str>,
-    /// The built-in card that this one is exactly.
+    /// The built-in profile that describes this GPU exactly.
     built_in: Option<&'a str>,
-    /// What goes under `gpu_profiles:` where it is not.
-    entry: Option<&'a Entry>,
-    profile: Card<'a>,
-    limits: &'a Limits,
+    /// The entry for `gpu_profiles:`, if no built-in profile matches exactly.
+    entry: Option<&'a DetectedProfile>,
+    profile: ListedGpu<'a>,
+    limits: &'a GpuLimits,
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
-    driver: &'a Library,
-    nvrtc: Option<&'a Library>,
-    devices: Vec<Found<'a>>,
+struct DetectedProfiles<'a> {
+    driver: &'a LoadedLibrary,
+    nvrtc: Option<&'a LoadedLibrary>,
+    devices: Vec<DetectedGpu<'a>>,
 }
 
-/// One entry of `gpu_profiles`: what differs from the card it is like.
+/// One entry of `gpu_profiles`: the values that differ from those of the GPU in `like`.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Entry {
+struct DetectedProfile {
     id: String,
     like: String,
     name: Option<String>,
@@ -55,23 +58,27 @@ struct Entry {
     compute_capability: Option<(u32, u32)>,
     sm_count: Option<u32>,
     shared_memory_per_block_optin: Option<Bytes>,
-    /// As it was measured here; absent where it was not, and where the card it is like has the same.
+    /// The measured context; absent if it was not measured, or if it is the same as that of the GPU in `like`.
     context: Option<Bytes>,
-    /// What a person should know of it.
+    /// Notes for the user, such as values that an entry cannot express.
     remarks: Vec<String>,
 }
 
-/// A card with what `budgets.yaml` takes for it.
+/// A GPU of this machine with its profile, its measured context and its entry for `budgets.yaml`.
 struct Described<'a> {
-    device: &'a Device,
+    device: &'a SurveyedDevice,
     profile: Profile,
     context: &'a Result<Bytes, String>,
-    entry: Option<Entry>,
+    entry: Option<DetectedProfile>,
 }
 
-/// Lists the cards. Where there is none that can be used, says why and what to do.
-pub(super) fn run(profiles: &Profiles, archive_file: Option<&Utf8Path>, output: &Output) -> Result<Exit, Stopped> {
-    let source = Source::here(archive_file)?;
+/// Prints the GPUs of this machine. If none can be used, prints the reason and what to do.
+pub(super) fn run(
+    profiles: &Profiles,
+    archive_file: Option<&Utf8Path>,
+    output: &OutputOptions,
+) -> Result<Exit, CliError> {
+    let source = ModelSource::here(archive_file)?;
     let built = survey::built(source.as_ref())?;
     let survey = match gpu::survey(&built.library.survey, &Libraries::find(), None, None) {
         Ok(survey) => survey,
@@ -87,46 +94,47 @@ pub(super) fn run(profiles: &Profiles, archive_file: Option<&Utf8Path>, output: 
         .collect();
     let described = describe(profiles, &survey, &contexts);
     let text = match output.message_format {
-        Format::Json => pipeline::json(&document(&survey, &described))?,
+        Format::Json => session::json(&document(&survey, &described))?,
         Format::Human => yaml(&survey, &described),
     };
-    pipeline::put(&text, output.output.as_deref())?;
+    session::put(&text, output.output.as_deref())?;
     Ok(Exit::Success)
 }
 
-/// What a context takes of a card: its total less what is free beside the context of a program that has nothing else. Or why
-/// nobody knows.
-fn measured_context(program: &Path, device: &Device) -> Result<Bytes, String> {
+/// Measures a context: the GPU's total memory minus what is free while a program holds only a context. If that is
+/// impossible, the error says why.
+fn measured_context(program: &Path, device: &SurveyedDevice) -> Result<Bytes, String> {
     let libraries = Libraries::find();
     let nvml = Nvml::open(libraries.libnvml.as_deref()).map_err(|error| error.to_string())?;
-    let processes = nvml.device(&device.uuid).ok().and_then(|card| card.processes());
+    let processes = nvml.device(&device.uuid).ok().and_then(|gpu| gpu.processes());
     match processes.as_deref() {
         None => return Err("NVML does not list the processes that use the GPU".to_owned()),
+        // Only on a GPU that nobody else uses is the memory in use that of one context.
         Some([]) => {}
         Some([one]) => return Err(format!("process {} uses the GPU", one.pid)),
         Some(several) => return Err(format!("{} processes use the GPU", several.len())),
     }
-    // Any seed will do: what the kernel computes is not looked at here.
+    // The seed does not matter, because the kernel's result is not checked here.
     let alone = gpu::survey(program, &libraries, Some(1), Some(&device.uuid)).map_err(|error| error.to_string())?;
     let seen = alone.context.map(|seen| seen.total.saturating_sub(seen.free));
     let calculated = Profiles::calculated_context(device);
     match seen {
-        None | Some(Bytes(0)) => Err("the driver does not count it".to_owned()),
-        // In a container, NVML may leave out whoever else uses the GPU.
+        None | Some(Bytes(0)) => Err("the driver reports no memory in use".to_owned()),
+        // In a container, NVML may hide other processes that use the GPU.
         Some(seen) if seen.0 > 2 * calculated.0 + MORE_THAN_TWICE.0 => Err(format!(
-            "{seen} are in use beside one, where about {calculated} were expected: something else holds memory of the GPU"
+            "{seen} are in use with one context, but about {calculated} were expected: another process holds GPU memory"
         )),
         Some(seen) => Ok(seen),
     }
 }
 
-/// `contexts`: what was measured of each card's context, or why it was not.
+/// Returns the profile and the entry of each GPU. `contexts` has the measured context of each, or why there is none.
 fn describe<'a>(profiles: &Profiles, survey: &'a Survey, contexts: &'a [Result<Bytes, String>]) -> Vec<Described<'a>> {
     let mut described: Vec<Described<'a>> = Vec::new();
     for (device, context) in survey.devices.iter().zip(contexts) {
         let mut profile = profiles.of_device(device);
         if let Ok(bytes) = context {
-            profile.context = Sourced::new(*bytes, Provenance::Measured(CONTEXT_SOURCE.to_owned()));
+            profile.context = Sourced::new(*bytes, Provenance::from_measurement(CONTEXT_SOURCE));
         }
         let built_in = profiles
             .find(&profile.id)
@@ -138,7 +146,7 @@ fn describe<'a>(profiles: &Profiles, survey: &'a Survey, contexts: &'a [Result<B
         };
         if let Some(entry) = &mut entry {
             let others = || described.iter().filter_map(|other| other.entry.as_ref());
-            // Cards of a kind are one entry; of one name and two kinds, two.
+            // Equal GPUs share one entry. GPUs of the same name that differ get two.
             if others().any(|other| other.id == entry.id) && !others().any(|other| other == entry) {
                 let number = format!("-{}", device.ordinal);
                 entry.id.truncate(LONGEST_ID - number.len());
@@ -155,7 +163,7 @@ fn describe<'a>(profiles: &Profiles, survey: &'a Survey, contexts: &'a [Result<B
     described
 }
 
-/// Whether a card is what the profile says in everything that `budgets.yaml` could change, and in its caches.
+/// Whether a GPU matches a profile in its L2 cache and in everything that `budgets.yaml` could change.
 fn is_exactly(known: &Profile, seen: &Profile) -> bool {
     known.total.value == seen.total.value
         && known.compute_capability == seen.compute_capability
@@ -165,12 +173,13 @@ fn is_exactly(known: &Profile, seen: &Profile) -> bool {
         && is_same_context(known, seen)
 }
 
-/// Whether two contexts differ by less than published readings, which are to the MiB, can tell.
+/// Whether two contexts differ by less than 1 MiB, the precision of published readings.
 fn is_same_context(known: &Profile, seen: &Profile) -> bool {
     known.context.value.0.abs_diff(seen.context.value.0) < Bytes::MIB.0
 }
 
-fn entry(profiles: &Profiles, profile: &Profile, context: &Result<Bytes, String>) -> Option<Entry> {
+/// Returns the entry that turns the most similar profile into this one, with notes on what it cannot express.
+fn entry(profiles: &Profiles, profile: &Profile, context: &Result<Bytes, String>) -> Option<DetectedProfile> {
     let like = profiles.most_like(profile)?;
     let (major, minor) = profile.compute_capability;
     let mut remarks = Vec::new();
@@ -179,7 +188,7 @@ fn entry(profiles: &Profiles, profile: &Profile, context: &Result<Bytes, String>
     if !same_capability && !known {
         let (like_major, like_minor) = like.compute_capability;
         remarks.push(format!(
-            "compute capability {major}.{minor} is not known here: `like: {}` makes it {like_major}.{like_minor}",
+            "compute capability {major}.{minor} is unknown: `like: {}` sets it to {like_major}.{like_minor}",
             like.id
         ));
     }
@@ -188,7 +197,7 @@ fn entry(profiles: &Profiles, profile: &Profile, context: &Result<Bytes, String>
     let shared_differs = shared != like.limits.shared_per_block_optin;
     if shared_differs && !fits {
         remarks.push(format!(
-            "a block can opt in to {shared} of shared memory, which no card like `{}` can",
+            "a block can opt in to {shared} of shared memory, which a GPU like `{}` does not support",
             like.id
         ));
     }
@@ -196,16 +205,14 @@ fn entry(profiles: &Profiles, profile: &Profile, context: &Result<Bytes, String>
         remarks.push(format!("the context was not measured: {why}"));
         if profile.context.value != like.context.value {
             remarks.push(format!(
-                "the context is taken to be that of `{}`, {}; by calculation ({}) it would be {}",
-                like.id,
-                like.context.value,
-                profile.context.provenance.text(),
-                profile.context.value
+                "the profile uses the context of `{}`, {}; the calculation ({}) gives {}",
+                like.id, like.context.value, profile.context.provenance.source, profile.context.value
             ));
         }
     }
     let is_known = profiles.find(&profile.id).is_some();
-    Some(Entry {
+    Some(DetectedProfile {
+        // The built-in GPU of this name differs from this one, so its id is taken.
         id: if is_known {
             profiles.free_id(&profile.id)
         } else {
@@ -226,8 +233,8 @@ fn entry(profiles: &Profiles, profile: &Profile, context: &Result<Bytes, String>
     })
 }
 
-fn document<'a>(survey: &'a Survey, described: &'a [Described<'a>]) -> Document<'a> {
-    Document {
+fn document<'a>(survey: &'a Survey, described: &'a [Described<'a>]) -> DetectedProfiles<'a> {
+    DetectedProfiles {
         driver: &survey.libcuda,
         nvrtc: survey.libnvrtc.as_ref(),
         devices: described
@@ -235,13 +242,13 @@ fn document<'a>(survey: &'a Survey, described: &'a [Described<'a>]) -> Document<
             .map(
                 |Described {
                      device, profile, entry, ..
-                 }| Found {
+                 }| DetectedGpu {
                     ordinal: device.ordinal,
                     uuid: &device.uuid,
                     pci: device.pci.as_deref(),
                     built_in: entry.is_none().then_some(profile.id.as_str()),
                     entry: entry.as_ref(),
-                    profile: card(profile),
+                    profile: gpu(profile),
                     limits: &device.limits,
                 },
             )
@@ -249,7 +256,7 @@ fn document<'a>(survey: &'a Survey, described: &'a [Described<'a>]) -> Document<
     }
 }
 
-/// The entries, to be pasted into `budgets.yaml`; everything else is a comment.
+/// Returns the entries to paste into `budgets.yaml`. Everything else in the text is a YAML comment.
 fn yaml(survey: &Survey, described: &[Described<'_>]) -> String {
     let mut head = format!("# driver for CUDA {}", survey.libcuda.version);
     if let Some(nvrtc) = &survey.libnvrtc {
@@ -276,14 +283,14 @@ fn yaml(survey: &Survey, described: &[Described<'_>]) -> String {
         );
         match entry {
             None => {
-                let _ = writeln!(head, "#   is the built-in card: `gpu: {}` is enough", profile.id);
+                let _ = writeln!(head, "#   matches a built-in GPU: `gpu: {}` is enough", profile.id);
                 if let Err(why) = context {
                     let _ = writeln!(head, "#   the context was not measured: {}", comment(why));
                 }
             }
             Some(entry) => {
-                let _ = writeln!(head, "#   `gpu: {}`, with the entry below", entry.id);
-                // Several cards of a kind are one entry.
+                let _ = writeln!(head, "#   use `gpu: {}` with the entry below", entry.id);
+                // Equal GPUs share one entry.
                 if written.insert(entry.id.clone()) {
                     entries.push_str(&entry.yaml());
                 }
@@ -292,20 +299,21 @@ fn yaml(survey: &Survey, described: &[Described<'_>]) -> String {
     }
     if !entries.is_empty() {
         head.push_str(
-            "# Another machine's GPU of the same name may have up to 150 MiB more or less. On Burn 0.21\n\
-             # every page of the allocator differs in proportion: take the profile of the one that decides.\n\
+            "# A GPU of the same name in another machine may have up to 150 MiB more or less. On Burn 0.21\n\
+             # every page of the allocator differs in proportion: use the profile of the GPU that has your limits.\n\
              gpu_profiles:\n",
         );
     }
     head + &entries
 }
 
-impl Entry {
+impl DetectedProfile {
     fn yaml(&self) -> String {
         let mut text = format!("  {}:\n", self.id);
         for remark in &self.remarks {
             let _ = writeln!(text, "    # {}", comment(remark));
         }
+        // To the byte: with Burn 0.21, every page of the allocator is a share of the total.
         let size = |bytes: Bytes| format!("{} B", bytes.0);
         let lines = [
             ("like", Some(self.like.clone())),
@@ -331,12 +339,12 @@ impl Entry {
     }
 }
 
-/// A text on one line.
+/// Puts a text on one line.
 fn comment(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// A text in double quotes, in which YAML and JSON are the same.
+/// Quotes a text as a JSON string, which is valid in YAML, too.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(comment(text)).to_string()
 }

@@ -1,27 +1,27 @@
-//! The text of the first benchmark: for a model that implements `TrainStep`, or an example to replace.
+//! Writes the text of the first benchmark: for a model that implements `TrainStep`, or an example to replace.
 
 use std::fmt::Write as _;
 
 use syn::{GenericArgument, Type};
 
-use super::scan::{Field, Found, Function, Scan, TrainStep, arguments, last, name_of};
+use super::scan::{Field, ScannedFunction, ScannedModel, SourceScan, TrainStep, arguments, last, name_of};
 
-/// What stands for each number that makes a model.
+/// The placeholder for each integer that creates a model.
 const NUMBER: &str = "10";
-/// What stands for the sizes of inputs: the images of Burn's book have it.
+/// The placeholder for the size of inputs: the size of the images in Burn's book.
 const SIZE: usize = 28;
 
-/// How users of a version of Burn write models.
+/// How models are written for a version of Burn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// Models and tensors have the backend as their first type parameter: Burn 0.21.
+    /// Burn 0.21: models and tensors have the backend as their first type parameter.
     Backend,
-    /// They have none, and a device says where they are: Burn 0.22.
+    /// Burn 0.22: they have no such parameter, and a device says where they are.
     Device,
 }
 
 impl Dialect {
-    /// That of a version, as `major.minor`.
+    /// Returns the dialect of a Burn version, given as major and minor number.
     pub(super) fn new(burn: (u64, u64)) -> Self {
         match burn < (0, 22) {
             true => Self::Backend,
@@ -29,7 +29,7 @@ impl Dialect {
         }
     }
 
-    /// The type parameter of a model: `::<B>`.
+    /// Returns the type argument of a model: `::<B>`, or nothing.
     const fn parameter(self) -> &'static str {
         match self {
             Self::Backend => "::<B>",
@@ -37,7 +37,7 @@ impl Dialect {
         }
     }
 
-    /// How many type parameters a model has.
+    /// Returns the number of type parameters of a model.
     const fn parameters(self) -> usize {
         match self {
             Self::Backend => 1,
@@ -46,18 +46,20 @@ impl Dialect {
     }
 }
 
-/// A benchmark, and the name of the model in it.
+/// The text of a benchmark, with the name of its model.
 pub(super) struct Bench {
     pub(super) text: String,
     pub(super) model: String,
-    /// The type that it trains, where that is one of the project.
+    /// The type that it trains, if the type is part of the project.
     pub(super) trains: Option<String>,
 }
 
 impl Bench {
-    /// For the first `TrainStep` whose model and inputs can be made of what the sources say; else the example. Types are
-    /// named as `root::…`, or without a root where the sources are modules of the benchmark itself.
-    pub(super) fn new(scan: &Scan, dialect: Dialect, root: Option<&str>, modules: &str) -> Self {
+    /// Writes a benchmark for the first `TrainStep` whose model and inputs the sources describe, or else the example.
+    ///
+    /// Types are named `root::…`, or without a root if the sources are modules of the benchmark itself.
+    pub(super) fn new(scan: &SourceScan, dialect: Dialect, root: Option<&str>, modules: &str) -> Self {
+        // The user's own model is better than an example, but only if every part of it can be written down.
         let found = scan
             .train_steps
             .iter()
@@ -66,7 +68,7 @@ impl Bench {
     }
 }
 
-/// The models that a benchmark declares with `cargo_vram::models!`, by their names. None where it cannot be read.
+/// Returns the names of the models that a benchmark declares with `cargo_vram::models!`; none if it cannot be parsed.
 pub(super) fn declared_models(text: &str) -> Vec<String> {
     let items = syn::parse_file(text).map(|file| file.items).unwrap_or_default();
     let declarations = items.into_iter().filter_map(|item| match item {
@@ -82,7 +84,7 @@ fn named(path: &str, root: Option<&str>) -> String {
     root.map_or_else(|| path.to_owned(), |root| format!("{root}::{path}"))
 }
 
-fn example(scan: &Scan, dialect: Dialect, root: Option<&str>, modules: &str) -> Bench {
+fn example(scan: &SourceScan, dialect: Dialect, root: Option<&str>, modules: &str) -> Bench {
     let model = scan.models().into_iter().find_map(|found| scan.path(found));
     let model = model.map_or_else(
         || format!("{}::new(device)", named("model::Model", root.or(Some("crate")))),
@@ -100,15 +102,22 @@ fn example(scan: &Scan, dialect: Dialect, root: Option<&str>, modules: &str) -> 
     }
 }
 
-fn train_step(scan: &Scan, step: &TrainStep, dialect: Dialect, root: Option<&str>, modules: &str) -> Option<Bench> {
+fn train_step(
+    scan: &SourceScan,
+    step: &TrainStep,
+    dialect: Dialect,
+    root: Option<&str>,
+    modules: &str,
+) -> Option<Bench> {
     let backend = step.backend.as_deref();
+    // A `TrainStep` for one of the two versions does not compile with the other.
     if backend.is_some() != (dialect == Dialect::Backend) {
         return None;
     }
     let found = scan.find(&step.of, &step.module)?;
     let path = named(&scan.path(found)?, root);
     let make = Maker { scan, dialect, root }.model(found)?;
-    let mut inputs = Inputs {
+    let mut inputs = BenchInputs {
         scan,
         root,
         integers: false,
@@ -141,18 +150,19 @@ fn train_step(scan: &Scan, step: &TrainStep, dialect: Dialect, root: Option<&str
     })
 }
 
-/// Writes what makes a model.
+/// Writes the expression that creates a model.
 struct Maker<'a> {
-    scan: &'a Scan,
+    scan: &'a SourceScan,
     dialect: Dialect,
     root: Option<&'a str>,
 }
 
 impl Maker<'_> {
-    /// `Model::<B>::new(device)`, or `ModelConfig::new(10).init::<B>(device)`.
-    fn model(&self, model: &Found) -> Option<String> {
-        let gives = |function: &&Function| {
+    /// Writes `Model::<B>::new(device)`, or `ModelConfig::new(10).init::<B>(device)`.
+    fn model(&self, model: &ScannedModel) -> Option<String> {
+        let gives = |function: &&ScannedFunction| {
             let returned = self.scan.find(&function.returns, &function.module);
+            // `init` could not write a value for a generic parameter other than the backend.
             returned.is_some_and(|it| std::ptr::eq(it, model)) && function.generics <= self.dialect.parameters()
         };
         let functions = self.scan.functions.iter().filter(gives);
@@ -196,8 +206,8 @@ impl Maker<'_> {
         })
     }
 
-    /// `ModelConfig::new(10)`, with a value for each field that has none.
-    fn config(&self, config: &Found, depth: usize) -> Option<String> {
+    /// Writes `ModelConfig::new(10)`, with a value for each field without a default.
+    fn config(&self, config: &ScannedModel, depth: usize) -> Option<String> {
         let fields = config.fields.as_ref()?.iter().filter(|field| !field.has_default);
         let argument = |field: &Field| self.argument(&field.name, &field.ty, &config.module, depth);
         let arguments: Vec<_> = fields.map(argument).collect::<Option<_>>()?;
@@ -225,7 +235,7 @@ impl Maker<'_> {
                 "bool" => "false".to_owned(),
                 ty_name => match number(ty_name) {
                     Some(number) => number.to_owned(),
-                    // A configuration may have another in it, and none has itself.
+                    // A configuration may contain another one. The depth limit stops one that contains itself.
                     None if depth < 8 => {
                         let config = self.scan.find(ty_name, module).filter(|found| found.is_config())?;
                         self.config(config, depth + 1)?
@@ -246,7 +256,7 @@ fn number(ty: &str) -> Option<&'static str> {
     }
 }
 
-/// `&B::Device`, `&Device<B>`.
+/// Whether a type is a reference to a device: `&B::Device`, `&Device<B>`.
 fn is_device(ty: &Type) -> bool {
     match ty {
         Type::Reference(reference) => name_of(&reference.elem).as_deref() == Some("Device"),
@@ -254,16 +264,16 @@ fn is_device(ty: &Type) -> bool {
     }
 }
 
-/// Writes what makes a step's inputs.
-struct Inputs<'a> {
-    scan: &'a Scan,
+/// Writes the expression that creates the inputs of a step.
+struct BenchInputs<'a> {
+    scan: &'a SourceScan,
     root: Option<&'a str>,
     integers: bool,
     size: bool,
 }
 
-impl Inputs<'_> {
-    /// A tensor, a tuple of such, or a struct of such, at a depth of indentation.
+impl BenchInputs<'_> {
+    /// Writes a tensor, or a tuple or a struct of tensors, at this depth of indentation.
     fn value(&mut self, ty: &Type, backend: Option<&str>, module: &[String], depth: usize) -> Option<String> {
         if let Type::Tuple(tuple) = ty {
             let parts: Vec<_> = tuple
@@ -289,12 +299,14 @@ impl Inputs<'_> {
             }
             _ => return None,
         };
+        // Also stops a type that contains itself.
         if depth > 8 {
             return None;
         }
         let indent = "    ".repeat(depth + 1);
         let mut text = format!("{} {{\n", named(&self.scan.path(found)?, self.root));
         for field in found.fields.as_ref()? {
+            // A benchmark cannot name a private field.
             if !field.is_visible {
                 return None;
             }
@@ -305,7 +317,7 @@ impl Inputs<'_> {
         Some(text)
     }
 
-    /// `Tensor<B, 2>` and `Tensor<B, 1, Int>`; without a backend, `Tensor<2>` and `Tensor<1, Int>`.
+    /// Writes a value of `Tensor<B, 2>` or `Tensor<B, 1, Int>`; without a backend, of `Tensor<2>` or `Tensor<1, Int>`.
     fn tensor(&mut self, given: &[&GenericArgument], backend: Option<&str>) -> Option<String> {
         let given = match (backend, given) {
             (None, given) => given,
@@ -351,7 +363,7 @@ impl Inputs<'_> {
     }
 }
 
-/// `ResNet18` is `res_net18`.
+/// Converts a name to snake case: `ResNet18` becomes `res_net18`.
 fn snake_case(name: &str) -> String {
     let mut snake = String::new();
     let mut last_was_lower = false;
@@ -369,7 +381,7 @@ fn snake_case(name: &str) -> String {
 mod tests {
     use camino::Utf8Path;
 
-    use super::{Bench, Dialect, Scan, declared_models};
+    use super::{Bench, Dialect, SourceScan, declared_models};
 
     #[test]
     fn a_train_step_of_burn_0_22_is_trained_as_its_users_write_it() {
@@ -384,7 +396,7 @@ mod tests {
             impl TrainStep for Net { type Input = Batch; type Output = ClassificationOutput; }",
         )
         .unwrap();
-        let scan = Scan::read(&root, Default::default(), false);
+        let scan = SourceScan::read(&root, Default::default(), false);
         let bench = Bench::new(&scan, Dialect::new((0, 22)), Some("nets"), "");
         assert_eq!(
             (bench.model.as_str(), bench.trains.as_deref()),
@@ -393,13 +405,13 @@ mod tests {
         for line in [
             "use cargo_vram::burn_0_22::Run;",
             "fn net(run: &mut Run) {",
-            "    run.model(|device| nets::NetConfig::new(/* classes */ 10).init(device))",
+            "    run.model(move |device| nets::NetConfig::new(/* classes */ 10).init(device))",
             "            images: Tensor::<3>::zeros([batch_size, size, size], device),",
             "            labels: Tensor::<1, Int>::zeros([batch_size], device),",
         ] {
             assert!(bench.text.contains(line), "{line}\n{}", bench.text);
         }
-        // Written for the other Burn, it is none that this one could train.
+        // A `TrainStep` that is written for one Burn version cannot be trained with the other.
         assert_eq!(Bench::new(&scan, Dialect::new((0, 21)), Some("nets"), "").trains, None);
     }
 

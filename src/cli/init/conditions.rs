@@ -1,29 +1,31 @@
-//! Whether an item is compiled: its `#[cfg(…)]` attributes, evaluated as far as the package's features decide them.
+//! Decides whether an item is compiled, by evaluating its `#[cfg(…)]` attributes for the package's features.
 
 use std::collections::BTreeSet;
 
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Expr, ExprLit, Lit, Meta, Token};
 
-/// What the conditions of an item come to.
+/// Whether an item is compiled in the benchmark.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Compiled {
-    /// It is compiled, or nothing here can tell.
+pub(super) enum CompiledCode {
+    /// It is compiled, or its conditions depend on more than features.
     Yes,
-    /// It is compiled with this feature of the package only, which is off.
+    /// It is compiled only with this feature of the package, which is off.
     WithFeature(String),
-    /// It is not compiled in a benchmark.
+    /// It is not compiled.
     No,
 }
 
-impl Compiled {
+impl CompiledCode {
     pub(super) fn new(attributes: &[Attribute], features: &BTreeSet<String>) -> Self {
         let conditions = attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
         let parsed: Vec<Meta> = conditions.filter_map(|attribute| attribute.parse_args().ok()).collect();
+        // What the target or a flag decides counts as compiled:
+        // to miss a model is worse than to offer one too many.
         if parsed.iter().all(|condition| holds(condition, features) != Some(false)) {
             return Self::Yes;
         }
-        // One feature more, among those that the conditions name.
+        // Try each feature that the conditions name as one additional feature.
         let mut named = BTreeSet::new();
         parsed
             .iter()
@@ -36,9 +38,10 @@ impl Compiled {
     }
 }
 
-/// Whether a condition holds; `None` where it depends on the target or on flags.
+/// Whether a condition holds; `None` if it depends on the target or on flags.
 fn holds(condition: &Meta, features: &BTreeSet<String>) -> Option<bool> {
     match condition {
+        // A benchmark links the library, which Cargo then builds without `test`.
         Meta::Path(path) if path.is_ident("test") => Some(false),
         Meta::Path(_) => None,
         Meta::NameValue(_) => feature(condition).map(|feature| features.contains(&feature)),
@@ -57,7 +60,9 @@ fn holds(condition: &Meta, features: &BTreeSet<String>) -> Option<bool> {
     }
 }
 
-/// `any` (`true`) or `all` (`false`): one such part decides; else all of them must be known.
+/// Evaluates `any` (`by` is `true`) or `all` (`false`).
+///
+/// One part with the value `by` decides. Otherwise all parts must be known.
 fn decided(parts: &[Option<bool>], by: bool) -> Option<bool> {
     if parts.contains(&Some(by)) {
         Some(by)
@@ -78,7 +83,7 @@ fn parts(list: &syn::MetaList) -> Vec<Meta> {
     parts.map(|parts| parts.into_iter().collect()).unwrap_or_default()
 }
 
-/// The name in `feature = "name"`.
+/// Returns the name in `feature = "name"`.
 fn feature(condition: &Meta) -> Option<String> {
     match condition {
         Meta::NameValue(pair) if pair.path.is_ident("feature") => match &pair.value {
@@ -95,29 +100,32 @@ fn feature(condition: &Meta) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn compiled(condition: &str, features: &[&str]) -> Compiled {
+    fn compiled(condition: &str, features: &[&str]) -> CompiledCode {
         let item: syn::ItemStruct = syn::parse_str(&format!("#[cfg({condition})] struct A;")).unwrap();
         let features = features.iter().map(|feature| (*feature).to_owned()).collect();
-        Compiled::new(&item.attrs, &features)
+        CompiledCode::new(&item.attrs, &features)
     }
 
     #[test]
     fn features_decide_and_the_one_that_is_missing_is_named() {
-        let with = |feature: &str| Compiled::WithFeature(feature.to_owned());
-        assert_eq!(compiled("feature = \"train\"", &["train"]), Compiled::Yes);
+        let with = |feature: &str| CompiledCode::WithFeature(feature.to_owned());
+        assert_eq!(compiled("feature = \"train\"", &["train"]), CompiledCode::Yes);
         assert_eq!(compiled("feature = \"train\"", &["std"]), with("train"));
-        assert_eq!(compiled("not(feature = \"train\")", &["train"]), Compiled::No);
+        assert_eq!(compiled("not(feature = \"train\")", &["train"]), CompiledCode::No);
         assert_eq!(compiled("all(feature = \"a\", feature = \"b\")", &["a"]), with("b"));
-        assert_eq!(compiled("all(feature = \"a\", feature = \"b\")", &[]), Compiled::No);
-        assert_eq!(compiled("any(feature = \"a\", feature = \"b\")", &["b"]), Compiled::Yes);
+        assert_eq!(compiled("all(feature = \"a\", feature = \"b\")", &[]), CompiledCode::No);
+        assert_eq!(
+            compiled("any(feature = \"a\", feature = \"b\")", &["b"]),
+            CompiledCode::Yes
+        );
     }
 
     #[test]
     fn tests_are_never_compiled_and_what_is_not_known_counts_as_compiled() {
-        assert_eq!(compiled("test", &[]), Compiled::No);
-        assert_eq!(compiled("all(test, feature = \"a\")", &[]), Compiled::No);
-        assert_eq!(compiled("not(test)", &[]), Compiled::Yes);
-        assert_eq!(compiled("unix", &[]), Compiled::Yes);
-        assert_eq!(compiled("any(test, target_arch = \"wasm32\")", &[]), Compiled::Yes);
+        assert_eq!(compiled("test", &[]), CompiledCode::No);
+        assert_eq!(compiled("all(test, feature = \"a\")", &[]), CompiledCode::No);
+        assert_eq!(compiled("not(test)", &[]), CompiledCode::Yes);
+        assert_eq!(compiled("unix", &[]), CompiledCode::Yes);
+        assert_eq!(compiled("any(test, target_arch = \"wasm32\")", &[]), CompiledCode::Yes);
     }
 }

@@ -1,15 +1,18 @@
-//! Edits of a `Cargo.toml` that leave everything else in it as it is written.
+//! Edits a `Cargo.toml` without changing anything else in it.
 
 use std::ops::Range;
 
 use camino::Utf8Path;
 use toml_edit::{Array, Document, InlineTable, Item, Table, Value};
 
-use super::source::Source;
-use super::{BENCH, Refused};
+use super::source::DependencySource;
+use super::{BENCH, InitError};
 
-/// The packages that do the host work of a pass: with these alone a first check took 4.5 minutes, with every dependency 7.5.
+/// The packages that do the work of a pass on the host.
+///
+/// With only these optimized, a first check took 4.5 minutes; with every dependency optimized, it took 7.5 minutes.
 const OPTIMIZED: [&str; 32] = [
+    // Not `package."*"`, which also optimizes proc macros and build scripts. See docs/design/builds.md.
     "cargo-vram",
     "burn-autodiff",
     "burn-backend",
@@ -43,15 +46,16 @@ const OPTIMIZED: [&str; 32] = [
     "pliron-llvm",
     "slotmap",
 ];
-/// What the profile says of each.
+/// The profile's entry for each of these packages.
 const OPTIMIZATION: &str = "{ opt-level = 1 }";
 
-/// A manifest's text. Every edit is an insertion.
-pub(super) struct Manifest {
+/// The text of a manifest. Every edit only inserts text.
+pub(super) struct CargoManifest {
+    // Text, because edits must leave comments, order and line ends of the user's file alone.
     text: String,
 }
 
-impl Manifest {
+impl CargoManifest {
     pub(super) fn parse(text: String) -> Result<Self, toml_edit::TomlError> {
         Document::parse(text.as_str())?;
         Ok(Self { text })
@@ -61,7 +65,7 @@ impl Manifest {
         &self.text
     }
 
-    /// Whether it declares a benchmark named `vram`.
+    /// Whether the manifest declares a benchmark named `vram`.
     pub(super) fn has_bench(&self) -> bool {
         let document = self.document();
         let targets = document.get("bench").and_then(Item::as_array_of_tables);
@@ -70,20 +74,21 @@ impl Manifest {
     }
 
     /// Adds the benchmark's target.
-    pub(super) fn add_bench(&mut self, path: &Utf8Path) -> Result<(), Refused> {
+    pub(super) fn add_bench(&mut self, path: &Utf8Path) -> Result<(), InitError> {
         if self
             .document()
             .get("bench")
             .is_some_and(|item| !item.is_array_of_tables())
         {
-            return Err(Refused::Declared(
+            return Err(InitError::Declared(
                 path.to_owned(),
-                "its benchmarks as a value, to which no table can be added",
+                "`bench` as an inline value, to which init cannot add a target",
             ));
         }
         if self.has_bench() {
-            return Err(Refused::Declared(path.to_owned(), "a benchmark named `vram`"));
+            return Err(InitError::Declared(path.to_owned(), "a benchmark named `vram`"));
         }
+        // `models!` writes the `main` of the benchmark. Cargo's harness would put its own there.
         self.append(&format!("[[bench]]\nname = \"{BENCH}\"\nharness = false\n"));
         Ok(())
     }
@@ -92,14 +97,15 @@ impl Manifest {
     pub(super) fn add_cargo_vram(
         &mut self,
         path: &Utf8Path,
-        source: &Source,
+        source: &DependencySource,
         adapter: &str,
         train: bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), InitError> {
         if self.has_dependency("cargo-vram") {
-            return Err(Refused::Declared(path.to_owned(), "a dependency on cargo-vram"));
+            return Err(InitError::Declared(path.to_owned(), "a dependency on cargo-vram"));
         }
         let mut keys = source.keys(path);
+        // The default feature `cli` would compile the whole command-line tool for the benchmark.
         keys.insert("default-features", false.into());
         let mut features = Array::from_iter([adapter]);
         if train {
@@ -109,14 +115,15 @@ impl Manifest {
         self.add_dependency(path, &format!("cargo-vram = {keys}\n"))
     }
 
-    /// Adds a development dependency on the Burn that the package has, with more features. Says whether that could be
-    /// done: Burn may be declared where this does not look, or may be a development dependency already.
+    /// Adds a development dependency on the package's Burn with more features, and returns whether that was possible.
+    ///
+    /// It is not possible if `[dependencies]` does not declare Burn, or if Burn is already a development dependency.
     pub(super) fn add_burn_features(
         &mut self,
         path: &Utf8Path,
         features: &[String],
         binaries: &str,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, InitError> {
         let declared = {
             let document = self.document();
             let dependencies = document.get("dependencies").and_then(Item::as_table_like);
@@ -127,29 +134,35 @@ impl Manifest {
         let Some((name, mut keys)) = declared else {
             return Ok(false);
         };
+        // A key that is there twice is not valid TOML.
         if self.has_dependency(&name) {
             return Ok(false);
         }
+        // An inherited dependency takes `default-features` from the workspace. For others, `false` turns
+        // nothing off: Cargo adds up the features of both tables.
         let is_inherited = keys.contains_key("workspace");
         if !is_inherited {
             keys.insert("default-features", false.into());
         }
         keys.insert("features", Value::Array(features.iter().map(String::as_str).collect()));
         let line = format!(
-            "# The Burn features of {binaries}: cargo-vram judges models as they are deployed. A development dependency\n# switches them on for benchmarks and tests, and for nobody who depends on this package.\n{name} = {keys}\n"
+            "# The Burn features of {binaries}, so that cargo-vram runs the models as they are deployed. A development dependency\n\
+             # turns them on for benchmarks and tests only, not for packages that depend on this one.\n\
+             {name} = {keys}\n"
         );
         self.add_dependency(path, &line)?;
         Ok(true)
     }
 
-    /// Adds what is missing of the profile with which checks are fast; gives what was added. `is_used` says which packages the
-    /// workspace is built with: Cargo warns of others.
+    /// Adds the missing lines of the profile that makes checks fast, and returns them.
     ///
-    /// Where the manifest sets the level of all packages, or names one of these, that stays.
+    /// `is_used` says whether the workspace is built with a package: Cargo warns about others. If the manifest already
+    /// sets the optimization level of all packages, or of one of these, that level stays.
     pub(super) fn add_profile(&mut self, is_used: impl Fn(&str) -> bool) -> String {
+        // `explain` needs line tables for source lines. Full debug information would make the build larger.
         let mut added = self.add_lines(&["profile", "dev"], &[("debug", "\"line-tables-only\"")]);
         let packages = ["profile", "dev", "package"];
-        // Cargo refuses two names of one package, and one may have a version: `hashbrown@0.15.0`.
+        // Cargo refuses a package that a profile names twice. A name may contain a version: `hashbrown@0.15.0`.
         let named: Vec<String> = self
             .item(&packages)
             .and_then(|item| Some(item.as_table_like()?.iter().map(|(name, _)| name.to_owned()).collect()))
@@ -166,7 +179,7 @@ impl Manifest {
         added
     }
 
-    /// Adds the lines of a table that it lacks, and the table's header where needed; gives what was added.
+    /// Adds the lines that a table lacks, and its header if needed, and returns them.
     fn add_lines(&mut self, table: &[&str], lines: &[(&str, &str)]) -> String {
         let is_missing = |(key, _): &&(&str, &str)| self.item(&[table, &[*key]].concat()).is_none();
         let missing = lines.iter().filter(is_missing);
@@ -178,14 +191,15 @@ impl Manifest {
         match self.end_of(table) {
             Some(end) => self.insert(end, &text),
             None if self.takes_header(table) => self.append(&format!("{header}{text}")),
-            // Written in a way that no line can be added to.
+            // The table is written inline or with dots, so no line can be added.
             None => return String::new(),
         }
         header + &text
     }
 
-    /// Whether a header of this table can be appended: it has none yet, and neither it nor what is around it is written inline
-    /// or with dots.
+    /// Whether a header of this table can be appended.
+    ///
+    /// The table must have no header yet. Neither the table nor its parents may be written inline or with dots.
     fn takes_header(&self, table: &[&str]) -> bool {
         (1..=table.len()).all(|depth| match self.item(&table[..depth]) {
             None => true,
@@ -203,10 +217,10 @@ impl Manifest {
 
     #[expect(
         clippy::manual_unwrap_or_default,
-        reason = "the default is of a static text, which `unwrap_or_default` would ask of this one"
+        reason = "only a document of static text has a default, so `unwrap_or_default` would require that of this text"
     )]
     fn document(&self) -> Document<&str> {
-        // It was parsed before, and only whole lines were added.
+        // The text was parsed before, and only whole lines were added, so this cannot fail.
         match Document::parse(self.text.as_str()) {
             Ok(document) => document,
             Err(_) => Document::default(),
@@ -219,11 +233,11 @@ impl Manifest {
         dependencies.is_some_and(|dependencies| dependencies.contains_key(name))
     }
 
-    fn add_dependency(&mut self, path: &Utf8Path, line: &str) -> Result<(), Refused> {
+    fn add_dependency(&mut self, path: &Utf8Path, line: &str) -> Result<(), InitError> {
         const TABLE: &[&str] = &["dev-dependencies"];
         let has_no_header = match self.document().get("dev-dependencies") {
             None => true,
-            // `[dev-dependencies.insta]` alone: the table itself has yet to be written.
+            // With only `[dev-dependencies.insta]`, the table itself has no header yet.
             Some(Item::Table(table)) => table.is_implicit() && !table.is_dotted(),
             Some(_) => false,
         };
@@ -231,16 +245,16 @@ impl Manifest {
             Some(end) => self.insert(end, line),
             None if has_no_header => self.append(&format!("[dev-dependencies]\n{line}")),
             None => {
-                return Err(Refused::Declared(
+                return Err(InitError::Declared(
                     path.to_owned(),
-                    "its development dependencies as a value, to which no line can be added",
+                    "`dev-dependencies` inline or with dots, to which init cannot add a line",
                 ));
             }
         }
         Ok(())
     }
 
-    /// Where a line can be added at the end of a table: after its last key and the comments that belong to it.
+    /// Returns where a line can be added to a table: after its last key and the comments that belong to it.
     fn end_of(&self, table: &[&str]) -> Option<usize> {
         let document = self.document();
         let root: &Item = document.as_item();
@@ -250,7 +264,8 @@ impl Manifest {
             .filter(|table| !table.is_implicit() && !table.is_dotted())?;
         let last = last_byte(table)?;
         let mut end = self.line_end(last.saturating_sub(1));
-        // A comment that a blank line follows, or nothing, is the table's; one right above a header is the header's.
+        // A comment before a blank line or the end of the file belongs to the table. A comment right above a header
+        // belongs to that header.
         let mut after = end;
         while self.text[after..].trim_start_matches([' ', '\t']).starts_with('#') {
             after = self.line_end(after);
@@ -265,7 +280,7 @@ impl Manifest {
         Some(end)
     }
 
-    /// Behind the line that a byte is in.
+    /// Returns the end of the line that contains a byte.
     fn line_end(&self, at: usize) -> usize {
         self.text[at..]
             .find('\n')
@@ -274,6 +289,7 @@ impl Manifest {
 
     fn insert(&mut self, at: usize, lines: &str) {
         let is_at_line = at == 0 || self.text[..at].ends_with('\n');
+        // A file must not have two kinds of line ends.
         let newline = if self.text.contains("\r\n") { "\r\n" } else { "\n" };
         let before = if is_at_line { "" } else { newline };
         self.text
@@ -296,8 +312,9 @@ impl Manifest {
     }
 }
 
-/// The end of a table's last value, or of its header.
+/// Returns the end of a table's last value, or of its header if it has no values.
 fn last_byte(table: &Table) -> Option<usize> {
+    // Tables with headers of their own come later in the file. A line after them would belong to them.
     let of_item = |item: &Item| match item {
         Item::Value(value) => value.span(),
         Item::Table(inner) if inner.is_dotted() => last_byte(inner).map(|end| 0..end),
@@ -317,7 +334,7 @@ fn is_burn(name: &str, item: &Item) -> bool {
     }
 }
 
-/// Where a dependency comes from, without its features.
+/// Returns the keys that say where a dependency comes from, without its features.
 fn same_source(declared: &Item) -> InlineTable {
     let mut keys = InlineTable::new();
     if let Some(version) = declared.as_str() {
@@ -325,6 +342,7 @@ fn same_source(declared: &Item) -> InlineTable {
         return keys;
     }
     for key in [
+        // Never the features: those of `[dependencies]` count here in any case.
         "workspace",
         "version",
         "git",
@@ -348,10 +366,10 @@ mod tests {
     use super::*;
 
     fn edited(text: &str) -> String {
-        let mut manifest = Manifest::parse(text.to_owned()).unwrap();
+        let mut manifest = CargoManifest::parse(text.to_owned()).unwrap();
         let path = Utf8Path::new("/x/Cargo.toml");
         manifest
-            .add_cargo_vram(path, &Source::Registry, "burn-0_21", true)
+            .add_cargo_vram(path, &DependencySource::Registry, "burn-0_21", true)
             .unwrap();
         manifest.add_bench(path).unwrap();
         manifest.text().to_owned()
@@ -420,7 +438,7 @@ mod tests {
                 "b = { git = \"https://example.org/burn\", rev = \"abc\", package = \"burn\", default-features = false, features = [\"fusion\"] }",
             ),
         ] {
-            let mut manifest = Manifest::parse(format!("[dependencies]\n{declared}\n")).unwrap();
+            let mut manifest = CargoManifest::parse(format!("[dependencies]\n{declared}\n")).unwrap();
             let path = Utf8Path::new("/x/Cargo.toml");
             assert!(
                 manifest
@@ -431,7 +449,7 @@ mod tests {
             assert!(text.ends_with(&format!("{expected}\n")), "{text}");
             assert!(text.contains("features of `app`"), "{text}");
         }
-        let mut manifest = Manifest::parse("[dependencies]\nserde = \"1\"\n".to_owned()).unwrap();
+        let mut manifest = CargoManifest::parse("[dependencies]\nserde = \"1\"\n".to_owned()).unwrap();
         let added = manifest.add_burn_features(Utf8Path::new("/x/Cargo.toml"), &[], "");
         assert!(!added.unwrap());
     }
@@ -442,22 +460,22 @@ mod tests {
         for name in OPTIMIZED {
             assert!(lock.contains(&format!("name = \"{name}\"\n")), "{name}");
         }
-        // This repository optimizes every dependency: its tests run thousands of passes on one build.
-        let mut own = Manifest::parse(include_str!("../../../Cargo.toml").to_owned()).unwrap();
+        // This repository already optimizes every dependency, because its tests run thousands of passes on one build.
+        let mut own = CargoManifest::parse(include_str!("../../../Cargo.toml").to_owned()).unwrap();
         assert_eq!(own.add_profile(|_| true), "");
     }
 
     #[test]
     fn a_profile_is_completed_and_never_contradicted() {
         let profile = |text: &str| {
-            let mut manifest = Manifest::parse(text.to_owned()).unwrap();
+            let mut manifest = CargoManifest::parse(text.to_owned()).unwrap();
             let added = manifest.add_profile(|name| ["burn-fusion", "cubecl-core"].contains(&name));
             (manifest.text().to_owned(), added)
         };
         let debug = "[profile.dev]\ndebug = \"line-tables-only\"\n";
         let both = "[profile.dev.package]\nburn-fusion = { opt-level = 1 }\ncubecl-core = { opt-level = 1 }\n";
         assert_eq!(profile("").1, format!("{debug}\n{both}"));
-        // The level of every dependency is a choice of the user's own.
+        // If the user sets the level of every dependency, that choice stays.
         let all = "[profile.dev.package.\"*\"]\nopt-level = 3\n";
         assert_eq!(profile(all), (format!("{all}\n{debug}"), debug.to_owned()));
         let one = "[profile.dev]\ndebug = 1\n\n[profile.dev.package.burn-fusion]\nopt-level = 2\n";

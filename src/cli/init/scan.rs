@@ -1,44 +1,44 @@
-//! What a package's sources say of its models: which types implement `Module` and `TrainStep`, and how they are made.
+//! Scans a package's sources for its models: which types implement `Module` and `TrainStep`, and how they are created.
 //!
-//! The sources are parsed and not compiled, so macros are not followed. What is found is offered, and `init` works without it.
+//! The sources are parsed and not compiled, so macros are not expanded. `init` also works if the scan finds nothing.
 
 use std::collections::BTreeSet;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use syn::{Attribute, Fields, FnArg, GenericParam, Item, ReturnType, Type, Visibility};
 
-use super::conditions::Compiled;
+use super::conditions::CompiledCode;
 
-/// Everything that was found, in the order of the sources.
+/// The result of a scan, in the order of the sources.
 #[derive(Default)]
-pub(super) struct Scan {
-    pub(super) types: Vec<Found>,
-    pub(super) functions: Vec<Function>,
+pub(super) struct SourceScan {
+    pub(super) types: Vec<ScannedModel>,
+    pub(super) functions: Vec<ScannedFunction>,
     pub(super) train_steps: Vec<TrainStep>,
-    /// The types whose `TrainStep` is compiled with another feature of the package only, with that feature.
+    /// The types whose `TrainStep` is compiled only with a feature of the package that is off, with that feature.
     pub(super) hidden_train_steps: Vec<(String, String)>,
-    /// The modules that the root declares and that have files of their own, with these.
+    /// The modules that the root file declares and that have their own files, with these files.
     pub(super) files: Vec<(String, Utf8PathBuf)>,
     exports: Vec<Export>,
     /// The types that implement `Module` by hand.
     by_hand: Vec<(String, Vec<String>)>,
-    /// The first names of paths that begin with `crate`.
+    /// The first names of the paths that begin with `crate`.
     own_paths: Vec<String>,
-    /// The package's features that the benchmark is built with.
+    /// The features of the package that are on when the benchmark is built.
     features: BTreeSet<String>,
 }
 
 /// A struct or an enum.
-pub(super) struct Found {
+pub(super) struct ScannedModel {
     pub(super) name: String,
     pub(super) module: Vec<String>,
     pub(super) file: Utf8PathBuf,
-    /// Whether it can be named from outside by its own path.
+    /// Whether its own path is visible from outside.
     is_visible: bool,
     derives: Vec<String>,
-    /// Its type parameters.
+    /// The names of its type parameters.
     pub(super) parameters: Vec<String>,
-    /// A struct's fields, where all have names.
+    /// The fields of a struct with named fields.
     pub(super) fields: Option<Vec<Field>>,
 }
 
@@ -46,15 +46,16 @@ pub(super) struct Found {
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) ty: Type,
-    /// Whether `#[derive(Config)]` gives it a value.
+    /// Whether `#[derive(Config)]` gives it a default value.
     pub(super) has_default: bool,
     pub(super) is_visible: bool,
 }
 
-/// A function of a type's own `impl`.
-pub(super) struct Function {
-    /// The type's name, and where the function is.
+/// A function in a type's inherent `impl`.
+pub(super) struct ScannedFunction {
+    /// The name of the type.
     pub(super) of: String,
+    /// The module of the `impl`.
     pub(super) module: Vec<String>,
     pub(super) name: String,
     pub(super) has_self: bool,
@@ -62,7 +63,7 @@ pub(super) struct Function {
     pub(super) names: Vec<String>,
     /// The name of the type that it returns.
     pub(super) returns: String,
-    /// How many type parameters it has of its own.
+    /// The number of its own generic parameters, without lifetimes.
     pub(super) generics: usize,
 }
 
@@ -70,39 +71,40 @@ pub(super) struct Function {
 pub(super) struct TrainStep {
     pub(super) of: String,
     pub(super) module: Vec<String>,
-    /// The name of its backend's type parameter.
+    /// The name of the type parameter for the backend.
     pub(super) backend: Option<String>,
     pub(super) input: Option<Type>,
 }
 
-/// `pub use path::Name as other`, or all of a module.
+/// A `pub use path::Name as other`, or `pub use path::*`.
 struct Export {
     module: Vec<String>,
     path: Vec<String>,
-    /// The name that it has here; nothing where all of a module is exported.
+    /// The name of the exported item here; `None` for all items of a module.
     name: Option<String>,
 }
 
-/// Where the walk is.
-struct Place<'a> {
+/// The position of the scan in the sources.
+struct ModelPlace<'a> {
     module: Vec<String>,
     file: &'a Utf8Path,
-    /// Where the files of this module's own modules are.
+    /// The folder of the files of this module's submodules.
     folder: Utf8PathBuf,
     is_visible: bool,
-    /// The feature, which is off, that everything here is compiled with.
+    /// The feature that everything here needs to be compiled, if that feature is off.
     hidden_by: Option<String>,
 }
 
-impl Scan {
-    /// Reads the root file of a library or of a program, and the modules below it. Those of a program are visible as
-    /// far as `pub(crate)` goes, for they become modules of the benchmark.
+impl SourceScan {
+    /// Reads the root file of a library or a program, and the modules below it.
+    ///
+    /// The modules of a program become modules of the benchmark, so `pub(crate)` items in them are visible, too.
     pub(super) fn read(root: &Utf8Path, features: BTreeSet<String>, of_program: bool) -> Self {
         let mut scan = Self {
             features,
             ..Self::default()
         };
-        let place = Place {
+        let place = ModelPlace {
             module: Vec::new(),
             file: root,
             folder: root.parent().unwrap_or(Utf8Path::new("")).to_owned(),
@@ -113,26 +115,27 @@ impl Scan {
         scan
     }
 
-    /// The types that implement `Module`, with those first that no other of them contains: these are whole models.
-    pub(super) fn models(&self) -> Vec<&Found> {
-        let is_module = |found: &&Found| {
+    /// Returns the types that implement `Module`: first those with a `TrainStep`, then those that no other contains.
+    pub(super) fn models(&self) -> Vec<&ScannedModel> {
+        let is_module = |found: &&ScannedModel| {
             let by_hand = |(name, module): &(String, Vec<String>)| *name == found.name && *module == found.module;
             found.derives.iter().any(|derive| derive == "Module") || self.by_hand.iter().any(by_hand)
         };
         let mut models: Vec<_> = self.types.iter().filter(is_module).collect();
-        let is_part = |found: &Found| {
-            let fields = |other: &&Found| other.name != found.name && other.mentions(&found.name);
+        let is_part = |found: &ScannedModel| {
+            let fields = |other: &&ScannedModel| other.name != found.name && other.mentions(&found.name);
             models.iter().any(fields)
         };
         let parts: Vec<_> = models.iter().map(|found| is_part(found)).collect();
         let mut order: Vec<_> = (0..models.len()).collect();
+        // A model that trains is the best first benchmark, and a block of another model the worst.
         order.sort_by_key(|at| (!self.trains(models[*at]), parts[*at]));
         models = order.into_iter().map(|at| models[at]).collect();
         models
     }
 
     /// Whether a type implements `TrainStep`.
-    pub(super) fn trains(&self, found: &Found) -> bool {
+    pub(super) fn trains(&self, found: &ScannedModel) -> bool {
         let is_it = |step: &&TrainStep| {
             self.find(&step.of, &step.module)
                 .is_some_and(|it| std::ptr::eq(it, found))
@@ -140,8 +143,9 @@ impl Scan {
         self.train_steps.iter().any(|step| is_it(&step))
     }
 
-    /// The type that a name means in a module: the one that is there, or the only one of that name.
-    pub(super) fn find(&self, name: &str, module: &[String]) -> Option<&Found> {
+    /// Finds the type of a name that is used in a module: the type in that module, or the only type with that name.
+    pub(super) fn find(&self, name: &str, module: &[String]) -> Option<&ScannedModel> {
+        // Imports are not resolved. So a name from elsewhere counts only if there is one such type.
         let named: Vec<_> = self.types.iter().filter(|found| found.name == name).collect();
         let here = named.iter().find(|found| found.module == module);
         match (here, named.as_slice()) {
@@ -151,12 +155,13 @@ impl Scan {
         }
     }
 
-    /// The path by which a type can be named below the root; nothing where it is private.
-    pub(super) fn path(&self, found: &Found) -> Option<String> {
+    /// Returns the path of a type below the root: its own, or that of an export; `None` if the type is private.
+    pub(super) fn path(&self, found: &ScannedModel) -> Option<String> {
         let joined = |module: &[String], name: &str| [module, &[name.to_owned()]].concat().join("::");
         if found.is_visible {
             return Some(joined(&found.module, &found.name));
         }
+        // A type of a private module may have a public name elsewhere.
         self.exports.iter().find_map(|export| {
             let target = export.target();
             let (module, name) = match &export.name {
@@ -168,19 +173,21 @@ impl Scan {
         })
     }
 
-    /// Whether the modules with files of their own need nothing else of their program.
+    /// Whether the modules with their own files use nothing else of their program.
     pub(super) fn files_stand_alone(&self) -> bool {
         let is_file = |name: &String| self.files.iter().any(|(file, _)| file == name);
         self.own_paths.iter().all(is_file)
     }
 
-    fn file(&mut self, place: &Place<'_>, of_program: bool) {
+    fn file(&mut self, place: &ModelPlace<'_>, of_program: bool) {
         let Ok(text) = std::fs::read_to_string(place.file) else {
             return;
         };
+        // A file that does not parse has no models for `init`. The build will report what is wrong with it.
         let Ok(parsed) = syn::parse_file(&text) else {
             return;
         };
+        // In the text, because the parser does not look into macros.
         for rest in text.split("crate::").skip(1) {
             let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             if !place.module.is_empty() && !name.is_empty() {
@@ -190,28 +197,28 @@ impl Scan {
         self.items(&parsed.items, place, of_program);
     }
 
-    fn items(&mut self, items: &[Item], place: &Place<'_>, of_program: bool) {
+    fn items(&mut self, items: &[Item], place: &ModelPlace<'_>, of_program: bool) {
         let seen = |visibility: &Visibility| {
             let is_restricted = matches!(visibility, Visibility::Restricted(_));
             place.is_visible && (matches!(visibility, Visibility::Public(_)) || of_program && is_restricted)
         };
         for item in items {
-            let hidden_by = match Compiled::new(attributes(item), &self.features) {
-                Compiled::No => continue,
-                Compiled::WithFeature(feature) => Some(feature),
-                Compiled::Yes => place.hidden_by.clone(),
+            let hidden_by = match CompiledCode::new(attributes(item), &self.features) {
+                CompiledCode::No => continue,
+                CompiledCode::WithFeature(feature) => Some(feature),
+                CompiledCode::Yes => place.hidden_by.clone(),
             };
             match item {
                 Item::Mod(inner) => {
                     let name = inner.ident.to_string();
                     let mut module = place.module.clone();
                     module.push(name.clone());
-                    // A program's own modules become those of the benchmark.
+                    // The top modules of a program become modules of the benchmark, which can see them.
                     let is_visible = seen(&inner.vis) || of_program && place.module.is_empty();
                     if let Some((_, items)) = &inner.content {
                         let folder = place.folder.join(&name);
                         let file = place.file;
-                        let place = Place {
+                        let place = ModelPlace {
                             module,
                             file,
                             folder,
@@ -220,10 +227,11 @@ impl Scan {
                         };
                         self.items(items, &place, of_program);
                     } else if let Some((file, folder)) = file_of(&name, &inner.attrs, place) {
+                        // The benchmark includes only these by path. Each brings its own submodules.
                         if place.module.is_empty() && hidden_by.is_none() {
                             self.files.push((name, file.clone()));
                         }
-                        let place = Place {
+                        let place = ModelPlace {
                             module,
                             file: &file,
                             folder,
@@ -233,6 +241,7 @@ impl Scan {
                         self.file(&place, of_program);
                     }
                 }
+                // Only for a hint: the user may turn this feature on.
                 Item::Impl(item) if hidden_by.is_some() => {
                     let is_train_step = implemented(item).is_some_and(|name| name == "TrainStep");
                     let of = name_of(&item.self_ty).filter(|_| is_train_step);
@@ -244,11 +253,13 @@ impl Scan {
                         Fields::Named(fields) => Some(fields.named.iter().map(|it| field(it, of_program)).collect()),
                         _ => None,
                     };
-                    let found = Found::new(&item.ident, place, seen(&item.vis), &item.attrs, &item.generics, fields);
+                    let found =
+                        ScannedModel::new(&item.ident, place, seen(&item.vis), &item.attrs, &item.generics, fields);
                     self.types.push(found);
                 }
                 Item::Enum(item) => {
-                    let found = Found::new(&item.ident, place, seen(&item.vis), &item.attrs, &item.generics, None);
+                    let found =
+                        ScannedModel::new(&item.ident, place, seen(&item.vis), &item.attrs, &item.generics, None);
                     self.types.push(found);
                 }
                 Item::Impl(item) => self.implementation(item, place, of_program),
@@ -258,7 +269,7 @@ impl Scan {
         }
     }
 
-    fn implementation(&mut self, item: &syn::ItemImpl, place: &Place<'_>, of_program: bool) {
+    fn implementation(&mut self, item: &syn::ItemImpl, place: &ModelPlace<'_>, of_program: bool) {
         let Some(of) = name_of(&item.self_ty) else {
             return;
         };
@@ -294,6 +305,7 @@ impl Scan {
             let ReturnType::Type(_, returned) = &function.sig.output else {
                 continue;
             };
+            // A benchmark calls it as plain code: it must see the function, and cannot await.
             let Some(returns) = name_of(returned).filter(|_| is_visible && function.sig.asyncness.is_none()) else {
                 continue;
             };
@@ -306,7 +318,7 @@ impl Scan {
                 _ => "_".to_owned(),
             };
             let generics = function.sig.generics.params.iter();
-            self.functions.push(Function {
+            self.functions.push(ScannedFunction {
                 returns: if returns == "Self" { of.clone() } else { returns },
                 of: of.clone(),
                 module: module.clone(),
@@ -319,7 +331,7 @@ impl Scan {
         }
     }
 
-    fn export(&mut self, tree: &syn::UseTree, place: &Place<'_>, path: &mut Vec<String>) {
+    fn export(&mut self, tree: &syn::UseTree, place: &ModelPlace<'_>, path: &mut Vec<String>) {
         let mut push = |path: &[String], name: Option<String>| {
             self.exports.push(Export {
                 module: place.module.clone(),
@@ -352,7 +364,7 @@ impl Scan {
 }
 
 impl Export {
-    /// What is exported, from the root.
+    /// Returns the path of the exported item from the root.
     fn target(&self) -> Vec<String> {
         let mut target = self.module.clone();
         let mut rest = self.path.as_slice();
@@ -372,10 +384,10 @@ impl Export {
     }
 }
 
-impl Found {
+impl ScannedModel {
     fn new(
         name: &syn::Ident,
-        place: &Place<'_>,
+        place: &ModelPlace<'_>,
         is_visible: bool,
         attributes: &[Attribute],
         generics: &syn::Generics,
@@ -392,7 +404,7 @@ impl Found {
         }
     }
 
-    /// Whether it is a configuration of Burn's kind.
+    /// Whether the type is a Burn configuration: it derives `Config`.
     pub(super) fn is_config(&self) -> bool {
         self.derives.iter().any(|derive| derive == "Config")
     }
@@ -403,12 +415,12 @@ impl Found {
     }
 }
 
-/// The last name of a path's type: `Model` of `crate::model::Model<B>`.
+/// Returns the last name in the path of a type: `Model` in `crate::model::Model<B>`.
 pub(super) fn name_of(ty: &Type) -> Option<String> {
     last(ty).map(|segment| segment.ident.to_string())
 }
 
-/// The last part of a type's path, with its arguments.
+/// Returns the last segment of a type's path, with its arguments.
 pub(super) fn last(ty: &Type) -> Option<&syn::PathSegment> {
     match ty {
         Type::Path(path) => path.path.segments.last(),
@@ -418,7 +430,7 @@ pub(super) fn last(ty: &Type) -> Option<&syn::PathSegment> {
     }
 }
 
-/// The type arguments of a path's last part.
+/// Returns the generic arguments of a path segment.
 pub(super) fn arguments(segment: &syn::PathSegment) -> Vec<&syn::GenericArgument> {
     match &segment.arguments {
         syn::PathArguments::AngleBracketed(arguments) => arguments.args.iter().collect(),
@@ -426,7 +438,7 @@ pub(super) fn arguments(segment: &syn::PathSegment) -> Vec<&syn::GenericArgument
     }
 }
 
-/// The one type argument of what is implemented, where it is a type parameter of the implementation.
+/// Returns the only type argument of the implementing type, if it is a type parameter of the `impl`.
 fn backend_of(item: &syn::ItemImpl) -> Option<String> {
     let segment = last(&item.self_ty)?;
     let [syn::GenericArgument::Type(argument)] = arguments(segment).as_slice() else {
@@ -437,7 +449,7 @@ fn backend_of(item: &syn::ItemImpl) -> Option<String> {
     parameters.any(|it| it.ident == name).then_some(name)
 }
 
-/// Whether a type's text has a name in it: `Option<Vec<Block<B>>>` has `Block`.
+/// Whether a type contains a name: `Option<Vec<Block<B>>>` contains `Block`.
 fn names_in(ty: &Type, name: &str) -> bool {
     let in_argument = |argument: &&syn::GenericArgument| match argument {
         syn::GenericArgument::Type(ty) => names_in(ty, name),
@@ -461,6 +473,7 @@ fn field(field: &syn::Field, of_program: bool) -> Field {
     Field {
         name: field.ident.as_ref().map(ToString::to_string).unwrap_or_default(),
         ty: field.ty.clone(),
+        // As Burn's `Config` derives `new`: optional fields are not parameters of it.
         has_default: is_optional || field.attrs.iter().any(|it| is_config(&it)),
         is_visible: match field.vis {
             Visibility::Public(_) => true,
@@ -476,8 +489,9 @@ fn derives(attributes: &[Attribute]) -> Vec<String> {
         .iter()
         .filter(|attribute| attribute.path().is_ident("derive"))
     {
-        // What cannot be read derives nothing that is known.
+        // An attribute that cannot be parsed derives nothing that matters here.
         let _ = attribute.parse_nested_meta(|meta| {
+            // `Module` may be written as `burn::module::Module`.
             derives.extend(meta.path.segments.last().map(|segment| segment.ident.to_string()));
             Ok(())
         });
@@ -485,7 +499,7 @@ fn derives(attributes: &[Attribute]) -> Vec<String> {
     derives
 }
 
-/// The attributes of an item of a kind that is of interest.
+/// Returns the attributes of an item, if the scan handles its kind.
 fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Mod(item) => &item.attrs,
@@ -497,14 +511,14 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// The last part of the name of the trait that is implemented.
+/// Returns the last name in the path of the implemented trait.
 fn implemented(item: &syn::ItemImpl) -> Option<String> {
     let (_, path, _) = item.trait_.as_ref()?;
     path.segments.last().map(|segment| segment.ident.to_string())
 }
 
-/// The file of a module, and the folder of the modules in it.
-fn file_of(name: &str, attributes: &[Attribute], place: &Place<'_>) -> Option<(Utf8PathBuf, Utf8PathBuf)> {
+/// Returns the file of a module, and the folder of its submodules.
+fn file_of(name: &str, attributes: &[Attribute], place: &ModelPlace<'_>) -> Option<(Utf8PathBuf, Utf8PathBuf)> {
     let path = attributes.iter().find_map(|attribute| match &attribute.meta {
         syn::Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
             syn::Expr::Lit(literal) => match &literal.lit {
@@ -558,7 +572,7 @@ mod tests {
         );
         write("hidden/unused.rs", "#[derive(Module)] pub struct Unused<B> { a: B }\n");
         write("train.rs", "");
-        let scan = Scan::read(&root.join("lib.rs"), BTreeSet::new(), false);
+        let scan = SourceScan::read(&root.join("lib.rs"), BTreeSet::new(), false);
         let found: Vec<_> = scan
             .models()
             .into_iter()
@@ -591,7 +605,7 @@ mod tests {
         .unwrap();
         let read = |features: &[&str]| {
             let features = features.iter().map(|feature| (*feature).to_owned()).collect();
-            Scan::read(&root.join("lib.rs"), features, false)
+            SourceScan::read(&root.join("lib.rs"), features, false)
         };
         let off = read(&[]);
         assert!(off.train_steps.is_empty());

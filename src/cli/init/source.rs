@@ -1,24 +1,27 @@
-//! Where a project takes the crate `cargo-vram` from.
+//! The source from which a project gets the crate `cargo-vram`.
 
 use camino::{Utf8Path, Utf8PathBuf};
 use toml_edit::InlineTable;
 
-/// Where the crate is.
+/// The source of the crate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Source {
-    /// In a folder that was named.
+pub(super) enum DependencySource {
+    /// The folder of `--path`.
     Named(Utf8PathBuf),
-    /// In the folder that this program was built from.
+    /// The folder from which this program was built.
     Built(Utf8PathBuf),
-    /// In the registry that this program was installed from.
+    /// The registry from which this program was installed.
     Registry,
-    /// In a git repository: at a commit, or at the tag of this version.
+    /// A git repository, at a commit or at the tag of this version.
     Git { url: String, commit: Option<String> },
 }
 
-impl Source {
-    /// The named folder; else where this program was built, if that still has this version of the crate; else its
-    /// repository. Nothing where none is known.
+impl DependencySource {
+    /// Finds the source: the folder of `--path`, or else the place from which this program was built, or else the
+    /// crate's repository.
+    ///
+    /// The place of the build counts only if it still contains this version of the crate. Returns `None` if no source
+    /// is known.
     pub(super) fn find(named: Option<&Utf8Path>, built: &Utf8Path, repository: &str) -> Option<Self> {
         if let Some(folder) = named {
             return Some(Self::Named(folder.to_owned()));
@@ -29,10 +32,11 @@ impl Source {
                 commit,
             })
         };
+        // The folder may be gone or have another version since this program was built.
         if !is_this_crate(built) {
             return git(None);
         }
-        // Cargo marks the folders of its own cache so, which it may empty at any time.
+        // Cargo puts this file into the folders of its cache. A manifest must not name them: Cargo may empty the cache.
         let cached = built.ancestors().find(|folder| folder.join(".cargo-ok").is_file());
         match cached {
             None => Some(Self::Built(built.to_owned())),
@@ -41,13 +45,13 @@ impl Source {
         }
     }
 
-    /// The dependency's keys, seen from a manifest.
+    /// Returns the keys of the dependency in a manifest.
     pub(super) fn keys(&self, manifest: &Utf8Path) -> InlineTable {
         let mut keys = InlineTable::new();
         match self {
             Self::Named(folder) => {
-                // Cargo takes a path from the manifest's folder, people give it from where they are. What they give as
-                // relative is so on other machines, too.
+                // Cargo resolves a path from the manifest's folder, but users write it from their current folder. A
+                // relative path stays relative, because it is then valid on other machines, too.
                 let whole = |path: &Utf8Path| path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned());
                 let from = manifest.parent().map(whole).filter(|_| folder.is_relative());
                 let relative = from.and_then(|from| pathdiff::diff_utf8_paths(whole(folder), from));
@@ -72,7 +76,7 @@ impl Source {
     }
 }
 
-/// Whether a folder has this crate, in this version: a tool and a model of two versions do not understand each other.
+/// Whether a folder contains this crate in this version. A tool and a model of different versions do not work together.
 fn is_this_crate(folder: &Utf8Path) -> bool {
     let text = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
     let Ok(manifest) = toml_edit::Document::parse(text) else {
@@ -85,7 +89,7 @@ fn is_this_crate(folder: &Utf8Path) -> bool {
     is("name", env!("CARGO_PKG_NAME")) && is("version", env!("CARGO_PKG_VERSION"))
 }
 
-/// The commit of a checkout that Cargo made.
+/// Returns the commit of a checkout that Cargo made.
 fn commit_of(checkout: &Utf8Path) -> Option<String> {
     let output = std::process::Command::new("git")
         .args(["-C", checkout.as_str(), "rev-parse", "HEAD"])
@@ -112,22 +116,28 @@ mod tests {
     #[test]
     fn the_folder_that_the_tool_was_built_from_is_taken_while_it_has_this_version() {
         let (_held, this) = folder(env!("CARGO_PKG_VERSION"));
-        assert_eq!(Source::find(None, &this, ""), Some(Source::Built(this.clone())));
-        assert_eq!(Source::find(None, &this, URL), Some(Source::Built(this.clone())));
+        assert_eq!(
+            DependencySource::find(None, &this, ""),
+            Some(DependencySource::Built(this.clone()))
+        );
+        assert_eq!(
+            DependencySource::find(None, &this, URL),
+            Some(DependencySource::Built(this.clone()))
+        );
         let named = Utf8Path::new("../cargo-vram");
         assert_eq!(
-            Source::find(Some(named), &this, URL),
-            Some(Source::Named(named.to_owned()))
+            DependencySource::find(Some(named), &this, URL),
+            Some(DependencySource::Named(named.to_owned()))
         );
         let (_held, other) = folder("99.0.0");
-        assert_eq!(Source::find(None, &other, ""), None);
+        assert_eq!(DependencySource::find(None, &other, ""), None);
     }
 
     #[test]
     fn the_repository_is_next_and_without_one_nothing_is_known() {
         let gone = Utf8Path::new("/nowhere/cargo-vram");
-        assert_eq!(Source::find(None, gone, ""), None);
-        let source = Source::find(None, gone, URL).unwrap();
+        assert_eq!(DependencySource::find(None, gone, ""), None);
+        let source = DependencySource::find(None, gone, URL).unwrap();
         assert_eq!(
             source.keys(Utf8Path::new("/x/Cargo.toml")).to_string(),
             format!("{{ git = \"{URL}\", tag = \"v{}\" }}", env!("CARGO_PKG_VERSION"))
@@ -138,13 +148,16 @@ mod tests {
     fn a_folder_of_cargos_own_cache_is_no_path_for_a_manifest() {
         let (_held, this) = folder(env!("CARGO_PKG_VERSION"));
         std::fs::write(this.join(".cargo-ok"), "").unwrap();
-        assert_eq!(Source::find(None, &this, URL), Some(Source::Registry));
+        assert_eq!(
+            DependencySource::find(None, &this, URL),
+            Some(DependencySource::Registry)
+        );
         std::fs::create_dir(this.join(".git")).unwrap();
-        let git = Source::Git {
+        let git = DependencySource::Git {
             url: URL.to_owned(),
             commit: None,
         };
-        assert_eq!(Source::find(None, &this, URL), Some(git));
-        assert_eq!(Source::find(None, &this, ""), None);
+        assert_eq!(DependencySource::find(None, &this, URL), Some(git));
+        assert_eq!(DependencySource::find(None, &this, ""), None);
     }
 }

@@ -1,20 +1,21 @@
-//! Writes files so that all of it can be taken back.
+//! Writes files so that all changes can be undone.
 
 use camino::{Utf8Path, Utf8PathBuf};
 
-/// What was done so far, which is taken back when this is dropped, unless it is kept.
+/// The changes so far. Drop undoes them, unless they are kept.
 #[derive(Default)]
 pub(super) struct Undo {
     kept: bool,
-    /// Each file, with what was in it before; nothing where it was not there.
+    /// Each file with its previous content; `None` if the file did not exist.
     before: Vec<(Utf8PathBuf, Option<Vec<u8>>)>,
-    /// Folders that were not there, the outer ones first.
+    /// The folders that were created, outer folders first.
     made: Vec<Utf8PathBuf>,
 }
 
 impl Undo {
-    /// Remembers a file that another program may change.
+    /// Remembers the content of a file before this or another program changes it.
     pub(super) fn remember(&mut self, path: &Utf8Path) -> std::io::Result<()> {
+        // A second write must not take the first one's text for the user's.
         if self.before.iter().any(|(known, _)| known == path) {
             return Ok(());
         }
@@ -23,7 +24,7 @@ impl Undo {
         Ok(())
     }
 
-    /// Writes a file, and makes the folders that it is in.
+    /// Writes a file, and creates its folders.
     pub(super) fn put(&mut self, path: &Utf8Path, content: &str) -> std::io::Result<()> {
         let folders = path.ancestors().skip(1).take_while(|folder| !folder.exists());
         let missing: Vec<_> = folders.map(Utf8Path::to_owned).collect();
@@ -35,7 +36,7 @@ impl Undo {
         std::fs::write(path, content)
     }
 
-    /// Keeps everything, and names the files that are not as they were, in the order in which they were written.
+    /// Keeps all changes. Returns the files that differ from before, in the order in which they were written.
     pub(super) fn keep(mut self) -> Vec<Utf8PathBuf> {
         self.kept = true;
         let changed = self
@@ -59,13 +60,14 @@ impl Drop for Undo {
             if is_same(&path, before.as_deref()) {
                 continue;
             }
-            // What cannot be taken back could not be written either.
+            // Ignore errors: a file that cannot be restored could not be written either.
             let _ = match before {
                 Some(before) => std::fs::write(&path, before),
                 None => std::fs::remove_file(&path),
             };
         }
         for folder in self.made.drain(..).rev() {
+            // `remove_dir` keeps a folder into which somebody else has put a file meanwhile.
             let _ = std::fs::remove_dir(&folder);
         }
     }

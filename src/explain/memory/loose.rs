@@ -1,46 +1,46 @@
-//! Pieces that no tensor has, and of which no sum said yet that they are gone.
+//! Loose pieces: no tensor has them, and no sum has shown yet that they are gone.
 //!
-//! A long window can leave a million of them behind, and each sample asks which of them are gone. So each
-//! question takes the time of its answer, whatever the number of pieces. The answers are those of `oracle.rs`, which looks at
-//! every piece each time.
+//! A long window can leave a million of them, and each sample asks which of them are gone. So the time of a question
+//! depends on its answer, not on the number of pieces. The answers equal those of `oracle.rs`, which looks at every
+//! piece each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// No piece is in a slot.
+/// The slot of a piece that has none.
 const NOWHERE: usize = usize::MAX;
 
-/// Where a piece is in the order in which pieces go.
+/// The place of a piece in the order in which pieces go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// A tensor had it, and was freed before this window: the first to go, in their own order.
+pub(super) enum FreeOrder {
+    /// A tensor had the piece and was freed before this window. These pieces go first, in their own order.
     Before,
-    /// A tensor had it, and was freed in this window, as the so-manieth of those pieces.
+    /// A tensor had the piece and was freed in this window. The number is the place among these pieces.
     Freed(usize),
-    /// No tensor ever had it: the last to go.
+    /// No tensor ever had the piece. These pieces go last.
     Never,
 }
 
-/// Loose pieces, by their turn and by their size.
+/// The loose pieces, by their turn and by their size.
 #[derive(Debug)]
 pub(super) struct Loose {
-    /// How many pieces a trace has in all. Slots are three times as many: one for each turn of each piece.
+    /// The number of pieces in the trace. There are three times as many slots: one for each turn of each piece.
     pieces: usize,
     /// The slot of each piece.
     slots: Vec<usize>,
-    /// Which piece has each turn [`Turn::Freed`].
+    /// The piece at each place of [`FreeOrder::Freed`].
     freed: Vec<usize>,
-    /// Slots of pieces.
+    /// The slots that have a piece.
     taken: BTreeSet<usize>,
-    /// Bytes by slot.
+    /// The bytes in each slot.
     sums: Sums,
-    /// Those that tensors had.
-    had: Sizes,
-    /// Those that no tensor had.
-    others: Sizes,
+    /// The pieces that tensors had.
+    had: SlotsBySize,
+    /// The pieces that no tensor had.
+    others: SlotsBySize,
 }
 
 impl Loose {
-    /// Room for so many pieces.
+    /// Creates the structure for a trace with this many pieces.
     pub(super) fn new(pieces: usize) -> Self {
         Self {
             pieces,
@@ -48,17 +48,17 @@ impl Loose {
             freed: Vec::new(),
             taken: BTreeSet::new(),
             sums: Sums::new(3 * pieces),
-            had: Sizes::default(),
-            others: Sizes::default(),
+            had: SlotsBySize::default(),
+            others: SlotsBySize::default(),
         }
     }
 
-    /// Bytes of all.
+    /// Returns the bytes of all loose pieces.
     pub(super) const fn bytes(&self) -> u64 {
         self.had.bytes + self.others.bytes
     }
 
-    /// Those that tensors had which were freed before this window, and their bytes.
+    /// Returns the pieces whose tensors were freed before this window, and their bytes.
     pub(super) fn freed_before(&self) -> (Vec<usize>, u64) {
         let slots = self.taken.range(..self.pieces);
         (
@@ -67,29 +67,31 @@ impl Loose {
         )
     }
 
-    /// Which pieces were freed in this window, in that order.
+    /// Begins a window. `freed` has the pieces whose tensors are freed in it, in that order.
     pub(super) fn begin(&mut self, freed: Vec<usize>) {
         self.freed = freed;
     }
 
-    /// The window is over: what was freed in it was freed before the next one.
+    /// Ends the window: for the next one, its freed pieces were freed before.
     pub(super) fn end(&mut self, bytes: impl Fn(usize) -> u64) {
+        // These slots are needed for the next window's pieces.
         let (from, to) = (self.pieces, 2 * self.pieces);
         let freed: Vec<usize> = self.taken.range(from..to).copied().collect();
         for slot in freed {
             let piece = self.piece(slot);
-            self.insert(piece, bytes(piece), Turn::Before);
+            self.insert(piece, bytes(piece), FreeOrder::Before);
         }
         self.freed.clear();
     }
 
     /// Adds a piece, or gives it another turn.
-    pub(super) fn insert(&mut self, piece: usize, bytes: u64, turn: Turn) {
+    pub(super) fn insert(&mut self, piece: usize, bytes: u64, turn: FreeOrder) {
         self.remove(piece, bytes);
+        // Three ranges of slots, so that the order of the slots is the order in which pieces go.
         let slot = match turn {
-            Turn::Before => piece,
-            Turn::Freed(place) => self.pieces + place,
-            Turn::Never => 2 * self.pieces + piece,
+            FreeOrder::Before => piece,
+            FreeOrder::Freed(place) => self.pieces + place,
+            FreeOrder::Never => 2 * self.pieces + piece,
         };
         self.slots[piece] = slot;
         self.taken.insert(slot);
@@ -97,7 +99,7 @@ impl Loose {
         self.sizes(slot).insert(slot, bytes);
     }
 
-    /// Takes a piece out, if it is here.
+    /// Removes a piece, if it is loose.
     pub(super) fn remove(&mut self, piece: usize, bytes: u64) {
         let slot = std::mem::replace(&mut self.slots[piece], NOWHERE);
         if slot == NOWHERE {
@@ -108,7 +110,7 @@ impl Loose {
         self.sizes(slot).remove(slot, bytes);
     }
 
-    fn sizes(&mut self, slot: usize) -> &mut Sizes {
+    fn sizes(&mut self, slot: usize) -> &mut SlotsBySize {
         if slot < 2 * self.pieces {
             &mut self.had
         } else {
@@ -124,9 +126,12 @@ impl Loose {
         }
     }
 
-    /// Which pieces are gone, where so many bytes are. What no piece accounted for so far (`unknown`) is there still, most
-    /// likely, so that as much more is gone. `near`: how far a sum may be off.
+    /// Finds the pieces that are gone, if this many bytes (`excess`) are gone. The bytes that no piece accounted for so
+    /// far (`unknown`) most likely still exist, so as many more bytes of pieces are gone. `near` is how far a sum may
+    /// be off.
     pub(super) fn gone(&self, excess: u64, unknown: u64, near: u64, bytes: impl Fn(usize) -> u64) -> Vec<usize> {
+        // A sum that fits to the byte comes first. Only if there is none may it be off by as much as Burn's
+        // account is.
         let slots = [1, near]
             .into_iter()
             .flat_map(|near| [(excess + unknown, near), (excess, near)])
@@ -135,14 +140,15 @@ impl Loose {
         slots.into_iter().map(|slot| self.piece(slot)).collect()
     }
 
-    /// The first few pieces that tensors had, and some of the others, that are so many bytes together; or whichever are.
+    /// Finds the first few pieces that tensors had, and some of the others, that together have `wanted` bytes. If there
+    /// are none, any pieces that do.
     fn in_order(&self, wanted: u64, near: u64, bytes: impl Fn(usize) -> u64) -> Option<Vec<usize>> {
-        // What all others are too few for can only be more of those that tensors had.
+        // Bytes that all others together do not have can only be in pieces that tensors had.
         let too_few = wanted.checked_sub(self.others.bytes.saturating_add(near));
         let (mut end, mut sum) = too_few.map_or((0, 0), |too_few| self.sums.reach(too_few));
         let mut next = self.taken.range(end..).take_while(|slot| **slot < 2 * self.pieces);
         let first = |end: usize| self.taken.range(..end).copied();
-        // The first of the prefixes that is long enough.
+        // The search begins at the shortest prefix that is long enough.
         let mut is_long_enough = too_few.is_none();
         loop {
             if is_long_enough {
@@ -164,18 +170,19 @@ impl Loose {
         nearly(&[&self.had, &self.others], wanted, near)
     }
 
-    /// The first pieces in order that are so many bytes together, without those that are not needed for it.
+    /// Returns the first pieces in order that together have `excess` bytes, without those that are not needed for it.
     fn first_needed(&self, excess: u64) -> Vec<usize> {
         if self.bytes() < excess {
             return self.taken.iter().copied().collect();
         }
+        // The longest prefix that is too small. The piece after it makes the sum large enough.
         let (end, _) = self.sums.reach(excess - 1);
         let last = self.taken.range(end..).next().map_or(end, |last| last + 1);
         let mut spare = self.sums.up_to(last) - excess;
         let mut needed = Vec::new();
         let mut from = 0;
         while from < last {
-            // A run of pieces that can be spared, and the first after them, which cannot.
+            // Skips a run of pieces that can be spared. The first piece after them is needed.
             let begun = self.sums.up_to(from);
             let (to, reached) = self.sums.reach(begun + spare);
             spare -= reached - begun;
@@ -187,9 +194,9 @@ impl Loose {
     }
 }
 
-/// Pieces that are so many bytes together, or nearly: the largest first that fit, and of one size those first that go first.
-/// What is in the first of `all` goes before what is in the second.
-fn nearly(all: &[&Sizes], wanted: u64, near: u64) -> Option<Vec<usize>> {
+/// Finds pieces that together have nearly `wanted` bytes. It takes the largest pieces that fit first, and of one size
+/// those that go first. Pieces in the first element of `all` go before those in the second.
+fn nearly(all: &[&SlotsBySize], wanted: u64, near: u64) -> Option<Vec<usize>> {
     let of = |size: u64| all.iter().filter_map(move |sizes| sizes.slots.get(&size)).flatten();
     if let Some(one) = of(wanted).next() {
         return Some(vec![*one]);
@@ -200,12 +207,13 @@ fn nearly(all: &[&Sizes], wanted: u64, near: u64) -> Option<Vec<usize>> {
     if all.iter().map(|sizes| sizes.bytes).sum::<u64>().saturating_add(near) <= wanted {
         return None;
     }
+    // Largest first: the best subset would take exponential time.
     let mut left = wanted;
-    // So many of each size.
+    // The number of pieces that are taken of each size.
     let mut taken: Vec<(u64, usize)> = Vec::new();
     let mut below = u64::MAX;
     loop {
-        // What is larger than this by more than `near` does not fit any more.
+        // A piece that exceeds `left` by `near` or more does not fit.
         let limit = below.min(left.saturating_add(near));
         let size = all
             .iter()
@@ -224,7 +232,7 @@ fn nearly(all: &[&Sizes], wanted: u64, near: u64) -> Option<Vec<usize>> {
         left -= size * fit as u64;
         let more = match fit < count && size - left < near {
             false => 0,
-            // Where nothing is left, each of the rest is off by less than `near` by itself.
+            // If nothing is left, each remaining piece alone is off by less than `near`.
             true if size < near => count - fit,
             true => 1,
         };
@@ -239,12 +247,12 @@ fn nearly(all: &[&Sizes], wanted: u64, near: u64) -> Option<Vec<usize>> {
 
 /// Slots by the size of their pieces.
 #[derive(Debug, Default)]
-struct Sizes {
+struct SlotsBySize {
     slots: BTreeMap<u64, BTreeSet<usize>>,
     bytes: u64,
 }
 
-impl Sizes {
+impl SlotsBySize {
     fn insert(&mut self, slot: usize, bytes: u64) {
         self.slots.entry(bytes).or_default().insert(slot);
         self.bytes += bytes;
@@ -261,7 +269,7 @@ impl Sizes {
     }
 }
 
-/// Sums of the first few of a row of numbers: a Fenwick tree.
+/// Sums of the first few of a list of numbers: a Fenwick tree.
 #[derive(Debug)]
 struct Sums(Vec<u64>);
 
@@ -286,7 +294,7 @@ impl Sums {
         }
     }
 
-    /// The sum of the first `count` numbers.
+    /// Returns the sum of the first `count` numbers.
     fn up_to(&self, count: usize) -> u64 {
         let (mut node, mut sum) = (count, 0);
         while node > 0 {
@@ -296,7 +304,7 @@ impl Sums {
         sum
     }
 
-    /// How many numbers at most add up to no more than `limit`, and to what.
+    /// Returns the largest count of first numbers that add up to at most `limit`, and their sum.
     fn reach(&self, limit: u64) -> (usize, u64) {
         let (mut count, mut sum) = (0, 0);
         let mut width = self.0.len().next_power_of_two();
@@ -312,19 +320,20 @@ impl Sums {
     }
 }
 
-/// The first piece of a window whose size is within a range, again and again.
+/// Finds, repeatedly, the first piece of a window whose size is within a range.
 pub(super) struct FirstFit {
-    /// Sizes in ascending order, of pieces in ascending order.
+    /// The sizes in ascending order; pieces of one size are in ascending order.
     sizes: Vec<u64>,
-    /// The least piece of each range, as a tree: the leaves are the second half.
+    /// The smallest piece of each range, as a tree. The second half has the leaves.
     least: Vec<(usize, usize)>,
 }
 
 impl FirstFit {
-    /// Of these pieces, each with its size.
+    /// Creates the search from pieces, each with its size.
     pub(super) fn new(mut pieces: Vec<(u64, usize)>) -> Self {
         pieces.sort_unstable();
         let leaves = pieces.len().next_power_of_two();
+        // `NOWHERE` is larger than any piece, so `min` passes over leaves that are taken.
         let mut least = vec![(NOWHERE, 0); 2 * leaves];
         for (leaf, (_, piece)) in pieces.iter().enumerate() {
             least[leaves + leaf] = (*piece, leaf);
@@ -338,7 +347,7 @@ impl FirstFit {
         }
     }
 
-    /// Takes the first piece of at least `from` and less than `to` bytes.
+    /// Takes the first piece with at least `from` and less than `to` bytes.
     pub(super) fn take(&mut self, from: u64, to: u64) -> Option<usize> {
         let leaves = self.least.len() / 2;
         let mut low = leaves + self.sizes.partition_point(|size| *size < from);

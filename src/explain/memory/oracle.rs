@@ -1,48 +1,48 @@
-//! What `memory.rs` finds out, by looking at every loose piece again at every sample: slow, and short enough to be believed.
-//! Tests hold the fast way against it.
+//! Finds out the same as `memory.rs`, but looks at every loose piece at every sample. It is slow, and simple enough to
+//! trust. Tests compare the fast version with it.
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Memory, Piece, Sample, near};
-use crate::explain::trace::{At, Happened, Trace};
-use crate::protocol::{Held, Phase};
+use super::{MemoryHistory, Piece, Sample, near};
+use crate::explain::trace::{At, Happened, ReadTrace};
+use crate::protocol::{HeldTensor, Phase};
 
-/// Memory over time.
-pub(super) fn memory(trace: &Trace) -> Memory {
-    Oracle::of(trace).0
+/// Finds out memory over time.
+pub(super) fn memory(trace: &ReadTrace) -> MemoryHistory {
+    Oracle::from_trace(trace).0
 }
 
-/// What is known while reading.
-struct State<'a> {
-    /// The elements' bytes of every tensor.
+/// The state while a trace is read.
+struct OracleState<'a> {
+    /// The bytes of each tensor's elements.
     logical: &'a HashMap<u64, u64>,
-    /// The newest piece of each number.
+    /// The newest piece of each memory number.
     pieces: HashMap<u64, usize>,
-    /// Tensors that have memory.
+    /// The tensors that have memory now.
     tensors: HashMap<u64, usize>,
-    /// Pieces that are there, or may be: no tensor has them, and no sum said that they are gone.
+    /// The loose pieces: no tensor has them, and no sum has shown that they are gone.
     loose: Vec<usize>,
     /// Bytes of pieces that tensors have.
     certain: u64,
-    /// The first sample of this window, which is the time between two looks.
+    /// The first sample of this window. A window is the time between two looks.
     window: usize,
     /// The first piece of this window.
     first: usize,
-    /// What fusion made and freed in this window.
+    /// The tensors that fusion made and freed in this window.
     ran: Vec<(&'a [u64], &'a [u64])>,
-    /// After how many operations the last look was.
+    /// The number of operations before the last look.
     after: u64,
 }
 
-/// Memory as it is found out by looking at every piece again at every sample.
-struct Oracle(Memory);
+/// Memory over time, found by looking at every piece at every sample.
+struct Oracle(MemoryHistory);
 
 impl Oracle {
-    fn of(trace: &Trace) -> Self {
-        let mut memory = Self(Memory::default());
+    fn from_trace(trace: &ReadTrace) -> Self {
+        let mut memory = Self(MemoryHistory::default());
         let made = trace.operations.iter().flat_map(|operation| &operation.outputs);
         let logical = made.chain(&trace.inner).map(|made| (made.id, made.bytes)).collect();
-        let mut state = State {
+        let mut state = OracleState {
             logical: &logical,
             pieces: HashMap::new(),
             tensors: HashMap::new(),
@@ -89,7 +89,7 @@ impl Oracle {
                 }
             }
         }
-        // Nobody looked at the end of a run that died: what was to be freed may be gone.
+        // A run that died has no last look. The tensors that were to be freed may be gone.
         let freed: Vec<u64> = state.ran.iter().flat_map(|(_, freed)| freed.iter().copied()).collect();
         let last = (state.after, u32::MAX);
         memory.look(&mut state, last, &[], &freed);
@@ -97,8 +97,8 @@ impl Oracle {
         memory
     }
 
-    /// Tensors got memory, or gave it back, in the window that ends now.
-    fn look(&mut self, state: &mut State<'_>, when: (u64, u32), came: &[Held], gone: &[u64]) {
+    /// Applies a look: tensors got memory, or gave it back, in the window that ends now.
+    fn look(&mut self, state: &mut OracleState<'_>, when: (u64, u32), came: &[HeldTensor], gone: &[u64]) {
         let mut changed: Vec<usize> = Vec::new();
         let came_now: HashSet<u64> = came.iter().map(|held| held.tensor).collect();
         for held in came {
@@ -135,9 +135,9 @@ impl Oracle {
         }
     }
 
-    /// Tensors that were made and freed between two looks: each has the first piece of the window that no other tensor has and
-    /// that its elements fill.
-    fn meanwhile(&mut self, state: &mut State<'_>, when: (u64, u32), came: &HashSet<u64>) {
+    /// Places tensors that were made and freed between two looks: each gets the first piece of the window that no other
+    /// tensor has and that its elements fill.
+    fn meanwhile(&mut self, state: &mut OracleState<'_>, when: (u64, u32), came: &HashSet<u64>) {
         let mut free: Vec<usize> = (state.first..self.0.pieces.len())
             .filter(|piece| self.0.pieces[*piece].holders.is_empty())
             .collect();
@@ -151,10 +151,10 @@ impl Oracle {
             };
             let fills = |piece: &usize| {
                 let bytes = self.0.pieces[*piece].bytes;
-                // Rows are rounded up to a power of two of bytes at most: never to twice as much.
+                // Rows are rounded up to a power of two of bytes at most, so never to twice their size.
                 bytes >= logical && bytes < (logical * 2).max(1024)
             };
-            // Both come in order: the first that fits.
+            // Tensors and pieces come in order, so the first piece that fits is taken.
             let Some(place) = free.iter().position(fills) else {
                 continue;
             };
@@ -164,11 +164,11 @@ impl Oracle {
         }
     }
 
-    /// Finds out which loose pieces were gone at which sample of the window.
-    fn settle(&mut self, state: &mut State<'_>) {
+    /// Finds out at which sample of the window each loose piece was gone.
+    fn settle(&mut self, state: &mut OracleState<'_>) {
         let now = self.0.samples.len();
         self.order(state);
-        // Pieces that tensors have, and that were born within the window, are not there before.
+        // Pieces that tensors have, and that were born within the window, do not exist before that.
         let young: Vec<(usize, u64)> = (state.first..self.0.pieces.len())
             .filter(|piece| self.0.pieces[*piece].held > 0)
             .map(|piece| (self.0.pieces[piece].born, self.0.pieces[piece].bytes))
@@ -206,8 +206,9 @@ impl Oracle {
         state.ran.clear();
     }
 
-    /// Sorts the loose pieces: first those that tensors had, in the order in which these are freed, then all others.
-    fn order(&self, state: &mut State<'_>) {
+    /// Sorts the loose pieces: first those that tensors had, in the order in which the tensors are freed, then all
+    /// others.
+    fn order(&self, state: &mut OracleState<'_>) {
         let freed = state.ran.iter().flat_map(|(_, freed)| freed.iter());
         let places: HashMap<u64, usize> = freed.enumerate().map(|(place, id)| (*id, place)).collect();
         state.loose.sort_by_key(|piece| {
@@ -216,7 +217,7 @@ impl Oracle {
                 let places = holders.iter().map(|holder| places.get(&self.0.tensors[*holder].id));
                 places.map(|place| place.copied()).max().flatten()
             });
-            // What was freed before this window goes first.
+            // Pieces that were freed before this window go first.
             match (last, place) {
                 (Some(_), None) => (0, 0, *piece),
                 (Some(_), Some(place)) => (1, place, *piece),
@@ -225,8 +226,8 @@ impl Oracle {
         });
     }
 
-    /// Which of these are gone, where so many bytes are. What no piece accounted for so far is there still, most likely, so
-    /// that as much more is gone.
+    /// Finds the pieces that are gone, if this many bytes are gone. The bytes that no piece accounted for so far most
+    /// likely still exist, so as many more bytes of pieces are gone.
     fn gone(&self, loose: &[usize], excess: u64, near: u64) -> Vec<usize> {
         let unknown = self.0.unknown.last().copied().unwrap_or(0);
         for near in [1, near] {
@@ -256,7 +257,8 @@ impl Oracle {
         gone
     }
 
-    /// The first few pieces that tensors had, and some of the others, that are so many bytes together; or whichever are.
+    /// Finds the first few pieces that tensors had, and some of the others, that together have `wanted` bytes. If there
+    /// are none, any pieces that do.
     fn in_order(&self, loose: &[usize], wanted: u64, near: u64) -> Option<Vec<usize>> {
         let bytes = |piece: usize| self.0.pieces[piece].bytes;
         let tensors = loose.partition_point(|piece| !self.0.pieces[*piece].holders.is_empty());
@@ -279,7 +281,7 @@ impl Oracle {
         self.nearly(loose, wanted, near)
     }
 
-    /// Pieces that are so many bytes together, or nearly: the largest first that fit.
+    /// Finds pieces that together have nearly `wanted` bytes. It takes the largest pieces that fit first.
     fn nearly(&self, pieces: &[usize], wanted: u64, near: u64) -> Option<Vec<usize>> {
         let bytes = |piece: usize| self.0.pieces[piece].bytes;
         if let Some(one) = pieces.iter().find(|piece| bytes(**piece) == wanted) {

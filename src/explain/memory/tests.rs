@@ -1,4 +1,4 @@
-//! The fast way against the slow one, on random traces; and that it is fast.
+//! Compares the fast version with the slow one on random traces, and checks that it is fast.
 
 use proptest::prelude::*;
 
@@ -6,16 +6,16 @@ use super::oracle;
 use super::*;
 use crate::protocol::Made;
 
-/// What a random trace consists of; numbers are taken modulo what there is.
+/// One part of a random trace. Numbers are taken modulo the number of existing things.
 #[derive(Debug, Clone)]
 enum Thing {
     /// Bytes, in units of the alignment or nearly.
     Allocated(u64),
-    /// How far live is from what the pieces there would be, by an invented rule.
+    /// The difference between live and the bytes of the pieces that exist by an invented rule.
     Sample(i64),
-    /// Tensors made, by size; and tensors freed.
+    /// The sizes of the tensors that are made, and the tensors that are freed.
     Ran(Vec<u64>, Vec<u64>),
-    /// Tensors that come, each with a piece; and tensors that go.
+    /// The tensors that come, each with a piece, and the tensors that go.
     Look(Vec<(u64, u64)>, Vec<u64>),
 }
 
@@ -31,11 +31,11 @@ fn thing() -> impl Strategy<Value = Thing> {
     ]
 }
 
-/// A trace of these things. Live is what was allocated less what was freed by chance, so that sums mostly come out.
-fn trace(things: &[Thing], unit: u64, alignment: u64, freed: &[bool]) -> Trace {
-    let mut trace = Trace {
+/// Returns a trace of these parts. Live is what was allocated minus what was freed by chance, so sums mostly match.
+fn trace(things: &[Thing], unit: u64, alignment: u64, freed: &[bool]) -> ReadTrace {
+    let mut trace = ReadTrace {
         alignment,
-        ..Trace::default()
+        ..ReadTrace::default()
     };
     let (mut there, mut live, mut numbers) = (Vec::new(), 0_i64, 0);
     let mut freed = freed.iter().cycle();
@@ -52,7 +52,7 @@ fn trace(things: &[Thing], unit: u64, alignment: u64, freed: &[bool]) -> Trace {
                 }
             }
             Thing::Sample(off) => {
-                // Each piece goes at some sample, in whatever order.
+                // Each piece goes at some sample, in any order.
                 there.retain(|bytes| {
                     let stays = *freed.next().unwrap();
                     if !stays {
@@ -84,7 +84,7 @@ fn trace(things: &[Thing], unit: u64, alignment: u64, freed: &[bool]) -> Trace {
                 after: numbers,
                 came: came
                     .iter()
-                    .map(|(tensor, memory)| Held {
+                    .map(|(tensor, memory)| HeldTensor {
                         tensor: *tensor,
                         memory: *memory,
                     })
@@ -107,15 +107,16 @@ proptest! {
         freed in prop::collection::vec(prop::bool::weighted(0.7), 1..200),
     ) {
         let trace = trace(&things, unit, alignment, &freed);
-        prop_assert_eq!(Memory::of(&trace), oracle::memory(&trace));
+        prop_assert_eq!(MemoryHistory::from_trace(&trace), oracle::memory(&trace));
     }
 }
 
-/// A trace without a look, as that of a model without fusion: `count` pieces of a few sizes, a quarter of them there at once.
-fn without_looks(count: usize) -> Trace {
-    let mut trace = Trace {
+/// Returns a trace without looks, such as that of a model without fusion: `count` pieces of a few sizes, of which a
+/// quarter exist at once.
+fn without_looks(count: usize) -> ReadTrace {
+    let mut trace = ReadTrace {
         alignment: 512,
-        ..Trace::default()
+        ..ReadTrace::default()
     };
     let size = |number: usize| 512 * (1 + (number * 7919) % 97) as u64;
     let mut live = 0;
@@ -130,7 +131,7 @@ fn without_looks(count: usize) -> Trace {
         }
         trace.happened.push(Happened::Sample {
             time: number as u64,
-            // Burn's account is off by some bytes, so that sums do not come out.
+            // Burn's account is off by some bytes, so sums do not match.
             live: live - (number % 3) as u64 * 100,
             kernel: None,
         });
@@ -141,7 +142,7 @@ fn without_looks(count: usize) -> Trace {
 #[test]
 fn a_trace_without_looks_is_read_as_the_slow_way_reads_it() {
     let trace = without_looks(400);
-    assert_eq!(Memory::of(&trace), oracle::memory(&trace));
+    assert_eq!(MemoryHistory::from_trace(&trace), oracle::memory(&trace));
 }
 
 /// A benchmark: `cargo test --release --lib explain::memory -- --ignored --nocapture`.
@@ -150,7 +151,7 @@ fn a_trace_without_looks_is_read_as_the_slow_way_reads_it() {
 fn a_million_allocations() {
     let trace = without_looks(1_000_000);
     let began = std::time::Instant::now();
-    let memory = Memory::of(&trace);
+    let memory = MemoryHistory::from_trace(&trace);
     let died = memory.pieces.iter().filter(|piece| piece.died.is_some()).count();
     eprintln!(
         "{died} of a million pieces died, in {:.2} s",
@@ -158,10 +159,10 @@ fn a_million_allocations() {
     );
 }
 
-/// With a look at every piece for every sample this would be ten thousand million of them: it would not end.
+/// If every sample looked at every piece, this would take ten thousand million looks and never end.
 #[test]
 fn two_hundred_thousand_loose_pieces_come_to_an_end() {
-    let memory = Memory::of(&without_looks(200_000));
+    let memory = MemoryHistory::from_trace(&without_looks(200_000));
     let died = memory.pieces.iter().filter(|piece| piece.died.is_some()).count();
     assert!(died > 140_000, "{died}");
 }

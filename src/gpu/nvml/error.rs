@@ -1,82 +1,80 @@
-//! Why NVML does not answer.
+//! [`NvmlError`]: why NVML gave no answer.
 
 use miette::Diagnostic;
 use nvml_wrapper::error::NvmlError as Cause;
 use thiserror::Error;
 
-/// Why NVML, the driver's own account of its cards, cannot be asked.
+/// Why NVML, NVIDIA's management library, gave no answer.
 #[derive(Debug, Error, Diagnostic)]
 pub enum NvmlError {
-    /// The library cannot be loaded.
+    /// The dynamic loader cannot load the library.
     #[error("cannot load NVML: {detail}")]
     #[diagnostic(
         code(nvml::library),
-        help(
-            "libnvidia-ml.so.1 comes with NVIDIA's driver: is that installed? In a container, is it passed in (`--gpus all`)?"
-        )
+        help("install NVIDIA's driver, which brings libnvidia-ml.so.1; start a container with `--gpus all`")
     )]
     Library {
-        /// What the dynamic loader said.
+        /// The error of the dynamic loader.
         detail: String,
     },
-    /// The library was loaded, and lacks a function.
-    #[error("this is no NVML that can be used: {detail}")]
+    /// The library was loaded but a function is missing.
+    #[error("incompatible NVML library: {detail}")]
     #[diagnostic(
         code(nvml::function),
-        help("NVIDIA's driver 525 or newer is needed; is another libnvidia-ml.so.1 found before its own?")
+        help("install NVIDIA's driver 525 or newer; remove other copies of libnvidia-ml.so.1 from LD_LIBRARY_PATH")
     )]
     Function {
-        /// What the dynamic loader said.
+        /// The error of the dynamic loader.
         detail: String,
     },
-    /// There is no driver in the kernel.
+    /// NVIDIA's kernel module is not loaded.
     #[error("NVIDIA's driver is not loaded")]
     #[diagnostic(
         code(nvml::driver),
-        help("is the kernel module loaded (`lsmod | grep nvidia`), and are there /dev/nvidia* files?")
+        help("load NVIDIA's kernel module (`lsmod | grep nvidia` shows it), and check that /dev/nvidia* exist")
     )]
     Driver,
-    /// The library and the kernel module are of different versions.
-    #[error("NVML and NVIDIA's kernel module are of different versions")]
+    /// The library and the kernel module have different versions.
+    #[error("NVML and NVIDIA's kernel module have different versions")]
     #[diagnostic(
         code(nvml::version),
-        help("this is so after an update of the driver: restart the machine, or the container")
+        help("restart the machine or the container: this happens after an update of the driver")
     )]
     Version,
-    /// The user may not.
+    /// The user lacks permission.
     #[error("NVML: permission denied")]
     #[diagnostic(
         code(nvml::permission),
-        help("may this user read and write /dev/nvidiactl and /dev/nvidia0?")
+        help("give this user permission to read and write /dev/nvidiactl and /dev/nvidia0")
     )]
     Permission,
-    /// No card has this id.
-    #[error("NVML knows no device `{uuid}`")]
-    #[diagnostic(code(nvml::device), help("`nvidia-smi -L` lists the ids that it knows"))]
+    /// No GPU has this id.
+    #[error("NVML finds no GPU `{uuid}`")]
+    #[diagnostic(code(nvml::device), help("run `nvidia-smi -L` to list the ids of the GPUs"))]
     Device {
-        /// The id that was asked for.
+        /// The unknown id.
         uuid: String,
     },
-    /// The card was there, and is no more.
-    #[error("the card fell off the bus, or must be reset")]
+    /// The GPU was lost or must be reset.
+    #[error("the GPU fell off the bus or must be reset")]
     #[diagnostic(
         code(nvml::lost),
-        help("`dmesg | grep -i xid` tells why; restart the machine, or `nvidia-smi --gpu-reset`")
+        help("restart the machine or run `nvidia-smi --gpu-reset`; `dmesg | grep -i xid` shows the reason")
     )]
     Lost,
-    /// Something else.
+    /// Another call failed.
     #[error("NVML cannot {action}: {cause}")]
-    #[diagnostic(code(nvml::call), help("does `nvidia-smi` work?"))]
+    #[diagnostic(code(nvml::call), help("check that `nvidia-smi` works"))]
     Call {
-        /// What was asked of it.
+        /// What NVML could not do, after "cannot": `be initialized`.
         action: &'static str,
-        /// What it said.
+        /// The error of NVML.
         cause: Cause,
     },
 }
 
 impl NvmlError {
-    /// What NVML said when it was asked to do something.
+    /// Makes the error of a call that was to do `action` and failed with `cause`.
     pub(super) fn new(action: &'static str, cause: Cause) -> Self {
         match cause {
             Cause::LibloadingError(error) => Self::Library {

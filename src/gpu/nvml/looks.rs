@@ -1,4 +1,4 @@
-//! What was seen of a card while a process ran.
+//! [`MemoryLooks`]: the samples of a GPU's memory while a process ran.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,49 +7,55 @@ use std::time::Duration;
 use crate::bytes::Bytes;
 use crate::report::OtherProcess;
 
-/// One look at a card.
+/// One sample of a GPU's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look {
-    /// When it began, in nanoseconds of `CLOCK_MONOTONIC`, as in the driver's record.
+pub struct MemoryLook {
+    /// The start of the sample, in nanoseconds of `CLOCK_MONOTONIC`, the clock of the driver's record.
     pub time: u64,
-    /// What the process holds; `None` where NVML does not show it: it has no context yet or no
-    /// more, its memory is not accounted for, or its id is of another namespace.
+    /// The memory that the process and its child processes hold.
+    ///
+    /// `None` if NVML does not show it: the process has no context yet or no longer, its memory is not accounted for,
+    /// or its id is from another namespace.
     pub process: Option<Bytes>,
-    /// What the card holds, by whomever: [`CardMemory::used`](super::CardMemory::used).
+    /// The memory of the GPU that all processes and the driver use: [`GpuMemory::used`](super::GpuMemory::used).
     pub device: Bytes,
-    /// All other processes on the card. One list is shared by all looks between two changes.
+    /// All other processes on the GPU. Samples share one list until it changes.
     pub others: Arc<[OtherProcess]>,
 }
 
-/// All looks at a card, in order of time. Whatever came and went between two of them was missed,
-/// so a peak is a lower bound. Moments are nanoseconds of `CLOCK_MONOTONIC`; both ends count.
+/// All samples of a GPU's memory.
+///
+/// Memory that is allocated and freed between two samples is not seen, so a peak is a lower bound. Times are
+/// nanoseconds of `CLOCK_MONOTONIC`. A range of time includes both ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Looks {
-    /// In order of time.
-    pub looks: Vec<Look>,
-    /// The aimed-at time between two of them.
+pub struct MemoryLooks {
+    /// The samples, in order of time.
+    pub looks: Vec<MemoryLook>,
+    /// The intended time between two samples.
     pub interval: Duration,
-    /// Why there are no more of them, where the card could be looked at no longer.
+    /// Why sampling ended early, if it did.
     pub error: Option<String>,
 }
 
-impl Looks {
-    /// The looks between two moments.
+impl MemoryLooks {
+    /// The samples from `from` to `to`.
     #[must_use]
-    pub fn between(&self, from: u64, to: u64) -> &[Look] {
+    pub fn between(&self, from: u64, to: u64) -> &[MemoryLook] {
         let first = self.looks.partition_point(|look| look.time < from);
         let end = self.looks.partition_point(|look| look.time <= to);
+        // If `to` is before `from`, this range is reversed, which indexing would not accept.
         self.looks.get(first..end).unwrap_or_default()
     }
 
-    /// How many there are between two moments.
+    /// The number of samples from `from` to `to`.
     #[must_use]
     pub fn count(&self, from: u64, to: u64) -> usize {
         self.between(from, to).len()
     }
 
-    /// The longest time within two moments in which nobody looked: from the first moment to the
-    /// first look and from the last look to the second moment, too.
+    /// The longest time between `from` and `to` without a sample.
+    ///
+    /// The time from `from` to the first sample counts, and so does the time from the last sample to `to`.
     #[must_use]
     pub fn longest_gap(&self, from: u64, to: u64) -> Duration {
         let mut last = from;
@@ -61,10 +67,10 @@ impl Looks {
         Duration::from_nanos(longest)
     }
 
-    /// The other processes seen between two moments, each with the most that it was seen to hold.
+    /// The other processes in the samples from `from` to `to`, each with the largest memory that was seen.
     ///
-    /// Where the process itself is never seen ([`Look::process`] is always `None`), it may be one
-    /// of these, under its id in another namespace.
+    /// If [`MemoryLook::process`] is always `None`, one of these may be the process itself, under its id in another
+    /// namespace.
     #[must_use]
     pub fn others(&self, from: u64, to: u64) -> Vec<OtherProcess> {
         let mut others: BTreeMap<u32, OtherProcess> = BTreeMap::new();
@@ -77,7 +83,8 @@ impl Looks {
             for other in look.others.iter() {
                 let known = others.entry(other.pid).or_insert_with(|| other.clone());
                 known.bytes = known.bytes.max(other.bytes);
-                // A process is named when it runs its program, which may be after it was first seen.
+                // A process changes its name when it starts its program, which can be after the first sample: take the
+                // last name.
                 known.name = other.name.clone().or(known.name.take());
             }
         }
@@ -89,14 +96,14 @@ impl Looks {
 mod tests {
     use super::*;
 
-    fn looks(looks: &[(u64, Option<u64>, u64)]) -> Looks {
-        let look = |(time, process, device): &(u64, Option<u64>, u64)| Look {
+    fn looks(looks: &[(u64, Option<u64>, u64)]) -> MemoryLooks {
+        let look = |(time, process, device): &(u64, Option<u64>, u64)| MemoryLook {
             time: *time,
             process: process.map(Bytes),
             device: Bytes(*device),
             others: Arc::from([]),
         };
-        Looks {
+        MemoryLooks {
             looks: looks.iter().map(look).collect(),
             interval: Duration::from_nanos(10),
             error: None,
@@ -108,10 +115,10 @@ mod tests {
         let looks = looks(&[(100, None, 0), (110, None, 0), (135, None, 0), (140, None, 0)]);
         let gap = |from, to| looks.longest_gap(from, to).as_nanos();
         assert_eq!(gap(100, 140), 25);
-        assert_eq!(gap(60, 140), 40, "nobody looked before 100");
-        assert_eq!(gap(100, 200), 60, "nobody looked after 140");
-        assert_eq!(gap(111, 134), 23, "nobody looked at all");
-        assert_eq!(gap(140, 100), 0, "moments in the wrong order");
+        assert_eq!(gap(60, 140), 40, "there is no sample before 100");
+        assert_eq!(gap(100, 200), 60, "there is no sample after 140");
+        assert_eq!(gap(111, 134), 23, "there is no sample at all");
+        assert_eq!(gap(140, 100), 0, "times in the wrong order");
     }
 
     #[test]

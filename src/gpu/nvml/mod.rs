@@ -1,6 +1,6 @@
-//! NVML, the driver's own account of its cards: the only place that names `nvml_wrapper`.
+//! NVML, NVIDIA's management library: reports the memory and the processes of GPUs.
 //!
-//! It is asked from this process, never from a model's.
+//! Only this module uses the crate `nvml_wrapper`. NVML runs in this process, never in a model's process.
 
 mod error;
 mod looks;
@@ -17,48 +17,50 @@ use crate::bytes::Bytes;
 use crate::report::OtherProcess;
 
 pub use error::NvmlError;
-pub use looks::{Look, Looks};
+pub use looks::{MemoryLook, MemoryLooks};
 pub use poller::Poller;
 
-/// How often a list is asked for again that grew while it was read.
+/// The maximum number of requests for a list of processes, which may grow while NVML returns it.
 const ATTEMPTS: u32 = 3;
 
-/// NVML, loaded.
+/// The loaded NVML library.
 #[derive(Debug)]
 pub struct Nvml {
     library: nvml_wrapper::Nvml,
 }
 
-/// What a card holds.
+/// The memory of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CardMemory {
-    /// By all processes and the driver, without what NVML calls *reserved*: what the driver took
-    /// for itself when it was loaded and nobody can have. Only differences of it mean something.
+pub struct GpuMemory {
+    /// Memory in use by all processes and the driver.
+    ///
+    /// It does not include what NVML calls *reserved*: memory that the driver took for itself when it was loaded. Only
+    /// differences between two such values are meaningful.
     pub used: Bytes,
-    /// Of the card.
+    /// Total memory of the GPU.
     pub total: Bytes,
 }
 
-/// One card, or one part of a card (a MIG instance).
+/// One GPU, or one MIG instance of a GPU.
 #[derive(Debug)]
-pub struct Card<'nvml> {
+pub struct NvmlDevice<'nvml> {
     device: nvml_wrapper::Device<'nvml>,
     uuid: String,
 }
 
-/// What one process holds of a card.
+/// The memory that one process holds on a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
+struct ProcessMemory {
     pid: u32,
-    /// `None` where NVML shows the process and not its memory.
+    /// `None` if NVML shows the process but not its memory.
     bytes: Option<Bytes>,
 }
 
 impl Nvml {
-    /// Loads NVML from a file, or from where the dynamic loader finds `libnvidia-ml.so.1`.
+    /// Loads NVML from a file, or the `libnvidia-ml.so.1` that the dynamic loader finds.
     ///
     /// # Errors
-    /// Where there is none, or it finds no driver.
+    /// If the library cannot be loaded, or if NVML cannot be initialized, for instance because no driver is loaded.
     pub fn open(library: Option<&Path>) -> Result<Self, NvmlError> {
         let mut builder = nvml_wrapper::Nvml::builder();
         if let Some(path) = library {
@@ -70,24 +72,25 @@ impl Nvml {
         Ok(Self { library })
     }
 
-    /// The version of the driver, as `nvidia-smi` shows it: `580.82.07`.
+    /// The version of the driver in the form that `nvidia-smi` shows: `580.82.07`.
     #[must_use]
     pub fn driver_version(&self) -> Option<String> {
         self.library.sys_driver_version().ok()
     }
 
-    /// The card of this id, `GPU-…` or `MIG-…`.
+    /// Finds the GPU with this id, `GPU-…` or `MIG-…`.
     ///
-    /// CUDA tells an id without saying of what, so an id that is no card's is looked for among
-    /// MIG instances; [`Card::uuid`] tells which it was.
+    /// CUDA returns the ids of GPUs and of MIG instances in the same form. So if no GPU has the id `GPU-…`, this looks
+    /// for the MIG instance `MIG-…`. [`NvmlDevice::uuid`] says which one it found.
     ///
     /// # Errors
-    /// Where NVML knows no such card, or may not say.
-    pub fn device(&self, uuid: &str) -> Result<Card<'_>, NvmlError> {
+    /// If no GPU has this id, or if NVML cannot be asked.
+    pub fn device(&self, uuid: &str) -> Result<NvmlDevice<'_>, NvmlError> {
         let instance = uuid.strip_prefix("GPU-").map(|bare| format!("MIG-{bare}"));
         for name in [Some(uuid.to_owned()), instance].into_iter().flatten() {
             match self.library.device_by_uuid(name.as_str()) {
-                Ok(device) => return Ok(Card { device, uuid: name }),
+                Ok(device) => return Ok(NvmlDevice { device, uuid: name }),
+                // NVML answers so to an id that it does not know. Any other error is not about the id.
                 Err(Cause::NotFound | Cause::InvalidArg | Cause::NulError(_)) => {}
                 Err(cause) => return Err(NvmlError::new("find a device", cause)),
             }
@@ -96,44 +99,44 @@ impl Nvml {
     }
 }
 
-impl Card<'_> {
-    /// The id under which NVML knows it: `GPU-…`, or `MIG-…`.
+impl NvmlDevice<'_> {
+    /// The id of the device in NVML: `GPU-…` or `MIG-…`.
     #[must_use]
     pub fn uuid(&self) -> &str {
         &self.uuid
     }
 
-    /// What the card holds now.
+    /// Reads the GPU's current memory.
     ///
     /// # Errors
-    /// Where NVML cannot say.
-    pub fn memory(&self) -> Result<CardMemory, NvmlError> {
+    /// If NVML cannot read it.
+    pub fn memory(&self) -> Result<GpuMemory, NvmlError> {
         let info = self.device.memory_info();
-        let info = info.map_err(|cause| NvmlError::new("read a card's memory", cause))?;
-        Ok(CardMemory {
+        let info = info.map_err(|cause| NvmlError::new("read a GPU's memory", cause))?;
+        Ok(GpuMemory {
             used: Bytes(info.used),
             total: Bytes(info.total),
         })
     }
 
-    /// The processes on the card, this one's children among them, in order of their ids.
+    /// Lists the processes on the GPU in order of their ids, including children of this process.
     ///
-    /// `None` where NVML refuses to list them. An empty list says less than it seems to: in a
-    /// container NVML may leave out processes, or show them under ids of another namespace.
+    /// `None` if NVML refuses to list them. An empty list does not prove that nobody uses the GPU: in a container, NVML
+    /// may leave out processes, or show them under ids of another namespace.
     #[must_use]
     pub fn processes(&self) -> Option<Vec<OtherProcess>> {
         Some(self.held()?.into_iter().map(named).collect())
     }
 
-    fn held(&self) -> Option<Vec<Held>> {
+    fn held(&self) -> Option<Vec<ProcessMemory>> {
         let compute = complete(|| self.device.running_compute_processes())?;
-        // Whoever draws on the card holds memory too; not every driver tells.
+        // Processes that draw on the GPU hold memory too. Not every driver lists them.
         let graphics = complete(|| self.device.running_graphics_processes()).unwrap_or_default();
         Some(merged(compute.into_iter().chain(graphics)))
     }
 }
 
-/// A list of processes, asked for again where it grew between the two calls that it takes.
+/// Requests a list of processes, and requests it again if it grew between the two calls that `nvml_wrapper` makes.
 fn complete(mut list: impl FnMut() -> Result<Vec<ProcessInfo>, Cause>) -> Option<Vec<ProcessInfo>> {
     for _ in 0..ATTEMPTS {
         match list() {
@@ -144,21 +147,24 @@ fn complete(mut list: impl FnMut() -> Result<Vec<ProcessInfo>, Cause>) -> Option
     None
 }
 
-/// One entry a process. A process that computes and draws is in both lists, with the same figure;
-/// one on several MIG instances is there once for each, with a figure for each.
-fn merged(processes: impl Iterator<Item = ProcessInfo>) -> Vec<Held> {
+/// Merges lists to one entry per process.
+///
+/// A process that computes and draws is in both lists, with the same value, which counts once. A process on several MIG
+/// instances has one entry per instance; these values are added.
+fn merged(processes: impl Iterator<Item = ProcessInfo>) -> Vec<ProcessMemory> {
     let mut parts = BTreeMap::new();
     for process in processes {
         let part = (process.pid, process.gpu_instance_id, process.compute_instance_id);
         let bytes: &mut Option<Bytes> = parts.entry(part).or_default();
+        // The lists of computing and of drawing processes give the same value. Adding both would double it.
         *bytes = (*bytes).max(figure(process.used_gpu_memory));
     }
-    let mut held: Vec<Held> = Vec::new();
+    let mut held: Vec<ProcessMemory> = Vec::new();
     for ((pid, ..), bytes) in parts {
         match held.last_mut() {
-            // A sum of which a part is unknown is unknown.
+            // If one part is unknown, the sum is unknown.
             Some(last) if last.pid == pid => last.bytes = last.bytes.zip(bytes).map(|(a, b)| a + b),
-            _ => held.push(Held { pid, bytes }),
+            _ => held.push(ProcessMemory { pid, bytes }),
         }
     }
     held
@@ -166,13 +172,13 @@ fn merged(processes: impl Iterator<Item = ProcessInfo>) -> Vec<Held> {
 
 fn figure(memory: UsedGpuMemory) -> Option<Bytes> {
     match memory {
-        // A process is listed for its context, which takes memory: zero is no figure.
+        // Each listed process has a context, which takes memory. So zero means that NVML does not know the value.
         UsedGpuMemory::Used(0) | UsedGpuMemory::Unavailable => None,
         UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
     }
 }
 
-fn named(held: Held) -> OtherProcess {
+fn named(held: ProcessMemory) -> OtherProcess {
     let name = std::fs::read(format!("/proc/{}/comm", held.pid)).ok();
     OtherProcess {
         pid: held.pid,

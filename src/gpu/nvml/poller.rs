@@ -1,4 +1,4 @@
-//! Looks at a card again and again while a process runs.
+//! [`Poller`]: samples a GPU's memory while a process runs.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -7,33 +7,33 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Card, Held, Look, Looks, Nvml, NvmlError, named};
+use super::{MemoryLook, MemoryLooks, Nvml, NvmlDevice, NvmlError, ProcessMemory, named};
 use crate::report::OtherProcess;
 
-/// More often than this is never aimed at.
+/// The shortest interval between two samples.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// How long the last look may take before nobody waits for it.
+/// How long [`Poller::stop`] waits for the last sample.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Looks at a card again and again while a process runs: a thread of this process.
+/// A thread of this process that samples a GPU's memory while a model's process runs.
 ///
-/// It fails no run: what it cannot do ends it, and [`Looks::error`] says so. Dropping it stops it
+/// It never fails a run: an error ends the sampling and is in [`MemoryLooks::error`]. Dropping this stops the thread
 /// without waiting for it.
 #[derive(Debug)]
 pub struct Poller {
     interval: Duration,
-    /// Apart from the thread, which may hang within NVML.
-    seen: Arc<Mutex<Vec<Look>>>,
+    /// Shared with the thread, so that the samples are there even if the thread hangs inside NVML.
+    seen: Arc<Mutex<Vec<MemoryLook>>>,
     stop: Sender<()>,
     ended: Receiver<Option<String>>,
 }
 
 impl Poller {
-    /// Begins to look at the card of an id, for what the process of an id holds of it.
+    /// Starts to sample the memory of the GPU `uuid`, and how much of it the process `pid` holds.
     ///
-    /// The first look comes when NVML was initialized; the others on a schedule, each at a
-    /// multiple of `interval` (a millisecond at least) after it. What is missed of the schedule,
-    /// because a look took longer, is not made up for: [`Look::time`] tells the real gaps.
+    /// The thread takes the first sample after it initialized NVML. The others follow at multiples of `interval`, which
+    /// is at least a millisecond. If a sample takes longer than `interval`, the missed ones are skipped;
+    /// [`MemoryLook::time`] shows the real gaps.
     #[must_use]
     pub fn start(library: Option<PathBuf>, uuid: String, pid: u32, interval: Duration) -> Self {
         let interval = interval.max(SHORTEST);
@@ -46,6 +46,7 @@ impl Poller {
             seen: Arc::clone(&seen),
             stopped,
         };
+        // A second sender stays here, and reports a thread that cannot start.
         let thread_end = end.clone();
         let thread = std::thread::Builder::new().name("nvml".into()).spawn(move || {
             let error = watcher.watch(library, &uuid).err();
@@ -62,18 +63,20 @@ impl Poller {
         }
     }
 
-    /// Stops, and tells what was seen. A thread that hangs within NVML is left alone after 5 s.
+    /// Stops the thread and returns the samples. If the thread hangs inside NVML, gives up after 5 s and leaves it
+    /// running.
     #[must_use]
-    pub fn stop(self) -> Looks {
-        // Nobody is there to hear it where an error ended the thread.
+    pub fn stop(self) -> MemoryLooks {
+        // If an error ended the thread, nobody receives this.
         let _ = self.stop.send(());
+        // If a GPU hangs, a call of NVML never returns.
         let error = match self.ended.recv_timeout(PATIENCE) {
             Ok(error) => error,
             Err(RecvTimeoutError::Timeout) => Some(format!("NVML did not answer for {} s", PATIENCE.as_secs())),
             Err(RecvTimeoutError::Disconnected) => Some("the thread that asks NVML died".to_owned()),
         };
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        Looks {
+        MemoryLooks {
             looks: std::mem::take(&mut *seen),
             interval: self.interval,
             error,
@@ -81,23 +84,24 @@ impl Poller {
     }
 }
 
-/// The thread's side.
+/// The state of the thread.
 struct Watcher {
     pid: u32,
     interval: Duration,
-    seen: Arc<Mutex<Vec<Look>>>,
+    seen: Arc<Mutex<Vec<MemoryLook>>>,
     stopped: Receiver<()>,
 }
 
 impl Watcher {
     fn watch(&self, library: Option<PathBuf>, uuid: &str) -> Result<(), NvmlError> {
         let nvml = Nvml::open(library.as_deref())?;
-        let card = nvml.device(uuid)?;
+        let gpu = nvml.device(uuid)?;
         let mut others = Others::default();
         let mut due = Instant::now();
         loop {
-            let look = self.look(&card, &mut others)?;
+            let look = self.look(&gpu, &mut others)?;
             self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(look);
+            // From the schedule, not from now. Otherwise every late sample would delay all that follow.
             due = next(due, Instant::now(), self.interval);
             match self.stopped.recv_timeout(due.saturating_duration_since(Instant::now())) {
                 Err(RecvTimeoutError::Timeout) => {}
@@ -106,35 +110,39 @@ impl Watcher {
         }
     }
 
-    /// Whether a process is the one that is looked at, or one that it started: those are in its process group.
+    /// Whether a process is the watched one or in its process group, as the processes that it started are.
     fn is_own(&self, pid: u32) -> bool {
+        // `getpgid` without a process would answer for this one, so an unusable id must not reach it.
         let pid_of = |pid: u32| i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
         let group = || rustix::process::getpgid(pid_of(pid)).ok();
+        // A model may start helpers, whose memory counts with it. See docs/design/processes.md.
         pid == self.pid || (pid_of(pid).is_some() && group() == pid_of(self.pid))
     }
 
-    fn look(&self, card: &Card<'_>, others: &mut Others) -> Result<Look, NvmlError> {
+    fn look(&self, gpu: &NvmlDevice<'_>, others: &mut Others) -> Result<MemoryLook, NvmlError> {
         let time = now();
-        let (own, foreign): (Vec<Held>, Vec<Held>) = card
+        // Without a list of processes, the memory of the whole GPU is still worth a sample.
+        let (own, foreign): (Vec<ProcessMemory>, Vec<ProcessMemory>) = gpu
             .held()
             .unwrap_or_default()
             .into_iter()
             .partition(|held| self.is_own(held.pid));
-        Ok(Look {
+        Ok(MemoryLook {
             time,
             process: own
                 .iter()
                 .filter_map(|held| held.bytes)
+                // Not `sum`: without any value, the memory is unknown and not 0.
                 .reduce(|one, other| one + other),
-            device: card.memory()?.used,
+            device: gpu.memory()?.used,
             others: others.shared(foreign),
         })
     }
 }
 
-/// The other processes of the last look; names are read, and lists made, when something changed.
+/// The other processes in the last sample. Names are read and a new list is made only when something changes.
 struct Others {
-    held: Vec<Held>,
+    held: Vec<ProcessMemory>,
     named: Arc<[OtherProcess]>,
 }
 
@@ -148,7 +156,7 @@ impl Default for Others {
 }
 
 impl Others {
-    fn shared(&mut self, held: Vec<Held>) -> Arc<[OtherProcess]> {
+    fn shared(&mut self, held: Vec<ProcessMemory>) -> Arc<[OtherProcess]> {
         if held != self.held {
             self.named = held.iter().copied().map(named).collect();
             self.held = held;
@@ -157,14 +165,14 @@ impl Others {
     }
 }
 
-/// The first moment of the schedule that is still to come.
+/// The next time on the schedule that is after `now`.
 fn next(due: Instant, now: Instant, interval: Duration) -> Instant {
     let late = now.saturating_duration_since(due);
     let missed = u32::try_from(late.as_nanos() / interval.as_nanos()).unwrap_or(u32::MAX);
     due + interval * missed.saturating_add(1)
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
+/// The current time in nanoseconds of `CLOCK_MONOTONIC`.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let nanoseconds = Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0)).as_nanos();
@@ -190,7 +198,7 @@ mod tests {
     #[test]
     fn names_are_read_again_only_when_something_changed() {
         let held = |bytes| {
-            vec![Held {
+            vec![ProcessMemory {
                 pid: std::process::id(),
                 bytes: Some(Bytes(bytes)),
             }]

@@ -1,26 +1,30 @@
-//! The profile of a card that is here.
+//! The profile of a real GPU in this machine.
 
 use super::{Profiles, is_id};
 use crate::bytes::Bytes;
 use crate::gpu::survey::SOURCE;
-use crate::gpu::{Device, Profile, Provenance, Sourced};
+use crate::gpu::{Profile, Provenance, Sourced, SurveyedDevice};
 
-/// Of each thread that a card can hold resident; see the head of `profiles.toml`.
+/// Bytes of a calculated context, per thread that the GPU can hold resident; the top of `profiles.toml` has the rule.
 const CONTEXT_PER_THREAD: u64 = 2 << 10;
-/// The longest id.
+/// The maximum length of an id.
 const LONGEST_ID: usize = 32;
 
 impl Profiles {
-    /// What a card looks like to Burn, by its driver's own report. Context and loaded kernels, which no driver reports, are
-    /// those of the card of that name or, where none has it, calculated and assumed.
+    /// Makes the profile of a real GPU from the report of its driver.
+    ///
+    /// No driver reports the size of the context. It comes from the built-in GPU with the same name; if there is none,
+    /// it is calculated and marked as an assumption. The memory of loaded kernels is the same for every GPU.
     #[must_use]
-    pub fn of_device(&self, device: &Device) -> Profile {
+    pub fn of_device(&self, device: &SurveyedDevice) -> Profile {
         let known = self.find_by_name(&device.name, device.total);
         Profile {
             id: known.map_or_else(|| self.free_id(&device.name), |known| known.id.clone()),
             name: device.name.clone(),
             like: known.and_then(|known| known.like.clone()),
             also_named: known.map(|known| known.also_named.clone()).unwrap_or_default(),
+            // Never the built-in total: those of one GPU differ
+            // by up to 150 MiB between machines and drivers.
             total: reported(device.total),
             compute_capability: device.compute_capability,
             sm_count: reported(device.sm_count),
@@ -31,22 +35,24 @@ impl Profiles {
         }
     }
 
-    /// What a context takes by calculation, as it is assumed of a card that nobody measured.
+    /// The calculated size of a context, which is assumed for a GPU that nobody measured.
     #[must_use]
-    pub fn calculated_context(device: &Device) -> Bytes {
+    pub fn calculated_context(device: &SurveyedDevice) -> Bytes {
         calculated_context(device).value
     }
 
-    /// Whether the limits of a compute capability are in the data.
+    /// Whether the built-in data has the limits of a compute capability.
     #[must_use]
     pub fn knows(&self, compute_capability: (u32, u32)) -> bool {
         self.limits.contains_key(&compute_capability)
     }
 
-    /// The card that a profile is most like: that of its name, else the nearest in compute capability and then in total
-    /// memory. None where there are no cards.
+    /// The GPU that is most similar to `profile`; `None` if there are no GPUs.
+    ///
+    /// It is the one with the same name, or else the nearest by compute capability and then by total memory.
     #[must_use]
     pub fn most_like(&self, profile: &Profile) -> Option<&Profile> {
+        // Without a known name, the capability comes first, because it decides which kernels there are.
         let by_name = self.find_by_name(&profile.name, profile.total.value);
         by_name.or_else(|| {
             self.iter().min_by_key(|other| {
@@ -61,14 +67,15 @@ impl Profiles {
         })
     }
 
-    /// An id made of a name, that no other card has: `rtx-4060` of `NVIDIA GeForce RTX 4060`.
+    /// Makes an id from a driver's name of a GPU: `rtx-4060` from `NVIDIA GeForce RTX 4060`. If the id is taken, adds
+    /// `-here`.
     #[must_use]
     pub fn free_id(&self, name: &str) -> String {
         let id = id_of(name);
         if self.find(&id).is_none() {
             return id;
         }
-        // The one of that id is another card.
+        // This id belongs to another GPU.
         let suffix = "-here";
         let room = LONGEST_ID - suffix.len();
         format!("{}{suffix}", id.get(..room).unwrap_or(&id).trim_end_matches('-'))
@@ -76,14 +83,14 @@ impl Profiles {
 }
 
 fn reported<T>(value: T) -> Sourced<T> {
-    Sourced::new(value, Provenance::Measured(SOURCE.to_owned()))
+    Sourced::new(value, Provenance::from_measurement(SOURCE))
 }
 
-fn calculated_context(device: &Device) -> Sourced<Bytes> {
+fn calculated_context(device: &SurveyedDevice) -> Sourced<Bytes> {
     let (sms, threads) = (device.sm_count, device.limits.max_threads_per_sm);
     Sourced::new(
         Bytes(u64::from(sms) * u64::from(threads) * CONTEXT_PER_THREAD),
-        Provenance::Assumed(format!("2 KiB for each of {sms} × {threads} resident threads")),
+        Provenance::from_assumption(format!("2 KiB for each of {sms} × {threads} resident threads")),
     )
 }
 
@@ -95,7 +102,12 @@ fn id_of(name: &str) -> String {
     let mut id = words.collect::<Vec<_>>().join("-");
     id.truncate(LONGEST_ID);
     let id = id.trim_end_matches('-');
-    if is_id(id) { id } else { "card" }.to_owned()
+    match id {
+        id if is_id(id) => id.to_owned(),
+        // A bare number is not a valid id: `GeForce 210` becomes `gpu-210`.
+        number if is_id(&format!("gpu-{number}")) => format!("gpu-{number}"),
+        _ => "gpu".to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -108,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_is_known_keeps_what_no_driver_reports() {
+    fn a_gpu_that_is_known_keeps_what_no_driver_reports() {
         let mut device = device();
         device.total = Bytes(150_021_734_400);
         device.limits.shared_per_sm = Bytes(300 << 10);
@@ -121,15 +133,15 @@ mod tests {
             (known.context.clone(), known.modules.clone())
         );
         assert_eq!(profile.total.value, device.total);
-        assert_eq!(profile.total.provenance, Provenance::Measured(SOURCE.to_owned()));
+        assert_eq!(profile.total.provenance, Provenance::from_measurement(SOURCE));
         assert_eq!(profile.limits, device.limits);
-        // The virtual driver is told the versions that are here, not the newest.
+        // The virtual driver gets the CUDA version of this machine, not the newest.
         let told = profile.driver_config();
         assert!(told.contains(&("nvrtc_version", "12.4".to_owned())), "{told:?}");
     }
 
     #[test]
-    fn a_card_that_nobody_knows_is_made_of_its_report() {
+    fn a_gpu_that_nobody_knows_is_made_of_its_report() {
         let mut device = device();
         device.name = "NVIDIA GeForce RTX 4060 Ti".to_owned();
         device.compute_capability = (8, 9);
@@ -139,16 +151,17 @@ mod tests {
         let profile = builtin().of_device(&device);
         assert_eq!(profile.id, "rtx-4060-ti");
         assert_eq!(profile.context.value, Bytes(34 * 1536 * 2048));
-        let told = profile.assumptions().join("\n");
+        let told: Vec<_> = profile.assumptions().iter().map(ToString::to_string).collect();
+        let told = told.join("\n");
         assert!(
-            told.contains("CUDA context of `rtx-4060-ti`, 102 MiB, is assumed"),
+            told.contains("the CUDA context of `rtx-4060-ti` is assumed to be 102 MiB"),
             "{told}"
         );
         assert!(!told.contains("total memory") && !told.contains("SMs,"), "{told}");
     }
 
     #[test]
-    fn every_built_in_card_is_recognised_by_its_own_figures() {
+    fn every_built_in_gpu_is_recognised_by_its_own_figures() {
         let profiles = builtin();
         for profile in profiles.iter() {
             let mut device = device();
@@ -172,13 +185,14 @@ mod tests {
             ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", "a100-sxm4-40gb-mig-3g-20gb"),
             ("NVIDIA GeForce GTX 1080", "gtx-1080"),
             ("Quadro RTX 6000", "quadro-rtx-6000"),
-            ("", "card"),
-            ("NVIDIA", "card"),
+            ("", "gpu"),
+            ("NVIDIA", "gpu"),
             ("日本 GPU", "gpu"),
             ("L4", "l4-here"),
+            ("NVIDIA GeForce 210", "gpu-210"),
             (
-                "a very long name of a card that somebody made up",
-                "a-very-long-name-of-a-card-that",
+                "a very long name of a big GPU that somebody made up",
+                "a-very-long-name-of-a-big-gpu-th",
             ),
         ] {
             assert_eq!(profiles.free_id(name), id);
@@ -187,11 +201,11 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_card_is_most_like_the_nearest_of_its_generation() {
+    fn an_unknown_gpu_is_most_like_the_nearest_of_its_generation() {
         let profiles = builtin();
         let like = |capability, total| {
             let mut device = device();
-            device.name = "Lab card".to_owned();
+            device.name = "Lab GPU".to_owned();
             device.compute_capability = capability;
             device.total = Bytes(total);
             profiles.most_like(&profiles.of_device(&device)).unwrap().id.clone()

@@ -1,7 +1,7 @@
-//! Tests of the built-in data and of users' cards.
+//! Tests of the built-in GPUs and of users' GPUs.
 
 use super::*;
-use crate::report::{Obtained, Outside};
+use crate::report::{Obtained, ProcessOverhead};
 
 fn builtin() -> Profiles {
     Profiles::builtin().unwrap()
@@ -14,7 +14,7 @@ fn with(id: &str, like: &str, overrides: Overrides) -> Result<Profile, GpuError>
 }
 
 #[test]
-fn the_promised_cards_are_built_in() {
+fn the_promised_gpus_are_built_in() {
     let profiles = builtin();
     let ids: Vec<_> = profiles.ids().collect();
     assert_eq!(
@@ -32,7 +32,7 @@ fn a_t4_does_not_report_sixteen_gib() {
 }
 
 #[test]
-fn no_card_reports_the_memory_it_is_sold_with() {
+fn no_gpu_reports_the_memory_it_is_sold_with() {
     let sold = [
         ("p100", 16),
         ("rtx-4090", 24),
@@ -66,15 +66,15 @@ fn every_profile_names_a_source_for_every_figure() {
             &context.provenance,
             &modules.provenance,
         ] {
-            assert!(provenance.text().len() > 10, "{}: {provenance}", profile.id);
+            assert!(provenance.source.len() > 10, "{}: {provenance}", profile.id);
             assert!(
-                !provenance.text().ends_with('.'),
-                "{}: sentences are made of it: {provenance}",
+                !provenance.source.ends_with('.'),
+                "{}: a source is a part of a sentence, so it has no full stop: {provenance}",
                 profile.id
             );
         }
         assert!(!limits.source.is_empty(), "{}", profile.id);
-        assert!(!total.provenance.is_assumed(), "{}: every total was found", profile.id);
+        assert!(!total.provenance.is_assumed(), "{}: no total is assumed", profile.id);
     }
 }
 
@@ -83,7 +83,17 @@ fn ids_are_short_and_lower_case() {
     for id in builtin().ids() {
         assert!(is_id(id) && id.len() <= 11, "{id}");
     }
-    for bad in ["", "L4", "lab card", "lab/card", "-l4", "l4-", "é", &"x".repeat(33)] {
+    for bad in [
+        "",
+        "L4",
+        "lab GPU",
+        "lab/GPU",
+        "-l4",
+        "l4-",
+        "210",
+        "é",
+        &"x".repeat(33),
+    ] {
         assert!(!is_id(bad), "{bad}");
         assert!(
             matches!(with(bad, "l4", Overrides::default()), Err(GpuError::Id { .. })),
@@ -94,7 +104,7 @@ fn ids_are_short_and_lower_case() {
 
 #[test]
 fn contexts_are_the_published_ones() {
-    // Each is total less free of an idle card, in MiB.
+    // In MiB: the total memory of an idle GPU minus its free memory.
     for (id, mib) in [
         ("l4", 194),
         ("rtx-4090", 412),
@@ -109,9 +119,9 @@ fn contexts_are_the_published_ones() {
     ] {
         let context = builtin().find(id).unwrap().context.clone();
         assert_eq!(context.value, Bytes(mib << 20), "{id}");
-        assert!(matches!(context.provenance, Provenance::Measured(_)), "{id}");
+        assert!(context.provenance.obtained == Obtained::Measured, "{id}");
     }
-    // Nobody published these.
+    // Nobody published the contexts of these GPUs.
     for id in ["rtx-5080", "rtx-a6000", "l40s", "a10g", "b200"] {
         assert!(builtin().find(id).unwrap().context.provenance.is_assumed(), "{id}");
     }
@@ -122,7 +132,7 @@ fn of_two_contexts_that_counts_which_belongs_to_the_total() {
     let profiles = builtin();
     let rtx_4090 = profiles.find("rtx-4090").unwrap();
     assert_eq!(rtx_4090.context.readings, Some((Bytes(392 << 20), Bytes(412 << 20))));
-    // With CUDA 13.0 somebody saw 23668 MiB free, to the MiB.
+    // With CUDA 13.0, a published log shows 23668 MiB free, rounded down to MiB.
     let free = rtx_4090.total.value - rtx_4090.context.value;
     assert_eq!(free.0 >> 20, 23_668);
     let v100 = profiles.find("v100").unwrap();
@@ -131,11 +141,11 @@ fn of_two_contexts_that_counts_which_belongs_to_the_total() {
 }
 
 #[test]
-fn one_tensor_is_at_most_a_quarter_of_the_card() {
+fn one_tensor_is_at_most_a_quarter_of_the_gpu() {
     // tracel-ai/burn#4005: an L4 refuses 10,909,384,704 bytes while it is empty.
     let l4 = builtin().find("l4").unwrap().clone();
     assert_eq!(l4.largest_tensor(), Bytes(5_914_755_072));
-    // The pages of an RTX 4090 that tracel-ai/cubecl#1401 tells of follow from the largest one.
+    // tracel-ai/cubecl#1401 lists the page sizes of an RTX 4090. They follow from the largest one.
     assert_eq!(crate::gpu::largest_tensor(Bytes(25_227_100_160)), Bytes(6_306_775_040));
     assert_eq!(crate::gpu::largest_tensor(Bytes(4 * 512 + 511)), Bytes(512));
 }
@@ -145,7 +155,7 @@ fn a_calculated_context_is_two_kib_a_resident_thread() {
     let mut calculated = 0;
     for profile in builtin()
         .iter()
-        .filter(|p| p.context.provenance.text().starts_with("2 KiB for each of"))
+        .filter(|p| p.context.provenance.source.starts_with("2 KiB for each of"))
     {
         let threads = u64::from(profile.sm_count.value) * u64::from(profile.limits.max_threads_per_sm);
         assert_eq!(profile.context.value, Bytes(threads * 2048), "{}", profile.id);
@@ -174,11 +184,15 @@ fn assumed_figures_are_told_and_measured_ones_are_not() {
     let a10g = profiles.find("a10g").unwrap().assumptions();
     assert_eq!(a10g.len(), 2, "{a10g:?}");
     assert!(
-        a10g[0].starts_with("The CUDA context of `a10g`, 240 MiB, is assumed: 2 KiB for each of"),
+        a10g[0]
+            .to_string()
+            .starts_with("the CUDA context of `a10g` is assumed to be 240 MiB: 2 KiB for each of"),
         "{a10g:?}"
     );
     assert!(
-        a10g[1].starts_with("The allowance for loaded kernels of `a10g`, 32 MiB, is assumed"),
+        a10g[1]
+            .to_string()
+            .starts_with("the allowance for loaded kernels of `a10g` is assumed to be 32 MiB: "),
         "{a10g:?}"
     );
     assert_eq!(profiles.find("l4").unwrap().assumptions().len(), 1);
@@ -186,7 +200,7 @@ fn assumed_figures_are_told_and_measured_ones_are_not() {
 }
 
 #[test]
-fn old_cards_get_a_cuda_that_still_knows_them() {
+fn old_gpus_get_a_cuda_that_still_knows_them() {
     let version = |id: &str| {
         let config = builtin().find(id).unwrap().driver_config();
         config.into_iter().find(|(key, _)| *key == "driver_version").unwrap().1
@@ -220,34 +234,34 @@ fn the_driver_is_told_all_it_asks_for_on_single_lines() {
 }
 
 #[test]
-fn a_users_card_inherits_what_it_does_not_override() {
+fn a_users_gpu_inherits_what_it_does_not_override() {
     let overrides = Overrides {
         total: Some(Bytes(20 << 30)),
         ..Overrides::default()
     };
-    let card = with("lab-card", "l4", overrides).unwrap();
+    let gpu = with("lab-gpu", "l4", overrides).unwrap();
     let l4 = builtin().find("l4").unwrap().clone();
-    assert_eq!(card.total.value, Bytes(20 << 30));
-    assert!(!card.total.provenance.is_assumed());
+    assert_eq!(gpu.total.value, Bytes(20 << 30));
+    assert!(!gpu.total.provenance.is_assumed());
     assert_eq!(
-        (&card.name, &card.limits, card.sm_count.value),
+        (&gpu.name, &gpu.limits, gpu.sm_count.value),
         (&l4.name, &l4.limits, l4.sm_count.value)
     );
-    assert_eq!(card.context.value, l4.context.value);
+    assert_eq!(gpu.context.value, l4.context.value);
     assert!(
-        card.context
+        gpu.context
             .provenance
-            .text()
+            .source
             .starts_with("as on `l4` (measured: total 22563 MiB less 22369 MiB"),
         "{}",
-        card.context.provenance
+        gpu.context.provenance
     );
 }
 
 #[test]
-fn what_a_users_card_inherits_is_assumed_even_where_it_was_measured() {
-    let card = with(
-        "lab-card",
+fn what_a_users_gpu_inherits_is_assumed_even_where_it_was_measured() {
+    let gpu = with(
+        "lab-gpu",
         "h100-80gb",
         Overrides {
             sm_count: Some(114),
@@ -255,43 +269,45 @@ fn what_a_users_card_inherits_is_assumed_even_where_it_was_measured() {
         },
     )
     .unwrap();
-    let told = card.assumptions();
+    let told = gpu.assumptions();
     assert_eq!(told.len(), 4, "{told:?}");
     assert!(
-        told[0].starts_with("The total memory of `lab-card`, 79.18 GiB, is assumed: as on `h100-80gb` (measured:"),
+        told[0]
+            .to_string()
+            .starts_with("the total memory of `lab-gpu` is assumed to be 79.18 GiB: as on `h100-80gb` (measured:"),
         "{told:?}"
     );
 }
 
 #[test]
-fn what_was_measured_on_another_card_goes_before_assumptions_and_nothing_else() {
-    let seen = Outside {
+fn what_was_measured_on_another_gpu_goes_before_assumptions_and_nothing_else() {
+    let seen = ProcessOverhead {
         bytes: Bytes(300 << 20),
         obtained: Obtained::Measured,
         source: "NVML".to_owned(),
     };
     let edge = |overrides| with("edge", "h200", overrides).unwrap();
-    let like = |card: Profile| card.measured("h200", Some(&seen), Some(&seen));
-    let card = like(edge(Overrides {
+    let like = |gpu: Profile| gpu.measured("h200", Some(&seen), Some(&seen));
+    let gpu = like(edge(Overrides {
         total: Some(Bytes(8 << 30)),
         ..Overrides::default()
     }));
-    assert_eq!(card.available(), Bytes((8 << 30) - (600 << 20)));
-    for figure in [&card.context, &card.modules] {
+    assert_eq!(gpu.available(), Bytes((8 << 30) - (600 << 20)));
+    for figure in [&gpu.context, &gpu.modules] {
         assert_eq!(figure.provenance.to_string(), "assumed: as on `h200` (measured: NVML)");
     }
     let stated = like(edge(Overrides {
         context: Some(Bytes(1 << 20)),
         ..Overrides::default()
     }));
-    assert_eq!(stated.context.value, Bytes(1 << 20), "what a person stated stays");
+    assert_eq!(stated.context.value, Bytes(1 << 20), "a stated value stays");
     let known = Profiles::builtin().unwrap().get("h200").unwrap().clone();
     let known = known.measured("h200", Some(&seen), None);
-    assert_eq!(known.context.provenance, Provenance::Measured("NVML".to_owned()));
+    assert_eq!(known.context.provenance, Provenance::from_measurement("NVML"));
 }
 
 #[test]
-fn a_card_is_served_by_what_was_recorded_on_the_one_it_is_like_unless_its_kernels_are_others() {
+fn a_gpu_is_served_by_what_was_recorded_on_the_one_it_is_like_unless_its_kernels_are_others() {
     let like = |overrides| with("edge", "h200", overrides).unwrap().like;
     assert_eq!(like(Overrides::default()).as_deref(), Some("h200"));
     let other = Overrides {
@@ -305,8 +321,8 @@ fn a_card_is_served_by_what_was_recorded_on_the_one_it_is_like_unless_its_kernel
 
 #[test]
 fn a_compute_capability_brings_its_limits() {
-    let card = with(
-        "lab-card",
+    let gpu = with(
+        "lab-gpu",
         "l4",
         Overrides {
             compute_capability: Some((9, 0)),
@@ -314,9 +330,9 @@ fn a_compute_capability_brings_its_limits() {
         },
     )
     .unwrap();
-    assert_eq!(card.limits.shared_per_block_optin, Bytes(227 << 10));
+    assert_eq!(gpu.limits.shared_per_block_optin, Bytes(227 << 10));
     let unknown = with(
-        "lab-card",
+        "lab-gpu",
         "l4",
         Overrides {
             compute_capability: Some((8, 5)),
@@ -330,20 +346,20 @@ fn a_compute_capability_brings_its_limits() {
 }
 
 #[test]
-fn figures_that_no_card_can_have_are_refused() {
+fn figures_that_no_gpu_can_have_are_refused() {
     let too_small = Overrides {
         total: Some(Bytes(100 << 20)),
         ..Overrides::default()
     };
     assert!(matches!(
-        with("lab-card", "l4", too_small),
+        with("lab-gpu", "l4", too_small),
         Err(GpuError::TooSmall { .. })
     ));
     let absurd = Overrides {
         context: Some(Bytes(u64::MAX)),
         ..Overrides::default()
     };
-    assert!(matches!(with("lab-card", "l4", absurd), Err(GpuError::TooSmall { .. })));
+    assert!(matches!(with("lab-gpu", "l4", absurd), Err(GpuError::TooSmall { .. })));
     for (key, overrides) in [
         (
             "sm_count",
@@ -374,7 +390,7 @@ fn figures_that_no_card_can_have_are_refused() {
             },
         ),
     ] {
-        let refused = with("lab-card", "l4", overrides);
+        let refused = with("lab-gpu", "l4", overrides);
         assert!(
             matches!(&refused, Err(GpuError::Figure { key: found, .. }) if *found == key),
             "{key}: {refused:?}"
@@ -391,7 +407,7 @@ fn an_id_is_given_once() {
 }
 
 #[test]
-fn an_unknown_card_suggests_the_nearest() {
+fn an_unknown_gpu_suggests_the_nearest() {
     let profiles = builtin();
     let expected = [
         ("A100-80GB", "a100-80gb"),
@@ -413,7 +429,7 @@ fn an_unknown_card_suggests_the_nearest() {
 }
 
 #[test]
-fn a_real_card_is_found_by_the_drivers_name() {
+fn a_real_gpu_is_found_by_the_drivers_name() {
     let profiles = builtin();
     let found = |name: &str, total: u64| profiles.find_by_name(name, Bytes(total)).map(|p| p.id.clone());
     assert_eq!(
@@ -425,9 +441,9 @@ fn a_real_card_is_found_by_the_drivers_name() {
 }
 
 #[test]
-fn a_fingerprint_changes_with_the_card() {
-    let card = with(
-        "lab-card",
+fn a_fingerprint_changes_with_the_gpu() {
+    let gpu = with(
+        "lab-gpu",
         "l4",
         Overrides {
             context: Some(Bytes(200 << 20)),
@@ -437,7 +453,7 @@ fn a_fingerprint_changes_with_the_card() {
     .unwrap();
     let l4 = builtin().find("l4").unwrap().fingerprint();
     assert_eq!(l4.len(), 64);
-    assert_ne!(card.fingerprint(), l4);
+    assert_ne!(gpu.fingerprint(), l4);
     assert_eq!(crate::gpu::fingerprint().len(), 64);
 }
 

@@ -1,4 +1,4 @@
-//! What CUDA says of itself and of its cards, asked in a process of its own (`vram-survey`).
+//! Asks CUDA for its versions and its GPUs in a separate process (`vram-survey`).
 
 mod error;
 mod parse;
@@ -10,89 +10,92 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Libraries, Limits, Toolkit, toolkit};
+use super::{GpuLimits, Libraries, Toolkit, toolkit};
 use crate::bytes::Bytes;
-use crate::report::{Library, Proof};
+use crate::report::{LoadedLibrary, Proof};
 
 pub use error::SurveyError;
 pub use select::DeviceError;
 
-/// The source of every figure that a survey brings.
-pub(super) const SOURCE: &str = "as its driver reports it";
+/// The source of every value of a survey, as [`Provenance`](crate::gpu::Provenance) shows it.
+pub(super) const SOURCE: &str = "reported by the GPU's driver";
 
-/// How long a driver may take to start: the first start on a machine with many large cards takes a minute and more, where
-/// nothing keeps them initialized.
+/// How long a driver may take to start.
+///
+/// The first start on a machine with many large GPUs takes more than a minute if nothing keeps the GPUs initialized.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// How often the process is looked at.
+/// The time between two checks whether the process has ended.
 const INTERVAL: Duration = Duration::from_millis(5);
-/// More than any number of cards has to say.
+/// The maximum length of an output that is read, in bytes: more than any number of GPUs needs.
 const LONGEST: u64 = 1 << 20;
 
-/// What CUDA says of itself and of its cards.
+/// CUDA's versions and visible GPUs on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
-    /// The version of CUDA that the driver is for.
+    /// The driver's CUDA version: major and minor.
     pub driver_version: (u32, u32),
-    /// The driver.
-    pub libcuda: Library,
-    /// The compiler of kernels, where there is one that can be loaded.
-    pub libnvrtc: Option<Library>,
-    /// Why there is none, where a file of that name is here.
+    /// The CUDA driver.
+    pub libcuda: LoadedLibrary,
+    /// NVRTC, the compiler of kernels, if it can be loaded.
+    pub libnvrtc: Option<LoadedLibrary>,
+    /// Why NVRTC cannot be loaded, if its file exists.
     pub libnvrtc_error: Option<String>,
-    /// The visible cards, in CUDA's order.
-    pub devices: Vec<Device>,
-    /// What a kernel computed on the first card, where that was asked for.
+    /// The visible GPUs, in CUDA's order.
+    pub devices: Vec<SurveyedDevice>,
+    /// The result of a kernel on the first GPU, if a proof was requested.
     pub proof: Option<Proof>,
-    /// The first card's memory with this process's context on it, where a proof was asked for.
+    /// The first GPU's memory beside the context of the survey's process, if a proof was requested.
     pub context: Option<ContextSeen>,
 }
 
-/// A card's memory as a process with a context sees it.
+/// A GPU's memory, as a process with a context sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContextSeen {
-    /// What allocations could still have.
+    /// Memory that is free for allocations.
     pub free: Bytes,
-    /// Of the card.
+    /// Total memory of the GPU.
     pub total: Bytes,
 }
 
-/// A card, as its driver describes it.
+/// A GPU with the values that its driver reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
-    /// Its place in CUDA's order.
+pub struct SurveyedDevice {
+    /// The GPU's number in CUDA's order, from 0.
     pub ordinal: u32,
-    /// Its own id: `GPU-…`, or `MIG-…` of a slice of a card.
+    /// The GPU's id: `GPU-…`, or `MIG-…` for a MIG instance.
     pub uuid: String,
-    /// As the driver names it: `NVIDIA L4`.
+    /// The driver's name of the GPU: `NVIDIA L4`.
     pub name: String,
-    /// Its place on the bus, where it has one: `0000:01:00.0`.
+    /// The PCI bus id, if the GPU has one: `0000:01:00.0`.
     pub pci: Option<String>,
     /// Total memory, as `cuDeviceTotalMem` returns it.
     pub total: Bytes,
-    /// Compute capability, major and minor.
+    /// Compute capability: major and minor version.
     pub compute_capability: (u32, u32),
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub sm_count: u32,
-    /// L2 cache.
+    /// Size of the L2 cache.
     pub l2_cache: Bytes,
-    /// Everything else that a program can run into. Its CUDA version is the older one of driver and NVRTC.
-    pub limits: Limits,
-    /// Blocks resident on a multiprocessor, at most.
+    /// All other limits of a program. Their CUDA version is the older one of driver and NVRTC.
+    pub limits: GpuLimits,
+    /// Maximum number of resident blocks per multiprocessor.
     pub max_blocks_per_sm: u32,
     /// Width of the memory bus in bits.
     pub memory_bus_width: u32,
-    /// Clock of the multiprocessors in kHz, where the driver tells.
+    /// Clock of the multiprocessors in kHz, if the driver reports it.
     pub clock_rate: Option<u32>,
-    /// Clock of the memory in kHz, where the driver tells.
+    /// Clock of the memory in kHz, if the driver reports it.
     pub memory_clock_rate: Option<u32>,
 }
 
-/// Asks the driver in `libraries` for its cards, with the program that lies beside our own driver
-/// ([`DriverLibrary::survey`](crate::driver::DriverLibrary)). With a seed, a kernel is compiled and run on the first card,
-/// to show that it is one. `visible` takes the place of `CUDA_VISIBLE_DEVICES`.
+/// Asks the driver in `libraries` for its GPUs.
+///
+/// `program` does it in its own process ([`DriverLibrary::survey`](crate::driver::DriverLibrary)). If there is a
+/// `proof_seed`, the program compiles a kernel and runs it on the first GPU, to prove that this GPU computes.
+/// `visible`, if given, replaces `CUDA_VISIBLE_DEVICES`.
 ///
 /// # Errors
-/// Where there is no driver, it does not start or finds no card, or the kernel does not come out right.
+/// If there is no driver, if it does not start or finds no GPU, or if the kernel gives a wrong result.
 pub fn survey(
     program: &Path,
     libraries: &Libraries,
@@ -102,10 +105,10 @@ pub fn survey(
     survey_within(TIMEOUT, program, libraries, proof_seed, visible)
 }
 
-/// The same, with another limit to how long the driver may take.
+/// Asks the driver for its GPUs as [`survey`] does, but waits at most `timeout`.
 ///
 /// # Errors
-/// As for [`survey`].
+/// The same as for [`survey`].
 pub fn survey_within(
     timeout: Duration,
     program: &Path,
@@ -121,12 +124,13 @@ pub fn survey_within(
     }
     if let Some(seed) = proof_seed {
         command.args(["--proof", &seed.to_string()]);
-        // Without them a kernel still shows that there is a card; that they are missing is told elsewhere.
+        // Without the headers, the kernel includes nothing, and still proves that there is a GPU. Callers report
+        // missing headers themselves.
         if let Toolkit::Here(folder) = toolkit(libraries.libnvrtc.as_deref()) {
             command.arg("--headers").arg(folder.join("include"));
         }
     }
-    // Both load libraries of their own, which lie beside them.
+    // The driver and NVRTC load further libraries, which are in the same folders.
     let mut path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     for folder in [libraries.libnvrtc.as_deref(), Some(libcuda)]
         .into_iter()
@@ -142,6 +146,7 @@ pub fn survey_within(
     if let Some(visible) = visible {
         command.env("CUDA_VISIBLE_DEVICES", visible);
     }
+    // In a process of its own: a driver that crashes or hangs takes nothing else with it.
     let said = run(&mut command, timeout).map_err(|source| SurveyError::Start {
         program: program.to_owned(),
         source,
@@ -152,6 +157,7 @@ pub fn survey_within(
             after: timeout,
         });
     };
+    // Before the exit status: a line with an error says more than the status does.
     let survey = parse::parse(&said.stdout, libcuda)?;
     match survey {
         Some(survey) if status.success() => checked(survey, proof_seed),
@@ -163,15 +169,18 @@ pub fn survey_within(
     }
 }
 
-/// Refuses a survey that found nothing to measure on.
+/// Returns an error if the survey found no GPU or the proof failed.
 fn checked(survey: Survey, proof_seed: Option<u64>) -> Result<Survey, SurveyError> {
     if survey.devices.is_empty() {
-        return Err(SurveyError::NoCard {
+        return Err(SurveyError::NoGpu {
             visible: std::env::var("CUDA_VISIBLE_DEVICES").ok(),
         });
     }
     match (proof_seed, &survey.proof) {
         (None, _) => Ok(survey),
+        // Neither the program's own `expected` nor an old seed
+        // proves anything: something may answer from memory.
+        // See docs/design/real-gpus.md.
         (Some(seed), Some(proof)) if proof.seed == seed && proof.computed == expected(seed) => Ok(survey),
         (Some(seed), proof) => Err(SurveyError::NotReal {
             expected: expected(seed),
@@ -180,7 +189,7 @@ fn checked(survey: Survey, proof_seed: Option<u64>) -> Result<Survey, SurveyErro
     }
 }
 
-/// What the kernel of the proof computes: 1000 steps of Knuth's linear congruential generator (MMIX).
+/// The correct result of the proof's kernel: 1000 steps of Knuth's linear congruential generator (MMIX).
 fn expected(seed: u64) -> u64 {
     (0..1000).fold(seed, |x: u64, _| {
         x.wrapping_mul(6_364_136_223_846_793_005)
@@ -188,17 +197,18 @@ fn expected(seed: u64) -> u64 {
     })
 }
 
-/// What a process said.
-struct Said {
-    /// Absent where it was ended for taking too long.
+/// The output of the survey program.
+struct SurveyOutput {
+    /// `None` if the process was killed because it took too long or wrote too much to stderr.
     status: Option<ExitStatus>,
     stdout: String,
     stderr: String,
 }
 
-/// Runs a command to its end. What it says goes into files rather than pipes, for a driver may leave processes behind that
-/// would keep a pipe open.
-fn run(command: &mut Command, timeout: Duration) -> std::io::Result<Said> {
+/// Runs a command until it ends, for at most `timeout`.
+///
+/// Its output goes to files, not to pipes, because a driver may leave processes behind that keep a pipe open.
+fn run(command: &mut Command, timeout: Duration) -> std::io::Result<SurveyOutput> {
     let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
     let started = Instant::now();
     let mut child = command
@@ -210,6 +220,7 @@ fn run(command: &mut Command, timeout: Duration) -> std::io::Result<Said> {
         if let Some(status) = child.try_wait()? {
             break Some(status);
         }
+        // A driver that repeats a message forever must not fill the disk.
         let too_much = stderr.metadata()?.len() > 16 * LONGEST;
         if started.elapsed() > timeout || too_much {
             child.kill()?;
@@ -218,7 +229,7 @@ fn run(command: &mut Command, timeout: Duration) -> std::io::Result<Said> {
         }
         std::thread::sleep(INTERVAL);
     };
-    Ok(Said {
+    Ok(SurveyOutput {
         status,
         stdout: text(&mut stdout)?,
         stderr: text(&mut stderr)?,
@@ -236,9 +247,9 @@ fn text(file: &mut File) -> std::io::Result<String> {
 pub(super) mod tests {
     use super::*;
 
-    /// An H200, as its driver describes it.
-    pub(crate) fn device() -> Device {
-        Device {
+    /// An H200 with the values that its driver reports.
+    pub(crate) fn device() -> SurveyedDevice {
+        SurveyedDevice {
             ordinal: 0,
             uuid: "GPU-6f3a0000-0000-0000-0000-000000000001".to_owned(),
             name: "NVIDIA H200".to_owned(),
@@ -247,7 +258,7 @@ pub(super) mod tests {
             compute_capability: (9, 0),
             sm_count: 132,
             l2_cache: Bytes(62_914_560),
-            limits: Limits {
+            limits: GpuLimits {
                 source: SOURCE.to_owned(),
                 cuda: (12, 4),
                 warp_size: 32,
@@ -268,8 +279,8 @@ pub(super) mod tests {
         }
     }
 
-    pub(crate) fn survey(devices: Vec<Device>) -> Survey {
-        let library = |path: &str| Library {
+    pub(crate) fn survey(devices: Vec<SurveyedDevice>) -> Survey {
+        let library = |path: &str| LoadedLibrary {
             path: path.to_owned(),
             version: "12.4".to_owned(),
         };
@@ -307,7 +318,7 @@ pub(super) mod tests {
         }
         assert!(matches!(
             checked(survey(Vec::new()), None),
-            Err(SurveyError::NoCard { .. })
+            Err(SurveyError::NoGpu { .. })
         ));
     }
 

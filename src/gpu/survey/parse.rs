@@ -1,31 +1,32 @@
-//! Reading what `vram-survey` prints.
+//! Parses the output of `vram-survey`.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::str::FromStr;
 
-use super::error::Failed;
-use super::{ContextSeen, Device, SOURCE, Survey, SurveyError};
+use super::error::FailedCall;
+use super::{ContextSeen, SOURCE, Survey, SurveyError, SurveyedDevice};
 use crate::bytes::Bytes;
-use crate::gpu::Limits;
-use crate::report::{Library, Proof};
+use crate::gpu::GpuLimits;
+use crate::report::{LoadedLibrary, Proof};
 
-/// The survey; nothing where the program ended before it had said everything.
+/// Parses the survey; `None` if the program ended before it had printed everything.
 pub(super) fn parse(printed: &str, libcuda: &Path) -> Result<Option<Survey>, SurveyError> {
     let mut survey: Option<Survey> = None;
     for line in printed.split_inclusive('\n') {
-        // A line that was cut short is where the process died.
+        // A line without an end is incomplete because the process died.
         let Some(line) = line.strip_suffix('\n') else { break };
         let damaged = || SurveyError::Damaged {
             what: format!("`{}`", line.escape_debug()),
         };
-        let facts = Facts::of(line).ok_or_else(damaged)?;
+        let facts = SurveyLines::parse(line).ok_or_else(damaged)?;
         match (facts.kind, &mut survey) {
             ("error", survey) => {
                 let version = survey.as_ref().map(|survey| survey.driver_version);
                 let failed = facts.failed().ok_or_else(damaged)?;
-                return Err(SurveyError::of(failed, libcuda.to_owned(), version));
+                return Err(SurveyError::from_call(failed, libcuda.to_owned(), version));
             }
+            // Only this line shows that the list of GPUs is complete: a driver may crash between two of them.
             ("end", survey) => return Ok(survey.take()),
             ("driver", None) => survey = Some(facts.driver().ok_or_else(damaged)?),
             (kind, Some(survey)) => facts.add_to(kind, survey).ok_or_else(damaged)?,
@@ -35,14 +36,14 @@ pub(super) fn parse(printed: &str, libcuda: &Path) -> Result<Option<Survey>, Sur
     Ok(None)
 }
 
-/// One line: its first word, and the values by key.
-struct Facts<'line> {
+/// One line: its first word, and its values by key.
+struct SurveyLines<'line> {
     kind: &'line str,
     values: HashMap<&'line str, &'line str>,
 }
 
-impl<'line> Facts<'line> {
-    fn of(line: &'line str) -> Option<Self> {
+impl<'line> SurveyLines<'line> {
+    fn parse(line: &'line str) -> Option<Self> {
         let mut words = line.split(' ');
         let kind = words.next()?;
         let values = words.map(|word| word.split_once('=')).collect::<Option<_>>()?;
@@ -73,10 +74,11 @@ impl<'line> Facts<'line> {
 
     fn driver(&self) -> Option<Survey> {
         let version: u32 = self.number("version")?;
+        // CUDA writes 12.9 as 12090.
         let driver_version = (version / 1000, version % 1000 / 10);
         Some(Survey {
             driver_version,
-            libcuda: Library {
+            libcuda: LoadedLibrary {
                 path: self.text("path")?,
                 version: dotted(driver_version),
             },
@@ -93,7 +95,7 @@ impl<'line> Facts<'line> {
             "nvrtc" => {
                 let version: String = self.text("version")?;
                 version_of(&version)?;
-                survey.libnvrtc = Some(Library {
+                survey.libnvrtc = Some(LoadedLibrary {
                     path: self.text("path")?,
                     version,
                 });
@@ -118,10 +120,10 @@ impl<'line> Facts<'line> {
         Some(())
     }
 
-    fn device(&self, survey: &Survey) -> Option<Device> {
+    fn device(&self, survey: &Survey) -> Option<SurveyedDevice> {
         let nvrtc = survey.libnvrtc.as_ref().and_then(|nvrtc| version_of(&nvrtc.version));
         let driver = survey.driver_version;
-        Some(Device {
+        Some(SurveyedDevice {
             ordinal: self.number("ordinal")?,
             uuid: self.text("uuid")?,
             name: self.text("name")?,
@@ -130,8 +132,9 @@ impl<'line> Facts<'line> {
             compute_capability: (self.number("cc_major")?, self.number("cc_minor")?),
             sm_count: self.number("sm_count")?,
             l2_cache: self.bytes("l2_cache")?,
-            limits: Limits {
+            limits: GpuLimits {
                 source: SOURCE.to_owned(),
+                // A driver may refuse kernels of a newer NVRTC, so the older of both is what works.
                 cuda: nvrtc.map_or(driver, |nvrtc| nvrtc.min(driver)),
                 warp_size: self.number("warp_size")?,
                 max_threads_per_block: self.number("max_threads_per_block")?,
@@ -151,8 +154,8 @@ impl<'line> Facts<'line> {
         })
     }
 
-    fn failed(&self) -> Option<Failed> {
-        Some(Failed {
+    fn failed(&self) -> Option<FailedCall> {
+        Some(FailedCall {
             function: self.text("function")?,
             code: self.number("code")?,
             name: self.text("name")?,
@@ -165,14 +168,15 @@ fn dotted((major, minor): (u32, u32)) -> String {
     format!("{major}.{minor}")
 }
 
-/// `13.0` as (13, 0).
+/// Parses `13.0` to `(13, 0)`.
 pub(super) fn version_of(text: &str) -> Option<(u32, u32)> {
     let (major, minor) = text.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// A text, as `record.rs` of the driver escapes it.
+/// Decodes a text that the driver's `record.rs` encoded; `None` if the encoding is invalid.
 fn unescaped(text: &str) -> Option<String> {
+    // The driver writes `-` for an empty text. Otherwise the value would look cut off.
     if text == "-" {
         return Some(String::new());
     }

@@ -1,42 +1,43 @@
-//! Which of the visible cards is meant.
+//! Finds the visible GPU that the user selects.
 
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::{Device, Survey};
+use super::{Survey, SurveyedDevice};
 
-/// Why a name leads to no card.
+/// Why a selection does not match exactly one GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum DeviceError {
-    /// No visible card has this number or id.
-    #[error("there is no device `{wanted}`")]
+    /// No visible GPU has this number or id.
+    #[error("there is no GPU `{wanted}` on this machine")]
     #[diagnostic(code(gpu::unknown_device))]
     Unknown {
-        /// What was asked for.
+        /// The selection.
         wanted: String,
-        /// The cards there are.
+        /// Says to choose one of the visible GPUs, and lists them.
         #[help]
         there: String,
     },
-    /// Several visible cards have ids that begin so.
-    #[error("`{wanted}` is the beginning of more than one device's id")]
+    /// The ids of several visible GPUs start with the selection.
+    #[error("the ids of several GPUs start with `{wanted}`")]
     #[diagnostic(code(gpu::ambiguous_device))]
     Ambiguous {
-        /// What was asked for.
+        /// The selection.
         wanted: String,
-        /// The cards it could be.
+        /// Says to choose one of the matching GPUs, and lists them.
         #[help]
         there: String,
     },
 }
 
 impl Survey {
-    /// The card that is meant by a place in CUDA's order (`1`), or by an id or the beginning of one (`GPU-6f3a`); the first
-    /// card where nothing is named.
+    /// Finds the GPU with a number in CUDA's order (`1`), or with an id or the start of an id (`GPU-6f3a`).
+    ///
+    /// Without a selection, this is the first GPU.
     ///
     /// # Errors
-    /// Where no card is meant, or several could be.
-    pub fn device(&self, wanted: Option<&str>) -> Result<&Device, DeviceError> {
+    /// If no GPU or more than one GPU matches.
+    pub fn device(&self, wanted: Option<&str>) -> Result<&SurveyedDevice, DeviceError> {
         let wanted = wanted.unwrap_or("0").trim();
         let unknown = || DeviceError::Unknown {
             wanted: wanted.to_owned(),
@@ -47,7 +48,8 @@ impl Survey {
             let found = self.devices.iter().find(|device| Some(device.ordinal) == ordinal);
             return found.ok_or_else(unknown);
         }
-        let begins = |device: &&Device| {
+        let begins = |device: &&SurveyedDevice| {
+            // `get`: the selection may be longer than the id, or end within a character.
             let start = device.uuid.get(..wanted.len());
             start.is_some_and(|start| start.eq_ignore_ascii_case(wanted))
         };
@@ -63,14 +65,14 @@ impl Survey {
     }
 }
 
-fn listed(devices: &[&Device]) -> String {
+fn listed(devices: &[&SurveyedDevice]) -> String {
     let all: Vec<_> = devices
         .iter()
         .map(|device| format!("{} ({}, {})", device.ordinal, device.uuid, device.name))
         .collect();
     match all.as_slice() {
-        [] => "no device is visible".to_owned(),
-        all => format!("visible are {}", all.join("; ")),
+        [] => "check CUDA_VISIBLE_DEVICES: no GPU is visible".to_owned(),
+        all => format!("choose one of: {}", all.join("; ")),
     }
 }
 
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_is_meant_by_its_number_or_its_id() {
+    fn a_gpu_is_meant_by_its_number_or_its_id() {
         let survey = two();
         let ordinal = |wanted| survey.device(wanted).unwrap().ordinal;
         assert_eq!(ordinal(None), 0);
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_is_not_there_is_answered_with_those_that_are() {
+    fn a_gpu_that_is_not_there_is_answered_with_those_that_are() {
         let survey = two();
         for wanted in ["2", "GPU-7", "MIG-6f3a", "99999999999999999999", "-1", "l4"] {
             let error = survey.device(Some(wanted)).unwrap_err();

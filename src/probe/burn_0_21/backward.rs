@@ -1,10 +1,11 @@
-//! Finds where autodiff goes backward in a step that is not ours to mark: Burn's `TrainStep` runs forward and backward in one
-//! call.
+//! Finds where autodiff goes backward in Burn's `TrainStep`. It runs forward and backward in one call, so we cannot
+//! mark the phase between them.
 //!
-//! Before autodiff computes the first gradient, it walks its graph from the loss to the parameters, and sorts what it finds by
-//! depth. A node that claims to be deeper than the loss has no place there, and is dropped on the way: that is the moment. So
-//! one parameter gets such a node as its parent. The parameter's own tensor, gradient and requirements stay as they are, and
-//! nothing is computed or allocated. Only Burn's public functions are used, though some of their types have no public name.
+//! Before autodiff computes the first gradient, it walks its graph from the loss to the parameters and sorts the nodes
+//! by depth. It drops a node that claims to be deeper than the loss, and at that moment the backward phase begins. So
+//! we give such a node to one parameter as its parent. The parameter's own tensor, gradient and requirements stay the
+//! same, and nothing is computed or allocated. We use only public functions of Burn, though some of their types have no
+//! public name.
 
 use std::any::Any;
 use std::fmt;
@@ -20,23 +21,25 @@ use burn21::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param};
 use burn21::tensor::backend::{AutodiffBackend, Backend, BackendTypes};
 use burn21::tensor::{Tensor, TensorPrimitive};
 
-use super::{Chosen, Tracked};
+use super::{ModelBackend, Tracked};
 
 /// A tensor of the backend that trainings run on.
 type TrackedTensor = <Tracked as BackendTypes>::FloatTensorPrimitive;
 
-/// Deeper than any graph.
+/// A depth that is greater than that of any graph.
+// autodiff's list of depths ends at that of the loss, and it drops a node beyond it. Half of the maximum, so
+// that a depth can be added to it. See docs/design/phases.md.
 const BELOW_EVERYTHING: usize = usize::MAX / 2;
 
-/// A model whose backward phase is announced, as long as this is held.
+/// A guard: as long as it is held, the start of the model's backward phase is announced.
 pub(in crate::probe) struct Announced {
     is_awaited: Arc<AtomicBool>,
-    /// Keeps the nodes that are dropped from being cleared away unseen.
+    /// Keeps the planted nodes alive, so that autodiff does not clean them up before it goes backward.
     _nodes: Vec<Arc<NodeId>>,
 }
 
 impl Announced {
-    /// Whether autodiff went backward.
+    /// Whether autodiff has gone backward.
     pub(in crate::probe) fn came(&self) -> bool {
         !self.is_awaited.load(Ordering::Relaxed)
     }
@@ -44,14 +47,15 @@ impl Announced {
 
 impl Drop for Announced {
     fn drop(&mut self) {
-        // What is cleared away from now on is no backward phase.
+        // From now on, a dropped node does not mean that autodiff goes backward.
         self.is_awaited.store(false, Ordering::Relaxed);
     }
 }
 
-/// Calls `began` when autodiff next goes backward from a loss of this model: on that thread, before the first gradient is computed.
+/// Sets `began` to be called when autodiff next goes backward from a loss of this model. The call is on autodiff's
+/// thread, before it computes the first gradient.
 ///
-/// It is not called where the loss depends on none of the parameters that are watched.
+/// `began` is not called if the loss depends on none of the watched parameters.
 pub(in crate::probe) fn announce<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: M,
     watched: Watched,
@@ -61,6 +65,7 @@ pub(in crate::probe) fn announce<B: AutodiffBackend, M: AutodiffModule<B>>(
     model.visit(&mut parameters);
     let is_awaited = Arc::new(AtomicBool::new(true));
     let mut planter = Planter {
+        // A mapper does not know which parameter is the last one, so count first.
         left: parameters.count,
         watched,
         bell: Bell {
@@ -88,19 +93,19 @@ impl<B: Backend> ModuleVisitor<B> for Learnable {
     }
 }
 
-/// Which parameters are watched.
+/// Which learnable parameters are watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::probe) enum Watched {
-    /// The last learnable one. The last layers use it, which are deep in any graph: the depth of no other node changes.
+    /// The last one. The last layers use it. They are deep in any graph, so the depth of no other node changes.
     Last,
-    /// All learnable ones, for a model whose loss does not depend on its last one.
+    /// All of them, for a model whose loss does not depend on the last one.
     All,
 }
 
-/// What is called when autodiff goes backward, once.
+/// The function to call once, when autodiff goes backward.
 type Began = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
-/// Rings when it is dropped while awaited.
+/// A bell that rings when autodiff goes backward: the function to call, and whether it is still awaited.
 #[derive(Clone)]
 struct Bell {
     began: Began,
@@ -113,15 +118,17 @@ impl fmt::Debug for Bell {
     }
 }
 
-/// The bell in a graph: only that one rings.
+/// The bell in a graph. It rings if it is dropped while awaited; other clones of the bell do not ring.
 #[derive(Debug)]
 struct Planted(Bell);
 
 impl Drop for Planted {
     fn drop(&mut self) {
+        // autodiff may drop several planted nodes (`Watched::All`), and the phase begins with the first.
         if !self.0.is_awaited.swap(false, Ordering::Relaxed) {
             return;
         }
+        // Take it out before the call, so that the lock is not held while the mark waits for Burn's threads.
         let began = self.0.began.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(began) = began {
             began();
@@ -129,25 +136,25 @@ impl Drop for Planted {
     }
 }
 
-impl Backward<Chosen, 1> for Planted {
+impl Backward<ModelBackend, 1> for Planted {
     type State = ();
 
-    /// Never called: it has no place among what is computed.
+    /// Never called, because autodiff drops this node before it computes gradients.
     fn backward(self, _: Ops<(), 1>, _: &mut Gradients, _: &mut Checkpointer) {}
 }
 
-/// A parameter: nothing is computed beyond it.
+/// The operation of a parameter. It computes nothing.
 #[derive(Debug)]
 struct Leaf;
 
-impl Backward<Chosen, 1> for Leaf {
+impl Backward<ModelBackend, 1> for Leaf {
     type State = ();
 
     fn backward(self, _: Ops<(), 1>, _: &mut Gradients, _: &mut Checkpointer) {}
 }
 
 struct Planter {
-    /// Learnable parameters that are still to come.
+    /// The number of learnable parameters that are still to come.
     left: usize,
     watched: Watched,
     bell: Bell,
@@ -167,7 +174,7 @@ impl<B: Backend> ModuleMapper<B> for Planter {
             let TensorPrimitive::Float(mut primitive) = tensor.into_primitive() else {
                 unreachable!("quantized parameters are not learnable");
             };
-            // The backend of trainings is this one alone.
+            // Trainings run only on this backend, so the downcast succeeds.
             if let Some(tensor) = (&mut primitive as &mut dyn Any).downcast_mut::<TrackedTensor>() {
                 self.nodes.extend(plant(tensor, self.bell.clone()));
             }
@@ -176,18 +183,19 @@ impl<B: Backend> ModuleMapper<B> for Planter {
     }
 }
 
-/// Makes the bell's node the parameter's parent; returns what keeps that node.
+/// Makes the bell's node the parameter's parent. Returns the handle that keeps that node alive.
 fn plant(parameter: &mut TrackedTensor, bell: Bell) -> Option<Arc<NodeId>> {
-    // Nodes that nobody else has, so that they may be changed.
+    // New nodes have no other owners, so we can change them.
     let node = || Arc::try_unwrap(Tracked::from_inner(parameter.primitive.clone()).node);
+    // If Burn ever shared new nodes, the step would only lack its backward phase.
     let (Ok(mut depth), Ok(mut link)) = (node(), node()) else {
         return None;
     };
     let requirement = parameter.node.requirement;
     let properties = parameter.node.properties.clone();
-    // It asks for no gradient, so it is no part of the graph: it only lends its depth.
+    // This node requires no gradient, so it is not part of the graph. It only provides its depth.
     depth.order = BELOW_EVERYTHING;
-    let ringing = OpsPrep::<Planted, Chosen, (), NoCheckpointing, 1, WithState>::new(
+    let ringing = OpsPrep::<Planted, ModelBackend, (), NoCheckpointing, 1, WithState>::new(
         [Arc::new(depth)],
         requirement,
         Planted(bell),
@@ -195,16 +203,17 @@ fn plant(parameter: &mut TrackedTensor, bell: Bell) -> Option<Arc<NodeId>> {
         Default::default(),
     )
     .finish((), parameter.primitive.clone());
-    // The same node to the graph, without its depth.
+    // To the graph, this is the same node as `ringing`, but without its depth.
     link.id = ringing.node.id;
     link.requirement = requirement;
-    let leaf = OpsPrep::<Leaf, Chosen, (), NoCheckpointing, 1, UnTracked>::new(
+    let leaf = OpsPrep::<Leaf, ModelBackend, (), NoCheckpointing, 1, UnTracked>::new(
         [Arc::new(link)],
         requirement,
         Leaf,
         properties,
         Default::default(),
     );
+    // A leaf with the true depth on top: the layers above must not get the false depth.
     *parameter = leaf.finish(parameter.primitive.clone());
     Some(ringing.rc)
 }

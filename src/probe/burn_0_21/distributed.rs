@@ -1,8 +1,8 @@
-//! Distributed data parallel training: every card has the whole model, an optimizer and a batch of its own, and each
-//! gradient is reduced over all cards as it is made.
+//! Distributed data parallel training: every GPU has the whole model, its own optimizer and its own batch. Each
+//! gradient is reduced over all GPUs as it is made.
 //!
-//! What is done, and on which thread, is what Burn's own strategy `DistributedDataParallel` does: the model that it was given
-//! stays where it is, and each worker forks one of its own from it. Memory of NCCL's own is in no figure.
+//! This does the same, on the same threads, as Burn's strategy `DistributedDataParallel`. The given model stays where
+//! it is, and each worker forks its own model from it. No value includes the memory that NCCL itself allocates.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::ScopedJoinHandle;
@@ -15,20 +15,20 @@ use burn21::tensor::backend::AutodiffBackend;
 use burn21::tensor::backend::distributed::{DistributedBackend, DistributedConfig, DistributedParamId};
 
 use super::optimizer::IntoOptimizer;
-use super::stage::Elsewhere;
+use super::stage::OtherStream;
 use super::train::{LEARNING_RATE, WithBatch, WithLoss, made, step_done, with_optimizer};
 use crate::probe::events;
 use crate::probe::pass::Marker;
-use crate::probe::timeline::Moment;
+use crate::probe::timeline::StepMoment;
 use crate::protocol::Phase;
 
-/// How often it is looked whether a worker is still there that is waited for.
+/// How often a waiting thread checks whether the worker still runs.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// A run whose model is trained on several cards at once, each with an optimizer of its own.
+/// A run that trains its model on several GPUs at once, each with its own optimizer. [`WithLoss::ddp`] makes it.
 pub struct Distributed<'a, B: AutodiffBackend, M, X, F> {
     of: WithLoss<'a, B, M, X, F>,
-    cards: Vec<B::Device>,
+    gpus: Vec<B::Device>,
     config: DistributedConfig,
 }
 
@@ -39,41 +39,41 @@ where
     X: Send,
     F: Fn(&M, X) -> Tensor<B, 1> + Sync,
 {
-    /// Trains on these cards at once, each with the whole model, an optimizer and a batch of its own, as
-    /// `ExecutionStrategy::ddp(cards, config)` of Burn's learner does.
+    /// Trains on these GPUs at once, each with the whole model, its own optimizer and its own batch.
+    /// `ExecutionStrategy::ddp(gpus, config)` of Burn's learner does the same.
+    ///
+    /// Take `gpus` from [`Run::gpus`](super::Run::gpus); at least two are necessary. The function given to `batch` is
+    /// called for each GPU, so `batch_size` is that of one GPU. This method needs the feature `distributed` of
+    /// cargo-vram. Continue with [`Distributed::train`].
     #[must_use]
-    pub fn ddp(self, cards: Vec<B::Device>, config: DistributedConfig) -> Distributed<'a, B, M, X, F> {
-        Distributed {
-            of: self,
-            cards,
-            config,
-        }
+    pub fn ddp(self, gpus: Vec<B::Device>, config: DistributedConfig) -> Distributed<'a, B, M, X, F> {
+        Distributed { of: self, gpus, config }
     }
 }
 
-/// What a worker is to do next.
-enum Given<X> {
-    /// Forward and backward: in which step, and with which input.
+/// The next task of a worker.
+enum WorkerTask<X> {
+    /// Run forward and backward. The values are the step's number and its input.
     Batch(u32, X),
-    /// Gradients to parameters.
+    /// Apply the gradients to the parameters.
     Update,
 }
 
-/// What a worker says.
+/// A message from a worker.
 enum Said {
-    /// It has its model; this is where its tensors are made.
-    Ready(Elsewhere),
-    /// Its gradients are those of all cards.
+    /// The worker has its model. The value is the stream on which its tensors are made.
+    Ready(OtherStream),
+    /// The worker's gradients are reduced over all GPUs.
     Reduced,
-    /// It is done with a step, and read so many values.
+    /// The worker completed a step. The value is the number of values that it read back.
     Done(u64),
 }
 
-struct Worker<'scope, 'a, B: AutodiffBackend, X> {
-    card: &'a B::Device,
+struct RankWorker<'scope, 'a, B: AutodiffBackend, X> {
+    gpu: &'a B::Device,
     marker: &'a Marker,
-    place: Elsewhere,
-    give: Sender<Given<X>>,
+    place: OtherStream,
+    give: Sender<WorkerTask<X>>,
     said: Receiver<Said>,
     thread: ScopedJoinHandle<'scope, ()>,
 }
@@ -85,7 +85,10 @@ where
     X: Send,
     F: Fn(&M, X) -> Tensor<B, 1> + Sync,
 {
-    /// Trains with an optimizer, or with one of Burn's optimizer configs. This is the last call.
+    /// Runs all steps of the pass: batch, forward, backward and optimizer. This is the last call of the chain.
+    ///
+    /// `optimizer` is an optimizer or one of Burn's optimizer configs; every GPU gets a clone of it. `--optimizer` on
+    /// the command line replaces it, and `--infer` runs only batch and forward, on the first GPU of the process.
     pub fn train<Marker>(self, optimizer: impl IntoOptimizer<B, M, Marker>) {
         if self.of.given.run.pass.job.what_if.infer {
             return self.of.validate();
@@ -101,36 +104,42 @@ where
     fn train_with(self, optimizer: impl Optimizer<M, B>) {
         let WithBatch { run, make, batch } = self.of.given;
         let (loss, read_loss) = (&self.of.loss, self.of.read_loss);
-        // It stays to the end, as the learner's does.
+        // This model stays alive to the end, as in Burn's learner.
         let model = made(run, make);
-        let [main, _, ..] = self.cards.as_slice() else {
-            events::impossible("gradients are reduced over two cards or more".to_owned());
+        let [main, _, ..] = self.gpus.as_slice() else {
+            events::impossible("`ddp` needs at least two GPUs to reduce gradients over".to_owned());
         };
         if run.pass.parts() > 1 {
-            // Parameters tell that they are distributed in one backward phase after each update, and no more.
-            events::impossible("Burn 0.21 reduces the gradients of the first part of a batch, and of no other: they cannot be added up".to_owned());
+            // After each update, a parameter announces that it is distributed in the first backward phase only.
+            events::impossible(
+                "`--accumulate` does not work with `ddp`: Burn 0.21 reduces only the gradients of a batch's first part"
+                    .to_owned(),
+            );
         }
-        // Several cards are virtual ones, where threads take turns.
-        let waiting = super::in_order(self.cards.len());
-        B::start_communication_server(&self.cards, self.config);
+        // Several GPUs are always virtual, and there threads take turns.
+        let waiting = super::in_order(self.gpus.len());
+        // Burn's own server copies a gradient while activations still exist. A sum after backward would miss
+        // that. See docs/design/distributed.md.
+        B::start_communication_server(&self.gpus, self.config);
         std::thread::scope(|scope| {
-            // Workers wait for each other, and would wait for ever.
+            // Workers wait for each other. If this thread panicked, they would wait forever.
             let _end = EndsAll;
-            let start = |card| {
-                let marker = run.marker(card);
+            let start = |gpu| {
+                let marker = run.marker(gpu);
                 let ((give, given), (say, said)) = (channel(), channel());
+                // One optimizer per GPU, as in Burn's learner: each has the whole state.
                 let (model, optimizer) = (model.clone(), optimizer.clone());
                 let thread = scope.spawn(move || {
-                    let fork = || model.fork(card).map(&mut Distribute);
+                    let fork = || model.fork(gpu).map(&mut Distribute);
                     work((fork, optimizer), marker, (loss, read_loss), (given, &say));
-                    // What is left of the last step.
-                    let _ = B::sync(card);
+                    // Finish the work that is left of the last step.
+                    let _ = B::sync(gpu);
                 });
                 let Said::Ready(place) = answer(&said, &thread) else {
-                    unreachable!("a worker says that it is ready before anything else");
+                    unreachable!("the first message of a worker is `Ready`");
                 };
-                Worker {
-                    card,
+                RankWorker {
+                    gpu,
                     marker,
                     place,
                     give,
@@ -138,30 +147,30 @@ where
                     thread,
                 }
             };
-            let workers: Vec<Worker<'_, '_, B, X>> = self.cards.iter().map(start).collect();
+            let workers: Vec<RankWorker<'_, '_, B, X>> = self.gpus.iter().map(start).collect();
             for step in 0..run.pass.job.steps {
                 for worker in &workers {
-                    (worker.marker)(Moment::of(step, Phase::Batch));
-                    let input = worker.place.run(|| batch(worker.card));
-                    // A worker that is gone has said why.
-                    let _ = worker.give.send(Given::Batch(step, input));
-                    // The next one goes when this one waits for it.
+                    (worker.marker)(StepMoment::new(step, Phase::Batch));
+                    let input = worker.place.run(|| batch(worker.gpu));
+                    // A worker that has ended has already reported why.
+                    let _ = worker.give.send(WorkerTask::Batch(step, input));
+                    // Start the next worker only when this one waits for it.
                     answer(&waiting, &worker.thread);
                 }
                 for worker in &workers {
                     answer(&worker.said, &worker.thread);
                 }
-                // Graphs of one card are cleaned up by whoever comes by, so that here, too, one goes after the other.
+                // Any thread may clean up the autodiff graphs of a GPU, so the workers update one after the other, too.
                 let mut reads = 0;
                 for worker in &workers {
-                    let _ = worker.give.send(Given::Update);
+                    let _ = worker.give.send(WorkerTask::Update);
                     if let Said::Done(read) = answer(&worker.said, &worker.thread) {
                         reads += read;
                     }
                 }
                 step_done(reads);
             }
-            // One after the other, too.
+            // The workers also end one after the other.
             for worker in workers {
                 drop(worker.give);
                 let _ = worker.thread.join();
@@ -171,7 +180,7 @@ where
     }
 }
 
-/// Ends the process where this thread panics: the reason is told by then.
+/// Ends the process if this thread panics. By then, the panic is already reported.
 struct EndsAll;
 
 impl Drop for EndsAll {
@@ -182,39 +191,39 @@ impl Drop for EndsAll {
     }
 }
 
-/// What comes from there, as long as the worker is that it comes from. Without it the others would wait for ever.
+/// Waits for a message. Ends the process if the worker has ended, because the other workers would wait for it forever.
 fn answer<T>(from: &Receiver<T>, worker: &ScopedJoinHandle<'_, ()>) -> T {
     loop {
         match from.recv_timeout(INTERVAL) {
             Ok(said) => return said,
             Err(RecvTimeoutError::Timeout) if !worker.is_finished() => {}
-            // It has said why.
+            // The worker has already reported why.
             Err(_) => std::process::exit(101),
         }
     }
 }
 
-/// A worker's part of every step.
+/// Runs a worker's part of every step.
 fn work<B: AutodiffBackend, M: AutodiffModule<B>, X>(
     (fork, mut optimizer): (impl FnOnce() -> M, impl Optimizer<M, B>),
     marker: &Marker,
     (loss, read_loss): (&impl Fn(&M, X) -> Tensor<B, 1>, bool),
-    (given, say): (Receiver<Given<X>>, &Sender<Said>),
+    (given, say): (Receiver<WorkerTask<X>>, &Sender<Said>),
 ) {
     let mut model = fork();
-    // Nobody listens where the run is over.
-    let _ = say.send(Said::Ready(Elsewhere::here()));
-    while let Ok(Given::Batch(step, input)) = given.recv() {
-        marker(Moment::of(step, Phase::Forward));
+    // If the run is over, nobody receives this.
+    let _ = say.send(Said::Ready(OtherStream::here()));
+    while let Ok(WorkerTask::Batch(step, input)) = given.recv() {
+        marker(StepMoment::new(step, Phase::Forward));
         let loss = loss(&model, input);
-        marker(Moment::of(step, Phase::Backward));
+        marker(StepMoment::new(step, Phase::Backward));
         let gradients = loss.backward();
         let _ = say.send(Said::Reduced);
-        let Ok(Given::Update) = given.recv() else {
+        let Ok(WorkerTask::Update) = given.recv() else {
             return;
         };
         let gradients = GradientsParams::from_grads(gradients, &model);
-        marker(Moment::of(step, Phase::Optimizer));
+        marker(StepMoment::new(step, Phase::Optimizer));
         model = optimizer.step(LEARNING_RATE, model, gradients);
         match read_loss {
             true => drop(loss.into_data()),
@@ -224,11 +233,12 @@ fn work<B: AutodiffBackend, M: AutodiffModule<B>, X>(
     }
 }
 
-/// Has a model's gradients be those of all cards.
+/// Marks parameters as distributed, so that their gradients are reduced over all GPUs.
 struct Distribute;
 
 impl<B: AutodiffBackend> ModuleMapper<B> for Distribute {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        // Not `Param::map`: the closure would not have the id, by which the GPUs find the same gradient.
         let (id, tensor, mapper) = param.consume();
         let tensor = tensor.set_distributed(DistributedParamId::from(id.val()));
         Param::from_mapped_value(id, tensor, mapper)

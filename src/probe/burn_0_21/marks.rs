@@ -1,5 +1,6 @@
-//! Phases. Operations run later than the user's thread asks for them, so a phase begins, for the device, with the
-//! first operation asked for after it was marked. Tensor ids are given out in that order: an id is a watermark.
+//! Marks phases. Operations run later than the user's thread asks for them. So for the GPU, a phase begins with the
+//! first operation that was asked for after the mark. Tensor ids are assigned in the order of asking, so an id serves
+//! as a watermark.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -15,19 +16,19 @@ use super::stage::{Downstream, Upstream};
 use super::{Underlying, launches};
 use crate::probe::clock;
 use crate::probe::pass::Marker;
-use crate::probe::timeline::{self, Moment};
+use crate::probe::timeline::{self, StepMoment};
 use crate::protocol::Phase;
 
-/// How a backend hands its operations to the device.
-trait Hands<D> {
-    /// Whether they go through fusion first.
+/// How a backend passes its operations to the GPU.
+trait OperationPath<D> {
+    /// Whether operations go through fusion first.
     const FUSED: bool;
 
-    /// The id that the next tensor will be above, where tensors have ids.
+    /// Returns an id that is below the ids of all later tensors, if tensors have ids.
     fn watermark(device: &D) -> Option<TensorId>;
 }
 
-impl<B: FusionBackend> Hands<B::Device> for Fusion<B> {
+impl<B: FusionBackend> OperationPath<B::Device> for Fusion<B> {
     const FUSED: bool = true;
 
     fn watermark(device: &B::Device) -> Option<TensorId> {
@@ -35,7 +36,7 @@ impl<B: FusionBackend> Hands<B::Device> for Fusion<B> {
     }
 }
 
-impl<R, F, I, T> Hands<R::Device> for CubeBackend<R, F, I, T>
+impl<R, F, I, T> OperationPath<R::Device> for CubeBackend<R, F, I, T>
 where
     R: burn_cubecl21::CubeRuntime,
     F: burn_cubecl21::FloatElement,
@@ -51,16 +52,16 @@ where
 
 /// Whether operations go through fusion.
 pub(super) const fn is_fused() -> bool {
-    <Underlying as Hands<CudaDevice>>::FUSED
+    <Underlying as OperationPath<CudaDevice>>::FUSED
 }
 
-/// Marks that fusion has been told of, and that no operation executed so far belongs to.
+/// Marks that are in fusion's queue but that no executed operation has reached yet, and what watches for them.
 struct Pending {
-    marks: VecDeque<(Moment, TensorId)>,
+    marks: VecDeque<(StepMoment, TensorId)>,
     inspector: Option<FusionInspector>,
-    /// The thread that marks, whose operations are of interest.
+    /// The stream of the thread that marks, whose operations are watched.
     stream: Option<StreamId>,
-    /// The thread whose operations the inspector reports.
+    /// The stream whose operations the inspector reports.
     inspected: Option<StreamId>,
 }
 
@@ -71,31 +72,31 @@ static PENDING: Mutex<Pending> = Mutex::new(Pending {
     inspected: None,
 });
 
-/// Burn's threads, where launches are observed.
+/// Burn's threads for each GPU, if the pass observes launches.
 static OBSERVED: OnceLock<Vec<(DeviceHandle<Upstream>, DeviceHandle<Downstream>)>> = OnceLock::new();
 
-/// Waits until every moment that the program came to is known, on the way out of a panic on its own thread.
+/// Waits until the timeline has every moment that the program marked. Called after a panic on a thread of the program.
 pub(super) fn settle() {
     for (upstream, downstream) in OBSERVED.get().into_iter().flatten() {
-        // Threads that are gone know no more than they told.
+        // Threads that have ended have nothing more to report.
         let _ = upstream.submit_blocking(|_| ());
         let _ = downstream.submit_blocking(|_| ());
     }
 }
 
-/// Has fusion's thread do this once everything that was asked for so far is with fusion.
+/// Runs a task on fusion's thread, once fusion has received all operations that were asked for so far.
 #[cfg(feature = "explain")]
 pub(super) fn in_line(task: impl FnOnce() + Send + 'static) {
-    if let Some((upstream, _)) = OBSERVED.get().and_then(|cards| cards.first()) {
+    if let Some((upstream, _)) = OBSERVED.get().and_then(|gpus| gpus.first()) {
         upstream.submit(move |_| task());
     }
 }
 
 impl Pending {
-    /// Has fusion report what it runs of the thread that marks, where it does not yet.
+    /// Makes fusion report which operations of the marking thread it runs, unless it does so already.
     fn watch(&mut self) {
         if self.inspector.is_none() || self.inspected != self.stream {
-            // The one before goes first.
+            // Remove the previous inspector first.
             self.inspector = None;
             self.inspector = self.stream.map(FusionInspector::install);
             self.inspected = self.stream;
@@ -103,9 +104,10 @@ impl Pending {
     }
 }
 
-/// What a run calls at each phase, one a card.
+/// Returns the markers that a run calls at each phase, one per GPU.
 pub(super) fn markers(devices: &[CudaDevice], traced: bool) -> Vec<Marker> {
-    if traced && <Underlying as Hands<CudaDevice>>::FUSED {
+    // Without fusion there is no queue of operations to wait for, and no report to make complete.
+    if traced && <Underlying as OperationPath<CudaDevice>>::FUSED {
         let threads = |device: &CudaDevice| (DeviceHandle::new(device.to_id()), DeviceHandle::new(device.to_id()));
         let _ = OBSERVED.set(devices.iter().map(threads).collect());
     }
@@ -115,8 +117,10 @@ pub(super) fn markers(devices: &[CudaDevice], traced: bool) -> Vec<Marker> {
     }
 }
 
-/// A phase begins good to the few operations that fusion still holds back. Of several cards that is all there is: which
-/// operation belongs where is not told by the ids of tensors that go from card to card.
+/// Returns a marker that only waits in the queues of Burn's threads.
+///
+/// The start of a phase is then wrong by the few operations that fusion still holds back. With several GPUs this is the
+/// best possible: the ids of tensors that move from GPU to GPU do not show which operation belongs to which phase.
 fn in_queue(device: &CudaDevice, traced: bool) -> Marker {
     let upstream = DeviceHandle::<Upstream>::new(device.to_id());
     let downstream = Arc::new(DeviceHandle::<Downstream>::new(device.to_id()));
@@ -126,7 +130,7 @@ fn in_queue(device: &CudaDevice, traced: bool) -> Marker {
             upstream.submit(move |_| downstream.submit(move |_| reached(moment)));
             return;
         }
-        // Waited for: what the program does next, it may do to this card's memory by way of another.
+        // Wait for it, because the program's next action may change this GPU's memory through another GPU.
         let _ = upstream.submit_blocking(move |_| {
             let _ = downstream.submit_blocking(move |_| {
                 launches::marked(moment);
@@ -138,12 +142,12 @@ fn in_queue(device: &CudaDevice, traced: bool) -> Marker {
 
 fn marker(device: &CudaDevice, traced: bool) -> Marker {
     let downstream = Arc::new(DeviceHandle::<Downstream>::new(device.to_id()));
-    if !<Underlying as Hands<CudaDevice>>::FUSED {
-        // Launches come from the thread that marks.
+    if !<Underlying as OperationPath<CudaDevice>>::FUSED {
+        // Without fusion, the thread that marks also launches.
         return Arc::new(move |moment| downstream.submit(move |_| reached(moment)));
     }
     if !traced {
-        // Enough to say where an out of memory happened.
+        // This is exact enough to say in which phase the GPU ran out of memory.
         return in_queue(device, traced);
     }
     let upstream = Arc::new(DeviceHandle::<Upstream>::new(device.to_id()));
@@ -154,28 +158,31 @@ fn marker(device: &CudaDevice, traced: bool) -> Marker {
             super::observed::forget();
             super::observed::look(&device);
         }
-        let Some(watermark) = <Underlying as Hands<CudaDevice>>::watermark(&device) else {
+        let Some(watermark) = <Underlying as OperationPath<CudaDevice>>::watermark(&device) else {
             return;
         };
         let stream = StreamId::current();
         let downstream = downstream.clone();
-        // Waited for: what the program frees next by itself is not to be in the look of this border, or not by chance.
+        // Wait for it. Otherwise chance would decide whether the sample at this border sees what the program frees
+        // next.
         let _ = upstream.submit_blocking(move |_| {
             let _ = downstream.submit_blocking(move |_| launches::marked(moment));
             let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
             pending.marks.push_back((moment, watermark));
             pending.stream = Some(stream);
-            // Watching costs a look at every tensor for every operation: only around the border of two phases.
+            // While fusion reports, it lists every tensor for every operation, so watch only around the border of two
+            // phases.
             pending.watch();
             drop(pending);
-            // The look above found what ran before; fusion reports what runs from now on.
+            // The look above found what ran before. From now on, fusion reports what runs.
             #[cfg(feature = "explain")]
             super::observed::watched();
         });
     })
 }
 
-/// Moves on to the phase of the operations that fusion executes now. Called before each launch of a traced pass.
+/// Moves the timeline to the phase of the operations that fusion executes now. Called before each launch of a traced
+/// pass.
 pub(super) fn advance() {
     let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(inspector) = &pending.inspector else {
@@ -184,7 +191,7 @@ pub(super) fn advance() {
     let reports = inspector.drain();
     #[cfg(feature = "explain")]
     ran(&reports);
-    // What another thread asked for is a batch, which fusion may hold back until the step goes forward.
+    // Operations of another thread make a batch. Fusion may hold them back until the forward phase.
     let is_loader = pending.stream.is_some_and(|stream| stream != StreamId::current());
     if let Some((moment, _)) = pending.marks.front().filter(|_| is_loader).copied()
         && moment.phase == Phase::Batch
@@ -198,9 +205,11 @@ pub(super) fn advance() {
         .flat_map(|block| &block.operations)
         .flat_map(|operation| operation.outputs())
         .map(|tensor| tensor.id)
+        // The highest id, so operations of both phases in one fused kernel belong to the later phase.
+        // See docs/design/phases.md.
         .max();
     let Some(newest) = newest else { return };
-    let mut reach: Option<Moment> = None;
+    let mut reach: Option<StepMoment> = None;
     while let Some((moment, watermark)) = pending.marks.front() {
         if *watermark >= newest {
             break;
@@ -210,6 +219,7 @@ pub(super) fn advance() {
         }
         pending.marks.pop_front();
     }
+    // With reports for every operation, a DenseNet-201 took 3.7 times as long. See docs/design/traces.md.
     if pending.marks.is_empty() && !is_explained() {
         pending.inspector = None;
     }
@@ -219,8 +229,8 @@ pub(super) fn advance() {
     }
 }
 
-/// Whether fusion is to report what it runs until this is called again, which it does around a border in any case.
-/// Called on fusion's thread; returns whether it does.
+/// Switches fusion's reports on or off until the next call. Around the border of two phases, they stay on. Called on
+/// fusion's thread. Returns whether reports are on.
 #[cfg(feature = "explain")]
 pub(super) fn watch(is_on: bool) -> bool {
     let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,12 +239,13 @@ pub(super) fn watch(is_on: bool) -> bool {
     } else if pending.marks.is_empty()
         && let Some(inspector) = pending.inspector.take()
     {
+        // Reports from before the switch would be lost with the inspector.
         ran(&inspector.drain());
     }
     pending.inspector.is_some()
 }
 
-/// Whether every operation is of interest, rather than those around a border.
+/// Whether every operation is watched, not only those around a border.
 fn is_explained() -> bool {
     #[cfg(feature = "explain")]
     let is_on = crate::probe::trace::is_on();
@@ -243,7 +254,7 @@ fn is_explained() -> bool {
     is_on
 }
 
-/// Tells the trace what each block of operations makes and frees.
+/// Writes to the trace what each block of operations makes and frees.
 #[cfg(feature = "explain")]
 fn ran(reports: &[burn_fusion21::inspect::FusionReport]) {
     if is_explained() {
@@ -251,7 +262,8 @@ fn ran(reports: &[burn_fusion21::inspect::FusionReport]) {
     }
 }
 
-/// What is made and used up within a fused block is never there.
+/// Writes a block to the trace. It leaves out tensors that are made and used up within one fused block, because they
+/// never get memory.
 #[cfg(feature = "explain")]
 fn block_ran(block: &burn_fusion21::inspect::FusionBlock) {
     use burn_fusion21::inspect::BlockKind;
@@ -259,6 +271,8 @@ fn block_ran(block: &burn_fusion21::inspect::FusionBlock) {
 
     use crate::protocol::Made;
 
+    // A fused block is one kernel. Operations of another block run one after the other, and their tensors do
+    // get memory in between.
     let at_once = match block.kind {
         BlockKind::Fused { .. } => block.operations.len(),
         BlockKind::Unfused => 1,
@@ -294,6 +308,6 @@ fn block_ran(block: &burn_fusion21::inspect::FusionBlock) {
     }
 }
 
-fn reached(moment: Moment) {
+fn reached(moment: StepMoment) {
     timeline::reach(moment, clock::now());
 }

@@ -1,4 +1,4 @@
-//! The adapter for Burn 0.21 and cubecl 0.10: everything that names a type of theirs.
+//! The adapter for Burn 0.21 and cubecl 0.10. Models use [`Run`]; all code that names types of these crates is here.
 
 #[cfg(feature = "train")]
 mod backward;
@@ -34,7 +34,8 @@ use cubecl21::cuda::{CudaDevice, CudaRuntime};
 
 #[cfg(feature = "explain")]
 pub use self::observed::Observed;
-/// The backend that [`Observed`] runs operations on: Burn's CUDA backend, as the model's features have it.
+/// The backend that [`Observed`] runs operations on: Burn's CUDA backend, with fusion or without it, as the models were
+/// built.
 #[cfg(feature = "explain")]
 pub type ObservedBackend = Underlying;
 #[cfg(feature = "distributed")]
@@ -46,53 +47,54 @@ pub use self::parallel::DataParallel;
 pub use self::run::Run;
 pub use self::train::{Step, Steps, WithBatch, WithLoss, WithModel};
 use super::entry::{Adapter, Declared};
-use super::pass::{Infer, Marker, Pass, Train};
+use super::pass::{Infer, Marker, ProbePass, Train};
 use super::{events, panics, timeline};
-use crate::protocol::{BurnFeatures, Event, Float, RunJob, Task};
+use crate::protocol::{BurnFeatures, Float, ProbeEvent, RunJob, Task};
 
 const ADAPTER: Adapter = Adapter {
     name: "burn-0_21",
     features,
 };
 
-/// Tells the models of this adapter from those of another.
+/// Marks the models of this adapter, so that the compiler can distinguish adapters.
 #[doc(hidden)]
 pub enum Burn021 {}
 
 /// The backend that models run on.
 #[cfg(not(feature = "explain"))]
-type Chosen = Underlying;
+type ModelBackend = Underlying;
 #[cfg(feature = "explain")]
-type Chosen = observed::Observed;
+type ModelBackend = observed::Observed;
 
-/// Burn's own, as the model's features have it.
+/// Burn's CUDA backend, with fusion or without it, as the models were built.
 #[cfg(not(feature = "no-fusion"))]
 type Underlying = burn21::backend::Cuda;
 #[cfg(feature = "no-fusion")]
 type Underlying = burn_cubecl21::CubeBackend<CudaRuntime, f32, i32, u8>;
 
-/// The same with gradients.
+/// The backend that models train on: the same with autodiff.
 #[cfg(not(feature = "checkpointing"))]
-type Tracked = Autodiff<Chosen>;
+type Tracked = Autodiff<ModelBackend>;
 #[cfg(feature = "checkpointing")]
-type Tracked = Autodiff<Chosen, burn21::backend::autodiff::checkpoint::strategy::BalancedCheckpointing>;
+type Tracked = Autodiff<ModelBackend, burn21::backend::autodiff::checkpoint::strategy::BalancedCheckpointing>;
 
-/// What the program's Burn was built with.
+/// Returns the features that the program's Burn was built with.
 fn features() -> BurnFeatures {
     use burn_cubecl21::kernel::matmul::MatmulStrategy;
     BurnFeatures {
         fusion: marks::is_fused(),
+        // Another crate's features cannot be asked for. This default depends on Burn's feature `autotune`.
         autotune: !matches!(MatmulStrategy::default(), MatmulStrategy::Cube),
     }
 }
 
-/// The device of a run, and what follows it.
+/// The GPUs of a run and their markers.
 struct Device<B: Backend> {
-    /// The first card.
+    /// The first GPU.
     device: B::Device,
-    /// All cards that there are.
-    cards: Vec<B::Device>,
-    /// One a card.
+    /// All GPUs of the process.
+    gpus: Vec<B::Device>,
+    /// One marker per GPU.
     markers: Vec<Marker>,
 }
 
@@ -100,7 +102,7 @@ impl<F: Fn(&mut Run<Tracked, Train>) + 'static> Declared<(Burn021, Train)> for F
     const TASK: Task = Task::Train;
     const ADAPTER: Adapter = ADAPTER;
 
-    fn run(&self, pass: Pass) {
+    fn run(&self, pass: ProbePass) {
         let mut run = Run::new_started(pass);
         self(&mut run);
         run.sync();
@@ -108,11 +110,11 @@ impl<F: Fn(&mut Run<Tracked, Train>) + 'static> Declared<(Burn021, Train)> for F
     }
 }
 
-impl<F: Fn(&mut Run<Chosen, Infer>) + 'static> Declared<(Burn021, Infer)> for F {
+impl<F: Fn(&mut Run<ModelBackend, Infer>) + 'static> Declared<(Burn021, Infer)> for F {
     const TASK: Task = Task::Infer;
     const ADAPTER: Adapter = ADAPTER;
 
-    fn run(&self, pass: Pass) {
+    fn run(&self, pass: ProbePass) {
         let mut run = Run::new_started(pass);
         self(&mut run);
         run.sync();
@@ -121,13 +123,14 @@ impl<F: Fn(&mut Run<Chosen, Infer>) + 'static> Declared<(Burn021, Infer)> for F 
 }
 
 impl<B: Backend<Device = CudaDevice>, Kind> Run<B, Kind> {
-    fn new_started(pass: Pass) -> Self {
+    fn new_started(pass: ProbePass) -> Self {
         let device = start(&pass.job);
         Self::new(pass, device)
     }
 }
 
 fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
+    // Before anything of Burn runs, because cubecl refuses a configuration once it has read one.
     configure(job);
     #[cfg(not(any(
         feature = "explain",
@@ -135,51 +138,63 @@ fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
         feature = "checkpointing",
         feature = "no-fusion"
     )))]
+    // Only to instantiate it. An estimate of DenseNet-201 takes 18.4 s with it and 26.6 s without.
+    // See docs/design/builds.md.
     std::hint::black_box(compiled_here as fn());
     #[cfg(feature = "explain")]
     if let Some(path) = &job.trace {
-        // A trace that cannot be written is missing, and the tool says so.
+        // If the trace cannot be opened, its file is missing, and the tool reports that.
         let _ = crate::probe::trace::open(path, job.foresees);
     }
     panics::watch(panics::Hooks {
         advance: marks::advance,
         settle: marks::settle,
     });
-    let cards: Vec<CudaDevice> = (0..job.cards.max(1) as usize).map(CudaDevice::new).collect();
-    let device = cards[0].clone();
-    if cards.len() > 1 && job.trace.is_some() {
-        events::impossible("an explanation is of one card, and this model is over several".to_owned());
+    let gpus: Vec<CudaDevice> = (0..job.gpus.max(1) as usize).map(CudaDevice::new).collect();
+    let device = gpus[0].clone();
+    if gpus.len() > 1 && job.trace.is_some() {
+        events::impossible("an explanation covers one GPU, and this model uses several".to_owned());
     }
-    if cards.len() > 1 && cfg!(feature = "no-fusion") {
-        events::impossible("several cards are told apart by the threads of Burn's fusion".to_owned());
+    if gpus.len() > 1 && cfg!(feature = "no-fusion") {
+        events::impossible(
+            "a model over several GPUs needs Burn's fusion: cargo-vram recognizes each GPU by its fusion thread"
+                .to_owned(),
+        );
     }
+    // A build that was made by hand must not pass for the model itself.
     if job.what_if.checkpointing != cfg!(feature = "checkpointing")
         || job.what_if.no_fusion != cfg!(feature = "no-fusion")
     {
-        events::impossible("these models were built with other features of cargo-vram: checkpointing and fusion are chosen when a model is built".to_owned());
+        events::impossible(
+            "these models were built with other features of cargo-vram than the job needs: checkpointing and fusion \
+             are fixed when a model is built"
+                .to_owned(),
+        );
     }
+    // Before the first tensor operation, which fixes the default types of its device for good.
     if let Some(float) = job.what_if.dtype {
         let set = |device| set_default_dtypes::<B>(device, dtype(float), B::IntElem::dtype());
-        if let Some(error) = cards.iter().find_map(|device| set(device).err()) {
-            events::impossible(format!("the element type cannot be another: {error}"));
+        if let Some(error) = gpus.iter().find_map(|device| set(device).err()) {
+            events::impossible(format!("unsupported dtype: {error}"));
         }
     }
-    // The contexts are made now, so that they are no part of what the model costs.
-    for device in &cards {
+    // Create the CUDA contexts now, so that the model's memory does not include them.
+    for device in &gpus {
         let _ = CudaRuntime::client(device);
     }
     std::thread::sleep(Duration::from_millis(job.settle_ms));
-    let markers = marks::markers(&cards, job.traced);
+    let markers = marks::markers(&gpus, job.traced);
+    // The cold and warm passes of a measurement have neither, and run freely. See docs/design/threads.md.
     if job.traced || job.lockstep {
-        launches::install(&cards, job.traced);
+        launches::install(&gpus, job.traced);
     }
     if job.lockstep {
-        stage::give_way(&cards);
+        stage::give_way(&gpus);
     }
-    Device { device, cards, markers }
+    Device { device, gpus, markers }
 }
 
-/// The element type of the tensors of a step.
+/// Returns the element type of the tensors in a step.
 const fn dtype(float: Float) -> FloatDType {
     match float {
         Float::F32 => FloatDType::F32,
@@ -188,9 +203,10 @@ const fn dtype(float: Float) -> FloatDType {
     }
 }
 
-/// Has what Burn's fusion and memory management are generic over be compiled in this crate, as optimized as dependencies are,
-/// rather than in the user's own, which mostly is not: passes are faster, and no figure is another. It is never called. Builds
-/// on demand go without, for they are made for few passes.
+/// Makes rustc compile the generic code of Burn's fusion and memory management in this crate. It is never called.
+///
+/// This crate is as optimized as dependencies are, and the user's own crate mostly is not. So passes are faster, and
+/// all values stay the same. Builds on demand leave this out, because they serve only few passes.
 #[cfg(not(any(
     feature = "explain",
     feature = "what-if",
@@ -199,60 +215,70 @@ const fn dtype(float: Float) -> FloatDType {
 )))]
 fn compiled_here() {
     use burn21::tensor::ops::FloatTensorOps;
-    let tensor = |device: &CudaDevice| Chosen::float_zeros(Shape::new([1]), device, FloatDType::F32);
+    let tensor = |device: &CudaDevice| ModelBackend::float_zeros(Shape::new([1]), device, FloatDType::F32);
     let device = CudaDevice::default();
-    let sum = Chosen::float_add(tensor(&device), tensor(&device));
-    drop(Chosen::float_matmul(sum, tensor(&device)));
+    // These two bring in fusion's streams and searches, the memory's pages and the matrix kernels. rustc
+    // shares generic code between crates only at `opt-level` 0 and 1.
+    let sum = ModelBackend::float_add(tensor(&device), tensor(&device));
+    drop(ModelBackend::float_matmul(sum, tensor(&device)));
 }
 
-/// Keeps autotune's choices and compiled kernels apart from the user's own: virtual kernels are none that a card could run.
-/// Everything else stays as the user's `cubecl.toml` and environment have it.
+/// Keeps autotune's choices and compiled kernels apart from the user's own, because no GPU could run virtual kernels.
+/// All other settings come from the user's `cubecl.toml` and environment.
 fn configure(job: &RunJob) {
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
     config.autotune.cache = CacheConfig::File(job.autotune.clone());
     config.compilation.cache = job.kernels.clone().map(CacheConfig::File);
-    // Which tensors of a loop written by hand end up in the persistent pool is a race; without that pool there is none.
+    // In a hand-written loop, a race decides which tensors are in the persistent pool. Without that pool there is no
+    // race.
+    // `Enforced` has no race, and `Disabled` has none either, so both stay as the user set them.
     if job.lockstep && job.free_form && matches!(config.memory.persistent_memory, PersistentMemory::Enabled) {
         config.memory.persistent_memory = PersistentMemory::Disabled;
     }
     CubeClRuntimeConfig::set(config);
 }
 
-/// How many parameters are asked for before fusion's thread wakes up, where nothing has woken it before.
+/// The number of parameters that are asked for before fusion's thread wakes up, if nothing has woken it before.
+// Without a pool, a decoder's inference held 9 % less than measured. With every parameter in it, VGG16 held
+// 69 % too much. See docs/design/persistent-pool.md.
 const ASKED_BEFORE_AWAKE: usize = 32;
-/// How many are asked for while fusion's thread makes one.
+/// The number of parameters that are asked for while fusion's thread makes one.
 const ASKED_WHILE_ONE_IS_MADE: usize = 2;
 
-/// Makes a model's parameters, and decides a race of Burn's in doing so, so that it always comes out the same.
+/// Makes a model's parameters so that a race within Burn always has the same result.
 ///
-/// Burn asks for a parameter's memory on the user's thread, which switches the persistent pool on before and off after each,
-/// while fusion's thread allocates them, one by one and more slowly. What is allocated while the user's thread is still
-/// asking is nearly always held in that pool; what comes later is not. A size that was held there once is held there ever
-/// after, gradients and optimizer state of that size included. So the sizes of those parameters that usually win are put
-/// there first, and then fusion's thread waits until each has been asked for.
+/// Burn asks for a parameter's memory on the user's thread, which switches the persistent pool on before each parameter
+/// and off after it. Fusion's thread allocates the parameters one by one, and more slowly. What it allocates while the
+/// user's thread is still asking is nearly always in that pool; what it allocates later is not. A size that was in the
+/// pool once stays there, also for gradients and optimizer state of that size.
 ///
-/// The figures of the race, above, were seen on two cores. There is no GPU in it: it is a matter of the host's threads.
-fn make_parameters<B: Backend, M: Module<B>>(model: &M, cards: &[B::Device]) {
-    // What was made with the model is not to get between.
-    for card in cards {
-        let _ = B::sync(card);
+/// So this function first puts the sizes of those parameters that usually win the race into the pool. Then it makes
+/// fusion's thread wait until each parameter has been asked for.
+///
+/// The two numbers above were observed on two cores. Only the host's threads are in this race; the GPU is not.
+fn make_parameters<B: Backend, M: Module<B>>(model: &M, gpus: &[B::Device]) {
+    // Finish what was made with the model first, so that it does not interfere.
+    for gpu in gpus {
+        let _ = B::sync(gpu);
     }
     let mut sizes = Sizes::default();
     model.visit(&mut sizes);
     let asleep = if sizes.awake { 0 } else { ASKED_BEFORE_AWAKE };
-    let element = |card| DType::from(get_device_settings::<B>(card).float_dtype).size();
-    let element = cards.first().map_or(0, element);
-    for (card, shapes) in sizes.shapes {
+    let element = |gpu| DType::from(get_device_settings::<B>(gpu).float_dtype).size();
+    let element = gpus.first().map_or(0, element);
+    for (gpu, shapes) in sizes.shapes {
         let winners = shapes.len().saturating_sub(asleep) / ASKED_WHILE_ONE_IS_MADE;
-        let client = CudaRuntime::client(&CudaDevice::from_id(card));
+        let client = CudaRuntime::client(&CudaDevice::from_id(gpu));
         for shape in shapes.into_iter().take(winners) {
+            // Freed at once: a size that was in the pool once stays there, and the parameter itself takes the
+            // slice.
             drop(client.memory_persistent_allocation((), |()| client.empty_tensor(shape, element)));
         }
     }
-    model.visit(&mut Make);
+    model.visit(&mut MakeParameters);
 }
 
-/// Forks a model to the cards that its parts are on, each where it is.
+/// Forks a model in place: each parameter on the GPU that it is on.
 fn forked_in_place<B: Backend, M: Module<B>>(model: M) -> M {
     model.map(&mut ForkInPlace)
 }
@@ -261,15 +287,16 @@ struct ForkInPlace;
 
 impl<B: Backend> ModuleMapper<B> for ForkInPlace {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        // `model.fork` takes one device, and would move all parts of a split model to it.
         let device = param.val().device();
         param.fork(&device)
     }
 }
 
-/// Makes every parameter. One at a time: only so much can be asked for while fusion's thread waits.
-struct Make;
+/// Makes every parameter, one at a time, because fusion's queue is limited while its thread waits.
+struct MakeParameters;
 
-impl<B: Backend> ModuleVisitor<B> for Make {
+impl<B: Backend> ModuleVisitor<B> for MakeParameters {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if !param.is_initialized() {
             let gate = stage::hold(param.lazy_device().to_id());
@@ -280,12 +307,12 @@ impl<B: Backend> ModuleVisitor<B> for Make {
     }
 }
 
-/// The parameters that are still to be made.
+/// The parameters that do not exist yet.
 #[derive(Default)]
 struct Sizes {
-    /// By card, in the order in which they are asked for.
+    /// Their shapes per GPU, in the order in which they are asked for.
     shapes: BTreeMap<DeviceId, Vec<Shape>>,
-    /// Whether others were made already.
+    /// Whether other parameters exist already, so that fusion's thread is awake.
     awake: bool,
 }
 
@@ -300,11 +327,11 @@ impl<B: Backend> ModuleVisitor<B> for Sizes {
     }
 }
 
-/// Counts a model's parameters. They have been made by now: the model was forked to its device.
+/// Counts and reports a model's parameters. All exist by now, because the model was forked to its device.
 fn report_parameters<B: Backend, M: Module<B>>(model: &M) {
     let mut counter = Counter::default();
     model.visit(&mut counter);
-    events::send(&Event::Parameters {
+    events::send(&ProbeEvent::Parameters {
         count: counter.count,
         learnable: counter.learnable,
         bytes: counter.bytes,

@@ -1,4 +1,5 @@
-//! Which tensors are a model's parameters, and which their gradients: told to the trace, with the module's path.
+//! Writes to the trace which tensors are a model's parameters and which are their gradients, with their paths in the
+//! model.
 
 use std::any::Any;
 
@@ -11,14 +12,16 @@ use burn21::tensor::{Bool, Int, Tensor};
 use super::observed::{Numbered, Observed};
 use crate::probe::trace;
 
-/// Names the model's modules; their parameters have a new tensor after each step of the optimizer.
+/// Writes the model's modules and the tensors of their parameters. Called again after each step of the optimizer,
+/// because parameters then have new tensors.
 pub(in crate::probe) fn name<B: Backend, M: Module<B>>(model: &M) {
     if trace::is_on() {
+        // A visit makes parameters that do not exist yet, so it must not happen in a pass without a trace.
         model.visit(&mut Names::default());
     }
 }
 
-/// Names the gradients.
+/// Writes which tensors are the gradients of the model's parameters.
 pub(in crate::probe) fn name_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,
     gradients: &GradientsParams,
@@ -31,12 +34,12 @@ pub(in crate::probe) fn name_gradients<B: AutodiffBackend, M: AutodiffModule<B>>
     }
 }
 
-/// Looks at which tensors there are, once everything that was asked for so far is with fusion.
+/// Looks at which tensors exist, once fusion has received all operations that were asked for so far.
 pub(in crate::probe) fn look() {
     super::observed::look(&cubecl21::cuda::CudaDevice::default());
 }
 
-/// The number of a tensor of whatever backend is observed.
+/// Returns the number of a tensor of the observed backend, with autodiff or without.
 fn number(tensor: &dyn Any) -> Option<u64> {
     type Primitive = <Observed as BackendTypes>::FloatTensorPrimitive;
     type Tracked = <Autodiff<Observed> as BackendTypes>::FloatTensorPrimitive;
@@ -98,6 +101,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Gradients<'_> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        // Gradients are tensors without autodiff. A parameter that the loss does not use has none.
         let gradient = self.gradients.get::<B::InnerBackend, D>(param.id);
         let number = gradient.and_then(|gradient| number(&gradient.into_primitive().tensor()));
         if let Some(number) = number {

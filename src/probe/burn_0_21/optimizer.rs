@@ -1,4 +1,4 @@
-//! Anything that makes an optimizer: Burn's configs, and optimizers themselves.
+//! What the ready-made loops take as an optimizer: Burn's optimizer configs, and optimizers themselves.
 
 use burn21::module::AutodiffModule;
 use burn21::optim::adaptor::OptimizerAdaptor;
@@ -8,16 +8,20 @@ use burn21::optim::{
 };
 use burn21::tensor::backend::AutodiffBackend;
 
-/// Something that becomes an optimizer for modules `M`. `Marker` keeps the implementations apart.
+/// A value that becomes an optimizer: an optimizer of Burn, or one of Burn's optimizer configs.
+///
+/// The optimizer is for modules of the type `M`. The compiler infers `Marker`, which keeps the two kinds of
+/// implementations apart.
 pub trait IntoOptimizer<B: AutodiffBackend, M: AutodiffModule<B>, Marker> {
-    /// The optimizer it becomes.
+    /// The type of the optimizer.
     type Optimizer: Optimizer<M, B>;
 
-    /// Becomes it.
+    /// Makes the optimizer.
     fn into_optimizer(self) -> Self::Optimizer;
 }
 
-/// Marks an optimizer that already is one.
+/// Marks values that are optimizers already.
+#[doc(hidden)]
 #[derive(Debug)]
 pub enum Ready {}
 
@@ -29,13 +33,14 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, O: Optimizer<M, B>> IntoOptimizer
     }
 }
 
-/// Marks a config.
+/// Marks Burn's optimizer configs.
+#[doc(hidden)]
 #[derive(Debug)]
-pub enum Config {}
+pub enum ConfigMarker {}
 
 macro_rules! config {
     ($($config:ty => $optimizer:ty),+ $(,)?) => {$(
-        impl<B: AutodiffBackend, M: AutodiffModule<B>> IntoOptimizer<B, M, Config> for $config {
+        impl<B: AutodiffBackend, M: AutodiffModule<B>> IntoOptimizer<B, M, ConfigMarker> for $config {
             type Optimizer = OptimizerAdaptor<$optimizer, M, B>;
 
             fn into_optimizer(self) -> Self::Optimizer {

@@ -1,4 +1,4 @@
-//! [`Run`]: what a declared model is handed, to say what it needs and what its step is.
+//! [`Run`]: the argument of a declared model's function. Through it, the model asks for inputs and describes its step.
 
 use std::marker::PhantomData;
 
@@ -7,19 +7,25 @@ use burn21::tensor::backend::Backend;
 use super::Device;
 use super::train::{Steps, WithModel};
 use crate::probe::events;
-use crate::probe::pass::{self, Marker, Pass, Train};
-use crate::probe::timeline::Moment;
+use crate::probe::pass::{self, Marker, ProbePass, Train};
+use crate::probe::timeline::StepMoment;
 use crate::protocol::Phase;
 
-/// One pass of one model: its inputs, and then its step.
+/// One pass of one model. The function of a model takes it, asks for its inputs and then describes its step.
+///
+/// The inputs are [`batch_size`](Self::batch_size), [`gpus`](Self::gpus) and any [`input`](Self::input). The step is a
+/// chain of calls that begins with [`model`](Self::model), or a hand-written loop over [`steps`](Self::steps). The
+/// module [`probe`](crate::probe) has an example.
+///
+/// `Kind` is [`Train`], or [`Infer`](crate::Infer) without autodiff.
 pub struct Run<B: Backend, Kind = Train> {
-    pub(super) pass: Pass,
+    pub(super) pass: ProbePass,
     pub(super) device: Device<B>,
     kind: PhantomData<Kind>,
 }
 
 impl<B: Backend, Kind> Run<B, Kind> {
-    pub(super) const fn new(pass: Pass, device: Device<B>) -> Self {
+    pub(super) const fn new(pass: ProbePass, device: Device<B>) -> Self {
         Self {
             pass,
             device,
@@ -27,25 +33,39 @@ impl<B: Backend, Kind> Run<B, Kind> {
         }
     }
 
-    /// The input `batch_size`: `default`, unless a budget or `--set batch_size=64` says otherwise.
+    /// Returns the input `batch_size`: `default`, unless a budget or `--set batch_size=64` sets another value.
+    ///
+    /// With `--accumulate N`, this is the size of one of the N parts that the batch is split into. The run fails if the
+    /// parts would not be equal.
     pub fn batch_size(&mut self, default: usize) -> usize {
         self.pass.batch_size(default)
     }
 
-    /// A numeric input of the model: `default`, unless a budget or `--set name=value` says otherwise.
+    /// Returns a numeric input of the model: `default`, unless a budget or `--set name=value` sets another value.
+    ///
+    /// The name is free, for example `image_size` or `seq_len`. For `batch_size`, this is the same as
+    /// [`Self::batch_size`]. In a hand-written loop, ask for all inputs before [`Self::steps`].
     pub fn input(&mut self, name: &str, default: usize) -> usize {
         self.pass.input(name, default)
     }
 
-    /// The cards that the model is over, and how many that are: the input `cards`, `default` unless a budget or
-    /// `--set cards=4` says otherwise. Parts of a model are made on one of them each, and what goes from one to the next is
-    /// moved with `to_device`; or each card has the whole model, see [`data_parallel`](super::WithLoss::data_parallel).
-    pub fn cards(&mut self, default: usize) -> Vec<B::Device> {
-        let wanted = self.pass.cards(default, self.device.cards.len());
-        self.device.cards[..wanted].to_vec()
+    /// Returns the GPUs that the model uses. Their number is the input `gpus`: `default`, unless a budget or
+    /// `--set gpus=4` sets another value.
+    ///
+    /// To split a model, make each part on one of these GPUs, and move tensors from one to the next with `to_device`.
+    /// To have the whole model on each GPU, pass them to [`data_parallel`](super::WithLoss::data_parallel).
+    ///
+    /// An estimate has up to 16 virtual GPUs, and a measurement has one GPU. The run fails if the number is larger, or
+    /// 0.
+    pub fn gpus(&mut self, default: usize) -> Vec<B::Device> {
+        let wanted = self.pass.gpus(default, self.device.gpus.len());
+        self.device.gpus[..wanted].to_vec()
     }
 
-    /// How the model is made. It is then forked to the device, as Burn's own learner does.
+    /// Sets how the model is made: `make` gets the first GPU and returns the model. Continue with [`WithModel::batch`].
+    ///
+    /// The model is then forked to that GPU, as Burn's own learner does. With several GPUs, each parameter is forked on
+    /// the GPU that it is on.
     pub fn model<M, Make>(&mut self, make: Make) -> WithModel<'_, B, Kind, M>
     where
         Make: FnOnce(&B::Device) -> M + 'static,
@@ -53,48 +73,50 @@ impl<B: Backend, Kind> Run<B, Kind> {
         WithModel::new(self, Box::new(make))
     }
 
-    /// For loops that fit none of the ready-made ones: the device to make the model on. What follows is the phase
-    /// `model`.
+    /// Returns the GPU to make the model on, for a hand-written loop: one that fits none of the ready-made loops. The
+    /// phase `model` begins here. See [`Self::steps`].
     pub fn device(&self) -> B::Device {
         self.pass.free_form();
         self.mark(None, Phase::Model);
         self.device.device.clone()
     }
 
-    /// For loops that fit none of the ready-made ones: the steps to run, each with its phases marked by the caller.
+    /// Returns the steps to run, for a hand-written loop: one that fits none of the ready-made loops.
     ///
-    /// What happens before this call is the phase `model`. A model that is not forked to its device
-    /// (`model.fork(&device)`) really varies from run to run in what it holds from the driver, by up to a
-    /// quarter; the report says so.
+    /// Mark the phases of each step: `for step in run.steps() { step.phase(Phase::Forward); … }`. What happens before
+    /// the first step is the phase `model`.
+    ///
+    /// Fork the model to its device with `model.fork(&device)`. Without that, its reserved memory really varies from
+    /// run to run, by up to a quarter; the report says so.
     pub fn steps(&mut self) -> Steps {
         self.pass.free_form();
         self.declared();
         Steps::new(self.pass.job.steps, self.device.markers.clone())
     }
 
-    /// All inputs are known: what follows is the phase `model`.
+    /// Reports the inputs, and begins the phase `model`. Called once the model has asked for all inputs.
     pub(super) fn declared(&self) {
         self.pass.declared();
         self.mark(None, Phase::Model);
     }
 
-    /// What marks phases of one card, of those that [`Run::cards`] gave.
-    pub(super) fn marker(&self, card: &B::Device) -> &Marker {
-        let place = self.device.cards.iter().position(|known| known == card);
+    /// Returns the marker of one of the GPUs that [`Run::gpus`] returned.
+    pub(super) fn marker(&self, gpu: &B::Device) -> &Marker {
+        let place = self.device.gpus.iter().position(|known| known == gpu);
         match place {
             Some(place) => &self.device.markers[place],
-            None => events::impossible(format!("{card:?} is none of the cards that `Run::cards` gave")),
+            None => events::impossible(format!("{gpu:?} is not one of the GPUs that `Run::gpus` returned")),
         }
     }
 
     pub(super) fn mark(&self, step: Option<u32>, phase: Phase) {
-        pass::mark(&self.device.markers, Moment { step, phase });
+        pass::mark(&self.device.markers, StepMoment { step, phase });
     }
 
-    /// Marks a phase of a step when it is called.
+    /// Returns a function that marks a phase of a step when it is called.
     #[cfg(feature = "train")]
     pub(super) fn marking(&self, step: u32, phase: Phase) -> impl FnOnce() + Send + 'static {
         let markers = self.device.markers.clone();
-        move || pass::mark(&markers, Moment::of(step, phase))
+        move || pass::mark(&markers, StepMoment::new(step, phase))
     }
 }

@@ -1,6 +1,6 @@
-//! Methods that need a Cargo feature which is off: a call of one is a compiler error that names the feature.
+//! Stand-ins for methods whose Cargo feature is off. A call of one is a compiler error that names the feature.
 //!
-//! Each asks for a trait that no type implements and that nobody outside can name, so none of them can ever be called.
+//! Each requires a trait that no type implements and that no other crate can name, so no call of it compiles.
 
 use burn21::module::AutodiffModule;
 #[cfg(not(feature = "distributed"))]
@@ -14,21 +14,21 @@ use super::train::WithLoss;
 #[cfg(not(feature = "train"))]
 use crate::probe::pass::Train;
 
-/// Implemented by nothing.
+/// A trait that no type implements.
 #[cfg(not(feature = "train"))]
 #[diagnostic::on_unimplemented(
     message = "`.train_step(…)` needs the feature `train` of cargo-vram: run `cargo add --dev cargo-vram --features train`",
     label = "the feature `train` of cargo-vram is off",
-    note = "or write it into Cargo.toml, beside the feature for Burn: features = [\"burn-0_21\", \"train\"]"
+    note = "or add it in Cargo.toml, next to the feature for Burn: features = [\"burn-0_21\", \"train\"]"
 )]
 pub trait TrainFeature {}
 
-/// Implemented by nothing.
+/// A trait that no type implements.
 #[cfg(not(feature = "distributed"))]
 #[diagnostic::on_unimplemented(
     message = "`.ddp(…)` needs the feature `distributed` of cargo-vram: run `cargo add --dev cargo-vram --features distributed`",
     label = "the feature `distributed` of cargo-vram is off",
-    note = "or write it into Cargo.toml, beside the feature for Burn: features = [\"burn-0_21\", \"distributed\"]"
+    note = "or add it in Cargo.toml, next to the feature for Burn: features = [\"burn-0_21\", \"distributed\"]"
 )]
 pub trait DistributedFeature {}
 
@@ -43,7 +43,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X> WithBatch<'_, B, Train, M, X> 
 
 #[cfg(not(feature = "distributed"))]
 impl<B: AutodiffBackend, M: AutodiffModule<B>, X, F: Fn(&M, X) -> Tensor<B, 1>> WithLoss<'_, B, M, X, F> {
-    /// Needs the feature `distributed`. What follows the call is checked as if it were on.
+    /// Needs the feature `distributed`. The compiler checks the calls after this one as if the feature were on.
     #[doc(hidden)]
     #[must_use]
     pub fn ddp<C: DistributedFeature>(self, gpus: Vec<B::Device>, config: C) -> Self {

@@ -1,7 +1,7 @@
-//! What Burn could not do. Burn 0.22 goes on after a failed allocation or launch, with tensors that were never made, and raises
-//! the failure when one of them is read. Nobody may ever read them, so what cubecl logs is watched as well: it logs every
-//! failure when it happens (`ServerLogger::log_failure`), and every allocation that it tries once more after it freed memory
-//! (`Command::reserve`).
+//! Finds operations that failed. After a failed allocation or launch, Burn 0.22 goes on without the tensors concerned,
+//! and raises the failure when one of them is read. They may never be read, so we also watch cubecl's log. It logs
+//! every failure when it happens (`ServerLogger::log_failure`), and every allocation that it tries again after it freed
+//! memory (`Command::reserve`).
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,79 +10,93 @@ use std::sync::{Mutex, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-use crate::probe::timeline::{self, Moment};
+use crate::probe::timeline::{self, StepMoment};
 use crate::probe::{clock, events, panics, threads};
-use crate::protocol::Event;
+use crate::protocol::ProbeEvent;
 
-/// Where cubecl-runtime 0.11 logs failures.
+/// The log target for failures in cubecl-runtime 0.11.
 const FAILURES: &str = "cubecl_runtime::logging::server";
-/// Where cubecl-server 0.11 logs allocations that it tries once more.
+/// The log target for allocations that cubecl-server 0.11 tries again.
 const RETRIES: &str = "cubecl_server::command::base";
-/// What it then says of the device's memory; it also retries where its own bookkeeping is full, which the driver never saw.
+/// The words of such a log entry if the GPU's memory is full. cubecl also tries again if its own bookkeeping is full;
+/// the driver never sees that.
+// The tool compares the number of second tries with the driver's refusals, so only those may count.
+// See docs/design/burn-0_22-failures.md.
 const OUT_OF_MEMORY: &str = "out of device memory";
 
-/// How cubecl logs a launch that writes what it could not allocate: of the allocation itself it says nothing.
+/// The words in cubecl's log for a launch that writes a tensor it could not allocate. It does not log the allocation
+/// itself.
 const NEVER_ALLOCATED: &str = "Memory location was never initialized";
 
 static RETRIED: AtomicU64 = AtomicU64::new(0);
-/// What is being made on each GPU that no page of Burn's can hold.
+/// For each GPU, the tensor being made that no page of Burn's allocator can hold.
 static EXPECTED: Mutex<BTreeMap<Option<u32>, TooLarge>> = Mutex::new(BTreeMap::new());
 
-/// A tensor that no page of Burn's can hold.
+/// A tensor that no page of Burn's allocator can hold.
 #[derive(Clone, Copy)]
 struct TooLarge {
     bytes: u64,
-    /// How many allocations had been tried once more when it was about to be made.
+    /// The number of allocations that Burn had tried again when the tensor was about to be made.
     retried: u64,
 }
 
 /// Watches for failures from now on.
 pub(super) fn watch() {
-    // A program that compiles warnings out would go on after a failure, and nobody would see it.
+    // If a program compiled warnings out, it would go on after a failure and nobody would notice.
     assert!(
         log::STATIC_MAX_LEVEL >= LevelFilter::Warn,
         "the feature `max_level_…` or `release_max_level_…` of `log` hides Burn's failures from cargo-vram: switch it off for this target",
     );
+    // A process has one logger. Whoever installs it first has it for good.
     if log::set_logger(&Logger).is_err() {
-        events::impossible("a logger was installed before the model ran, and hides Burn's failures".to_owned());
+        events::impossible(
+            "the program installed a logger before the model ran, which hides Burn's failures from cargo-vram"
+                .to_owned(),
+        );
     }
     log::set_max_level(LevelFilter::Warn);
 }
 
-/// The allocations that were tried once more. Called at the end of a pass.
+/// Returns the number of allocations that Burn tried again. Called at the end of a pass.
 pub(super) fn retried() -> u64 {
     if log::max_level() < Level::Warn {
         send(
-            "the model lowered `log::set_max_level` below `Warn`, which hides Burn's failures".to_owned(),
+            "the model lowered `log::set_max_level` below `Warn`, which hides Burn's failures from cargo-vram"
+                .to_owned(),
             false,
         );
     }
     RETRIED.load(Ordering::Relaxed)
 }
 
-/// A tensor is larger than any that Burn allocates. Told as cubecl tells it of what a launch writes.
+/// Reports a tensor that is larger than any that Burn allocates. The message has cubecl's own words, from which the
+/// tool reads the size (`run/oom.rs`).
 pub(super) fn too_large(bytes: u64) {
     send(format!("can't allocate buffer of size: {bytes}"), false);
 }
 
-/// Of what is made from now on, a tensor of so many bytes is larger than any that Burn allocates, or none is.
+/// Records which of the tensors made from now on is larger than any that Burn allocates: one with this many bytes, or
+/// none.
 pub(super) fn expect_too_large(bytes: Option<u64>) {
     let mut expected = EXPECTED.lock().unwrap_or_else(PoisonError::into_inner);
     let retried = RETRIED.load(Ordering::Relaxed);
     match bytes {
-        Some(bytes) => expected.insert(threads::card(), TooLarge { bytes, retried }),
-        None => expected.remove(&threads::card()),
+        Some(bytes) => expected.insert(threads::gpu(), TooLarge { bytes, retried }),
+        None => expected.remove(&threads::gpu()),
     };
 }
 
-/// The bytes of the tensor for which a launch on this thread's GPU failed, unless it may as well be one that the driver refused.
+/// Returns the bytes of the too large tensor for which a launch on this thread's GPU failed. Returns `None` if the
+/// driver may have refused a tensor instead.
 fn expected() -> Option<u64> {
     let expected = EXPECTED.lock().unwrap_or_else(PoisonError::into_inner);
-    let expected = expected.get(&threads::card())?;
+    let expected = expected.get(&threads::gpu())?;
+    // A second try since then means that the driver refused something. That, and not the size, may be why the
+    // launch failed.
     (expected.retried == RETRIED.load(Ordering::Relaxed)).then_some(expected.bytes)
 }
 
-/// Ends the pass with a panic where a read fails.
+/// Panics if a read or a synchronisation failed, which ends the pass.
 pub(super) fn note<T, E: Display>(result: Result<T, E>) {
     if let Err(error) = result {
         panic!("{error}");
@@ -103,7 +117,7 @@ impl Log for Logger {
         let message = record.args().to_string();
         if record.target() == FAILURES {
             let is_tuning = panics::is_tuning();
-            // A candidate of autotune has tensors of its own.
+            // An autotune candidate has its own tensors.
             match expected().filter(|_| !is_tuning && message.contains(NEVER_ALLOCATED)) {
                 Some(bytes) => too_large(bytes),
                 None => send(message, is_tuning),
@@ -117,9 +131,9 @@ impl Log for Logger {
 }
 
 fn send(message: String, tuning: bool) {
-    let Moment { step, phase } = timeline::now();
-    events::send(&Event::Failed {
-        card: threads::card(),
+    let StepMoment { step, phase } = timeline::now();
+    events::send(&ProbeEvent::Failed {
+        gpu: threads::gpu(),
         time: clock::now(),
         message: in_a_line(&message),
         step,
@@ -130,7 +144,7 @@ fn send(message: String, tuning: bool) {
     });
 }
 
-/// An error and its causes, which cubecl writes in a line each, without the backtrace that follows.
+/// Joins an error and its causes, which cubecl writes on one line each. The backtrace that follows is left out.
 fn in_a_line(message: &str) -> String {
     let lines = message.lines().map(str::trim);
     let causes = lines

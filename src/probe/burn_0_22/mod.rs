@@ -1,6 +1,7 @@
-//! The adapter for Burn 0.22 and cubecl 0.11: everything that names a type of theirs.
+//! The adapter for Burn 0.22 and cubecl 0.11. Models use [`Run`]; all code that names types of these crates is here.
 
 mod failures;
+mod gpus;
 mod launches;
 mod marks;
 mod mixed;
@@ -21,13 +22,14 @@ mod without_feature;
 use std::sync::Arc;
 use std::time::Duration;
 
-use burn22::tensor::{Device, FloatDType};
-use cubecl22::MemoryScope;
+use burn22::tensor::Device;
 use cubecl22::client::Client;
 use cubecl22::config::cache::CacheConfig;
 use cubecl22::config::{CubeClRuntimeConfig, RuntimeConfig};
 use cubecl22::cuda::CudaDevice;
 
+use self::gpus::Gpus;
+use self::mixed::dtype;
 pub use self::optimizer::IntoOptimizer;
 pub use self::parallel::DataParallel;
 pub use self::run::Run;
@@ -35,101 +37,40 @@ use self::stage::Threads;
 pub use self::steps::{Step, Steps};
 pub use self::train::{WithBatch, WithLoss, WithModel};
 use super::entry::{Adapter, Declared};
-use super::pass::{Infer, Marker, Pass, Train};
+use super::pass::{Infer, ProbePass, Train};
 use super::{events, panics, timeline, trace};
-use crate::protocol::{BurnFeatures, Float, Inside, RunJob, Task};
+use crate::protocol::{BurnFeatures, Inside, RunJob, Task};
 
 const ADAPTER: Adapter = Adapter {
     name: "burn-0_22",
     features,
 };
 
-/// Tells the models of this adapter from those of another.
+/// Marks the models of this adapter, so that the compiler can distinguish adapters.
 #[doc(hidden)]
 pub enum Burn022 {}
 
-/// How a backend hands its operations to the GPU.
-trait Hands {
-    /// Whether they go through fusion first.
+/// How a backend passes its operations to the GPU.
+trait OperationPath {
+    /// Whether operations go through fusion first.
     const FUSED: bool;
 }
 
-impl<B: burn_fusion22::FusionBackend> Hands for burn_fusion22::Fusion<B> {
+impl<B: burn_fusion22::FusionBackend> OperationPath for burn_fusion22::Fusion<B> {
     const FUSED: bool = true;
 }
 
-impl Hands for burn_cubecl22::CubeBackend {
+impl OperationPath for burn_cubecl22::CubeBackend {
     const FUSED: bool = false;
 }
 
-/// What the program's Burn was built with.
+/// Returns the features that the program's Burn was built with.
 fn features() -> BurnFeatures {
     use burn_cubecl22::kernel::matmul::MatmulStrategy;
     BurnFeatures {
         fusion: burn_cubecl22::Cube::FUSED,
+        // Another crate's features cannot be asked for. This default depends on Burn's feature `autotune`.
         autotune: !matches!(MatmulStrategy::default(), MatmulStrategy::Cube),
-    }
-}
-
-/// The GPUs of a run, and what follows each.
-struct Gpus {
-    devices: Vec<Device>,
-    markers: Vec<Marker>,
-    clients: Vec<Client>,
-    threads: Arc<Vec<Threads>>,
-    /// Whether each step of a ready-made loop runs on the thread of fusion.
-    steps_inside: bool,
-    /// Whether a step that hangs there is to end.
-    watched: bool,
-}
-
-impl Gpus {
-    /// Runs what a step does after its batch was made, where the job wants it.
-    fn in_step<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        if !self.steps_inside {
-            return work();
-        }
-        let watch = self.watched.then(watchdog::watch);
-        let done = self.threads[0].fusion.exclusive(work);
-        drop(watch);
-        done.unwrap_or_else(|panic| panic.resume())
-    }
-
-    /// The one that models are made on, unless they say otherwise.
-    fn first(&self) -> &Device {
-        &self.devices[0]
-    }
-
-    /// Waits until they have done everything they were given.
-    fn sync(&self) {
-        for device in &self.devices {
-            failures::note(device.sync());
-        }
-    }
-
-    /// The largest tensor, in bytes, that Burn allocates on each of them.
-    fn largest_tensor(&self) -> u64 {
-        let largest = self.clients.iter().map(|client| {
-            let memory = &client.properties().memory;
-            // Pages are as aligned as what lies in them.
-            memory.max_page_size / memory.alignment * memory.alignment
-        });
-        largest.min().unwrap_or(u64::MAX)
-    }
-
-    /// The most bytes that their allocators have reserved so far. Where nothing looks at launches, this sees only what they
-    /// reserve now.
-    fn most_reserved(&self) -> u64 {
-        for threads in self.threads.iter() {
-            if !threads.wait() {
-                timeline::missed();
-            }
-        }
-        let now = |(gpu, client): (usize, &Client)| {
-            let now = client.memory_report(MemoryScope::Device).usage().bytes_reserved;
-            now.max(launches::most_reserved(gpu))
-        };
-        self.clients.iter().enumerate().map(now).sum()
     }
 }
 
@@ -137,7 +78,7 @@ impl<F: Fn(&mut Run<Train>) + Sync + 'static> Declared<(Burn022, Train)> for F {
     const TASK: Task = Task::Train;
     const ADAPTER: Adapter = ADAPTER;
 
-    fn run(&self, pass: Pass) {
+    fn run(&self, pass: ProbePass) {
         run_pass(pass, |gpu| gpu.autodiff(), self);
     }
 }
@@ -146,15 +87,15 @@ impl<F: Fn(&mut Run<Infer>) + Sync + 'static> Declared<(Burn022, Infer)> for F {
     const TASK: Task = Task::Infer;
     const ADAPTER: Adapter = ADAPTER;
 
-    fn run(&self, pass: Pass) {
+    fn run(&self, pass: ProbePass) {
         run_pass(pass, |gpu| gpu, self);
     }
 }
 
-fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut Run<Kind>) + Sync) {
+fn run_pass<Kind>(pass: ProbePass, device: fn(Device) -> Device, model: impl Fn(&mut Run<Kind>) + Sync) {
     let gpus = start(&pass.job, device);
     let (autotune, kernels) = (pass.job.autotune.clone(), pass.job.kernels.clone());
-    // Where there are several GPUs, one thread is the server of one of them alone.
+    // With several GPUs, each thread is the server of only one of them.
     let has_one_thread = gpus.threads.len() == 1 && features().fusion;
     let is_inside = pass.job.inside == Inside::All && has_one_thread;
     let is_traced = trace::is_on();
@@ -185,47 +126,58 @@ fn run_pass<Kind>(pass: Pass, device: fn(Device) -> Device, model: impl Fn(&mut 
 
 fn start(job: &RunJob, device: fn(Device) -> Device) -> Arc<Gpus> {
     configure(job);
+    // Before the GPU's first operation, and before the model could install a logger of its own.
     failures::watch();
     panics::watch(panics::Hooks {
         advance: || (),
         settle: marks::settle,
     });
-    let count = u16::try_from(job.cards.max(1)).unwrap_or(1);
+    let count = u16::try_from(job.gpus.max(1)).unwrap_or(1);
     let is_fused = features().fusion;
     if count > 1 && !is_fused {
-        events::impossible("several cards are told apart by the threads of Burn's fusion".to_owned());
+        events::impossible(
+            "a model over several GPUs needs Burn's fusion: cargo-vram recognizes each GPU by its fusion thread"
+                .to_owned(),
+        );
     }
     if job.what_if.no_fusion {
-        events::impossible("Burn 0.22 fuses operations or not by its own Cargo feature `fusion`, which an additional feature cannot switch off".to_owned());
+        events::impossible(
+            "`--no-fusion` does not work with Burn 0.22: its own Cargo feature `fusion` decides, and no other feature \
+             can switch that off"
+                .to_owned(),
+        );
     }
     if let Some(path) = &job.trace {
         if !is_fused {
             events::impossible(
-                "an explanation is of what Burn 0.22's fusion tells: build with Burn's feature `fusion`".to_owned(),
+                "with Burn 0.22, an explanation needs fusion: build with Burn's feature `fusion`".to_owned(),
             );
         }
         if count > 1 {
-            events::impossible("an explanation is of one card, and this model is over several".to_owned());
+            events::impossible("an explanation covers one GPU, and this model uses several".to_owned());
         }
-        // A trace that cannot be written is missing, and the tool says so.
+        // If the trace cannot be opened, its file is missing, and the tool reports that.
+        // `false`: the observer reports what runs at little cost, so there is nothing to predict as with Burn
+        // 0.21.
         let _ = trace::open(path, false);
     }
-    // Before the first operation of a GPU: the first handle of a service waits for that GPU's thread.
+    // Do this before the first operation of a GPU, because the first handle of a service waits for that GPU's thread.
     let threads = Arc::new((0..count).map(Threads::new).collect::<Vec<_>>());
     let clients: Vec<Client> = (0..count)
-        // The contexts are made now, so that they are no part of what the model costs.
+        // Create the CUDA contexts now, so that the model's memory does not include them.
         .map(|gpu| cubecl22::Device::Cuda(CudaDevice::new(gpu.into())).client())
         .collect();
     if trace::is_on() {
         trace::start(clients[0].properties().memory.alignment, true);
         observed::start(job.inside != Inside::Nothing);
     }
+    // Before the model: Burn would otherwise tune again, and measure throughput with buffers of up to 1 GiB.
     store::import(&job.autotune, job.kernels.as_deref());
     std::thread::sleep(Duration::from_millis(job.settle_ms));
     let devices = (0..count).map(|gpu| prepared(gpu, job, device)).collect();
     let markers = marks::markers(&threads, job.traced, is_fused);
     if job.traced || job.lockstep {
-        launches::install(&threads, clients.clone(), launches::Looks::of(job));
+        launches::install(&threads, clients.clone(), launches::LookTimes::from_job(job));
     }
     if job.lockstep {
         stage::give_way();
@@ -240,22 +192,14 @@ fn start(job: &RunJob, device: fn(Device) -> Device) -> Arc<Gpus> {
     })
 }
 
-/// The element type of the tensors of a step.
-const fn dtype(float: Float) -> FloatDType {
-    match float {
-        Float::F32 => FloatDType::F32,
-        Float::F16 | Float::MixedF16 => FloatDType::F16,
-        Float::Bf16 | Float::MixedBf16 => FloatDType::BF16,
-    }
-}
-
-/// A device of the program's, as the job wants it.
+/// Returns the program's device for a GPU, with the dtype and the checkpointing that the job asks for.
 fn prepared(gpu: u16, job: &RunJob, device: fn(Device) -> Device) -> Device {
+    // At run time, where Burn 0.21 has types: these what-ifs need no other build here.
     let mut cuda = Device::cuda(usize::from(gpu));
     if let Some(float) = job.what_if.dtype
         && let Err(error) = cuda.configure(dtype(float))
     {
-        events::impossible(format!("the element type cannot be another: {error}"));
+        events::impossible(format!("unsupported dtype: {error}"));
     }
     let made = device(cuda);
     match job.what_if.checkpointing && made.is_autodiff() {
@@ -264,19 +208,23 @@ fn prepared(gpu: u16, job: &RunJob, device: fn(Device) -> Device) -> Device {
     }
 }
 
-/// A path below which there can be no file.
+/// A path below which no file can exist.
+// With kernels of 15 MB in a database on disk, Burn's listing of it took seconds of each pass.
+// See docs/design/burn-0_22.md.
 const NO_FOLDER: &str = "/dev/null";
 
-/// Keeps autotune's choices and compiled kernels apart from the user's own: virtual kernels are none that a GPU could run.
-/// Everything else stays as the user's `cubecl.toml` and environment have it.
+/// Keeps autotune's choices and compiled kernels apart from the user's own, because no GPU could run virtual kernels.
+/// All other settings come from the user's `cubecl.toml` and environment.
 fn configure(job: &RunJob) {
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
     config.compilation.cache = job.kernels.is_some();
+    // Whatever the user set: without the cache, the choices would not be in the database to be exported.
     config.autotune.disable_cache = false;
-    // A virtual clock tells no candidate that is close to the GPU's peak: every one is tried, as where none is close enough.
+    // By a virtual clock, no candidate is close to the GPU's peak. So try every candidate, as Burn does if none is
+    // close enough.
     config.autotune.disable_short_circuit |= job.lockstep;
     config.environment.name = "cargo-vram".to_owned();
-    // Where Burn can open no database, all that it would hold stays in memory. The tool's files hold it between passes.
+    // If Burn cannot open a database, it keeps everything in memory. Between passes, the tool's files keep it.
     config.environment.path = CacheConfig::Directory(NO_FOLDER.into());
     CubeClRuntimeConfig::set(config);
 }

@@ -1,13 +1,13 @@
-//! Anything that makes an optimizer: Burn's configs, and optimizers themselves.
+//! What the ready-made loops take as an optimizer: Burn's optimizer configs, and optimizers themselves.
 
 use burn22::optim::{
     AdaGradConfig, AdafactorConfig, AdamConfig, AdamWConfig, AdanConfig, LambConfig, LionConfig, ModuleOptimizer,
     MuonConfig, RmsPropConfig, SgdConfig,
 };
 
-/// Something that becomes an optimizer.
+/// A value that becomes an optimizer: an optimizer of Burn, or one of Burn's optimizer configs.
 pub trait IntoOptimizer {
-    /// Becomes it.
+    /// Makes the optimizer.
     fn into_optimizer(self) -> ModuleOptimizer;
 }
 

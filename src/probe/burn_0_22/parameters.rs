@@ -1,12 +1,12 @@
-//! A model's parameters: made where they belong, and counted.
+//! Forks a model's parameters in place, and counts them.
 
 use burn22::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn22::tensor::{Bool, DType, Int, Shape, Tensor};
 
 use crate::probe::events;
-use crate::protocol::Event;
+use crate::protocol::ProbeEvent;
 
-/// Forks a model to the GPUs that its parts are on, each where it is.
+/// Forks a model in place: each parameter on the GPU that it is on.
 pub(super) fn forked_in_place<M: Module>(model: M) -> M {
     model.map(&mut ForkInPlace)
 }
@@ -15,16 +15,17 @@ struct ForkInPlace;
 
 impl ModuleMapper for ForkInPlace {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        // `model.fork` takes one device, and would move all parts of a split model to it.
         let device = param.val().device();
         param.fork(&device)
     }
 }
 
-/// Counts a model's parameters. They have been made by now: the model was forked to its device.
+/// Counts and reports a model's parameters. All exist by now, because the model was forked to its device.
 pub(super) fn report<M: Module>(model: &M) {
-    let mut counter = Counter::default();
+    let mut counter = ParameterCounter::default();
     model.visit(&mut counter);
-    events::send(&Event::Parameters {
+    events::send(&ProbeEvent::Parameters {
         count: counter.count,
         learnable: counter.learnable,
         bytes: counter.bytes,
@@ -32,13 +33,13 @@ pub(super) fn report<M: Module>(model: &M) {
 }
 
 #[derive(Default)]
-struct Counter {
+struct ParameterCounter {
     count: u64,
     learnable: u64,
     bytes: u64,
 }
 
-impl Counter {
+impl ParameterCounter {
     fn add(&mut self, shape: &Shape, dtype: DType, learnable: bool) {
         let elements = shape.num_elements() as u64;
         self.count += elements;
@@ -49,7 +50,7 @@ impl Counter {
     }
 }
 
-impl ModuleVisitor for Counter {
+impl ModuleVisitor for ParameterCounter {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let tensor = param.val();
         self.add(&tensor.shape(), tensor.dtype(), tensor.is_require_grad());

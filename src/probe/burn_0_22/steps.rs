@@ -1,24 +1,26 @@
-//! The steps of a pass. The allocator of Burn 0.22 adapts its pages to what it has seen, so more may be reserved in a later step:
-//! steps are run until two in a row reserve nothing more.
+//! The steps of a pass. The allocator of Burn 0.22 adapts its pages to earlier requests, so a later step may reserve
+//! more memory. If the job asks for it, steps therefore run until two in a row reserve no more.
 
 use std::sync::Arc;
 
 use burn22::module::Module;
 use burn22::optim::GradientsParams;
 
+use super::gpus::Gpus;
 use super::train::step_done;
-use super::{Gpus, launches, observed};
+use super::{launches, observed};
 use crate::probe::pass;
-use crate::probe::timeline::{self, Moment};
+use crate::probe::timeline::{self, StepMoment};
 use crate::protocol::{Phase, RunJob};
 
-/// The numbers of a pass's steps: as many as the job asks for and, where it says so, more until two in a row reserve nothing more.
+/// The numbers of a pass's steps: as many as the job asks for. If the job has `most_steps`, more steps follow until two
+/// in a row reserve no more memory.
 pub(super) struct StepNumbers {
     next: u32,
     fewest: u32,
     most: u32,
     gpus: Arc<Gpus>,
-    /// The most bytes reserved so far, after each step.
+    /// The highest reserved memory so far, in bytes, after each step.
     reserved: Vec<u64>,
 }
 
@@ -27,13 +29,15 @@ impl StepNumbers {
         Self {
             next: 0,
             fewest: job.steps,
+            // A number from `budgets.yaml` or `--steps` is exact. Only without it does a pass look for the
+            // end itself. See docs/design/burn-0_22-memory.md.
             most: job.most_steps.unwrap_or(job.steps).max(job.steps),
             gpus: gpus.clone(),
             reserved: Vec::new(),
         }
     }
 
-    /// Whether the last two steps reserved nothing more than what was reserved before them.
+    /// Whether the last two steps reserved no more memory than was reserved before them.
     fn is_settled(&self) -> bool {
         match self.reserved.as_slice() {
             [.., before, _, last] => last <= before,
@@ -53,8 +57,10 @@ impl Iterator for StepNumbers {
         }
         let is_enough = self.next >= self.fewest && (!adapts || self.is_settled());
         if is_enough || self.next >= self.most {
-            // The end of the last step: what it asked for is done, and the model is still there.
+            // At the end of the last step: finish its work and look, while the model still exists.
             self.gpus.sync();
+            // No launch follows that would see what the last step left, and leaks are judged by the ends of
+            // steps.
             launches::ends_steps();
             observed::look();
             return None;
@@ -64,7 +70,7 @@ impl Iterator for StepNumbers {
     }
 }
 
-/// The steps of a loop written by hand; see [`Run::steps`](super::Run::steps).
+/// An iterator over the steps of a hand-written loop. [`Run::steps`](super::Run::steps) makes it.
 pub struct Steps {
     numbers: StepNumbers,
     began: bool,
@@ -80,6 +86,7 @@ impl Iterator for Steps {
     type Item = Step;
 
     fn next(&mut self) -> Option<Step> {
+        // The body of the loop is the user's. So a step has ended when the loop asks for the next one.
         if std::mem::replace(&mut self.began, true) {
             step_done(0);
         }
@@ -93,32 +100,38 @@ impl Iterator for Steps {
     }
 }
 
-/// One step of a loop written by hand. It begins in the phase `batch`.
+/// One step of a hand-written loop. It begins in the phase `batch`; mark the later phases with [`Step::phase`].
 pub struct Step {
     number: u32,
     gpus: Arc<Gpus>,
 }
 
 impl Step {
-    /// The step's number, from 0.
+    /// Returns the step's number, from 0.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Tells which model it is, so that `cargo vram explain` knows its parameters by name. Call it whenever they are new: at a step's
-    /// beginning or end. Parameters that Burn has not made yet are made by that, in an explanation alone.
+    /// Gives the model to `cargo vram explain`, so that it knows the parameters by name.
+    ///
+    /// Call it whenever the parameters are new: at the beginning or end of a step. In an explanation, it also makes the
+    /// parameters that Burn has not made yet. Otherwise it does nothing.
     pub fn model<M: Module>(&self, model: &M) {
         observed::name(model);
     }
 
-    /// Tells which tensors are the model's gradients, for `cargo vram explain`. It changes no figure.
+    /// Gives the model's gradients to `cargo vram explain`, so that it knows their tensors. This changes no memory
+    /// value.
     pub fn gradients<M: Module>(&self, model: &M, gradients: &GradientsParams) {
         observed::name_gradients(model, gradients);
     }
 
-    /// What follows is this phase of the step.
+    /// Begins a phase of the step: what follows belongs to it.
+    ///
+    /// In a training, call this with `Phase::Forward`, `Phase::Backward` and `Phase::Optimizer`, each before its work.
+    /// A training without a backward or an optimizer phase fails.
     pub fn phase(&self, phase: Phase) {
-        pass::mark(&self.gpus.markers, Moment::of(self.number, phase));
+        pass::mark(&self.gpus.markers, StepMoment::new(self.number, phase));
     }
 }

@@ -1,11 +1,14 @@
-//! Burn's database, which holds autotune's choices, the GPU's throughput, and compiled kernels: the tool's files go in, and what
-//! was found comes out. It is one in memory: Burn reads all of a database to list what is in it, and code is 40 KB a kernel.
+//! Burn's database, which holds autotune's choices, the GPU's throughput, and compiled kernels. Before a pass, the
+//! tool's files go in; after it, what the pass found comes out. The database is in memory, because Burn reads all of a
+//! database to list what is in it, and the code of a kernel is 40 KB.
 //!
-//! A namespace such as `autotune/0.11.3/cuda-0/matmul` is a file `matmul.json.log` in a folder of that name, one JSON document a
-//! line: `{"key":{"key":…,"checksum":…},"value":{"fastest_index":…,"results":[…]}}`. In the database both are CBOR. The
-//! throughput that Burn measures before it first tunes is a file `….jsonl`: what the tool hands on without reading it.
+//! A namespace such as `autotune/0.11.3/cuda-0/matmul` is a file `autotune/0.11.3/cuda-0/matmul.json.log`, with one
+//! JSON document per line: `{"key":{"key":…,"checksum":…},"value":{"fastest_index":…,"results":[…]}}`. In the database,
+//! key and value are CBOR. The throughput that Burn measures before it first tunes is a file `….jsonl`, which the tool
+//! passes on without reading it.
 //!
-//! A compiled kernel on a virtual GPU is what a launch needs of it, and not its code.
+//! Of a compiled kernel for a virtual GPU, the files have what a launch needs, and not the code.
+//!
 //! (cubecl-runtime 0.11, `tune/tune_cache.rs` and `throughput/cache.rs`; cubecl-environment 0.11, `persistence`.)
 
 mod kernels;
@@ -18,11 +21,11 @@ use cubecl_environment22::bytes::Bytes;
 use cubecl_environment22::persistence::{MemoryStorage, Origin, open};
 use serde_json::{Value, json};
 
-/// What a pass finds out: the beginning of namespaces, and how the names of their files end.
+/// What a pass finds: the beginning of the namespaces, and the suffix of their files.
 const FOUND: [(&str, &str); 2] = [("autotune/", ".json.log"), ("throughput/", ".jsonl")];
 
-/// Makes the database hold what the files say. Reads what it can: a line that cannot be read is a choice that Burn makes
-/// itself, and the tool counts those, or a kernel that is compiled.
+/// Puts the content of the files into the database. It skips lines that it cannot read. Burn then makes that choice
+/// itself, and the tool counts such choices; or Burn compiles that kernel.
 pub(super) fn import(folder: &Path, kernels: Option<&Path>) {
     if let Some(kernels) = kernels {
         kernels::import(kernels);
@@ -36,21 +39,24 @@ pub(super) fn import(folder: &Path, kernels: Option<&Path>) {
         let storage = open(&namespace);
         for line in fs::read_to_string(&path).unwrap_or_default().lines() {
             if let Some((key, value)) = parsed(line) {
+                // As if this process had found it. So the tool's plans have one form for both versions of
+                // Burn. See docs/design/burn-0_22.md.
                 storage.insert(&key, Bytes::from_bytes_vec(value), Origin::Local);
             }
         }
     }
 }
 
-/// Writes what the database holds to files. What cannot be written is missing, and the tool counts that.
+/// Writes the content of the database to files. What cannot be written is missing, and the tool counts that.
 pub(super) fn export(folder: &Path, kernels: Option<&Path>) {
+    // Kernels have a folder of their own: they are passed on between runs, and choices belong to one pass.
     export_kernels(kernels);
     for summary in MemoryStorage::namespaces() {
         let namespace = &summary.namespace;
         let Some((_, suffix)) = FOUND.iter().find(|(start, _)| namespace.starts_with(start)) else {
             continue;
         };
-        // The order of a database is a matter of chance; two runs are to agree in every byte.
+        // Sort the lines: the order of a database is random, and two runs must agree in every byte.
         let mut lines = BTreeSet::new();
         open(namespace).scan(&mut |key, value| {
             let json = |bytes: &[u8]| ciborium::from_reader::<Value, _>(bytes).ok();
@@ -62,7 +68,7 @@ pub(super) fn export(folder: &Path, kernels: Option<&Path>) {
     }
 }
 
-/// Writes compiled kernels alone: what an abandoned pass leaves to the next one.
+/// Writes only the compiled kernels, which an abandoned pass leaves to the next one.
 pub(super) fn export_kernels(folder: Option<&Path>) {
     let Some(folder) = folder else { return };
     for summary in MemoryStorage::namespaces() {
@@ -78,7 +84,7 @@ fn write(path: &Path, lines: &BTreeSet<String>) {
     let _ = fs::write(path, text);
 }
 
-/// Key and value of a line, as the database has them.
+/// Returns the key and the value of a line, in the form of the database.
 fn parsed(line: &str) -> Option<(Vec<u8>, Vec<u8>)> {
     let entry: Value = serde_json::from_str(line).ok()?;
     let bytes = |value: &Value| {

@@ -1,22 +1,23 @@
-//! The ready-made loops: train with a loss, train with Burn's `TrainStep`, infer; and the free-form one.
+//! The ready-made loops: train with a loss, train with Burn's `TrainStep`, infer.
 
 use burn22::module::Module;
 use burn22::optim::{GradientsAccumulator, GradientsParams, ModuleOptimizer};
 use burn22::tensor::{Device, FloatDType, Tensor};
 
+use super::mixed::{self, dtype};
 use super::optimizer::IntoOptimizer;
 use super::run::Run;
-use super::{dtype, failures, mixed, observed};
+use super::{failures, observed};
 #[cfg(feature = "train")]
 use crate::probe::events;
 use crate::probe::pass::{Infer, Train};
 use crate::probe::timeline;
 use crate::protocol::{Optimizer, Phase};
 
-/// The learning rate of the ready-made loops. No value depends on it.
+/// The learning rate of the ready-made loops. No memory value depends on it.
 pub(super) const LEARNING_RATE: f64 = 1e-3;
 
-/// The optimizer that was asked for, or else the model's own.
+/// Returns the optimizer that the job asks for, or else the model's own.
 pub(super) fn chosen(asked: Option<Optimizer>, own: impl IntoOptimizer) -> ModuleOptimizer {
     use burn22::optim::momentum::MomentumConfig;
     use burn22::optim::{AdamConfig, AdamWConfig, SgdConfig};
@@ -33,7 +34,7 @@ pub(super) fn chosen(asked: Option<Optimizer>, own: impl IntoOptimizer) -> Modul
 type Make<M> = Box<dyn FnOnce(&Device) -> M>;
 type MakeBatch<X> = Box<dyn Fn(&Device) -> X>;
 
-/// A run that knows how to make its model.
+/// A run that has its model. [`Run::model`] makes it.
 pub struct WithModel<'a, Kind, M> {
     run: &'a mut Run<Kind>,
     make: Make<M>,
@@ -44,7 +45,10 @@ impl<'a, Kind, M> WithModel<'a, Kind, M> {
         Self { run, make }
     }
 
-    /// How a step's inputs are made.
+    /// Sets how the inputs of a step are made: `batch` gets the GPU to make them on and returns them.
+    ///
+    /// Each step calls it once, or once per part with `--accumulate`. Data parallel training calls it for each GPU.
+    /// Continue with [`WithBatch::loss`] or `train_step` for a training, or with [`WithBatch::infer`].
     pub fn batch<X>(self, batch: impl Fn(&Device) -> X + 'static) -> WithBatch<'a, Kind, M, X> {
         WithBatch {
             run: self.run,
@@ -54,7 +58,7 @@ impl<'a, Kind, M> WithModel<'a, Kind, M> {
     }
 }
 
-/// A run that knows how to make its model and its inputs.
+/// A run that has its model and its inputs. [`WithModel::batch`] makes it.
 pub struct WithBatch<'a, Kind, M, X> {
     pub(super) run: &'a mut Run<Kind>,
     pub(super) make: Make<M>,
@@ -62,7 +66,9 @@ pub struct WithBatch<'a, Kind, M, X> {
 }
 
 impl<'a, M: Module, X: Send> WithBatch<'a, Train, M, X> {
-    /// What is minimised.
+    /// Sets the loss to minimise: `loss` gets the model and the inputs of a step, and returns a tensor of rank 1.
+    ///
+    /// Continue with [`WithLoss::train`], or with [`WithLoss::data_parallel`] for several GPUs.
     pub fn loss<F: Fn(&M, X) -> Tensor<1> + Send>(self, loss: F) -> WithLoss<'a, M, X, F> {
         WithLoss {
             given: self,
@@ -71,7 +77,12 @@ impl<'a, M: Module, X: Send> WithBatch<'a, Train, M, X> {
         }
     }
 
-    /// Trains a model that implements Burn's own [`TrainStep`](burn22::train::TrainStep). This is the last call.
+    /// Runs all steps of the pass with Burn's own [`TrainStep`](burn22::train::TrainStep), which the model implements.
+    /// This is the last call of the chain.
+    ///
+    /// Each step calls `TrainStep::step` with the model and its inputs, and then the optimizer. `optimizer` is an
+    /// optimizer or one of Burn's optimizer configs; `--optimizer` on the command line replaces it. This method needs
+    /// the feature `train` of cargo-vram.
     #[cfg(feature = "train")]
     pub fn train_step(self, optimizer: impl IntoOptimizer)
     where
@@ -80,14 +91,19 @@ impl<'a, M: Module, X: Send> WithBatch<'a, Train, M, X> {
         let Self { run, make, batch } = self;
         let what_if = &run.pass.job.what_if;
         if what_if.infer {
-            events::impossible("`TrainStep::step` makes gradients itself".to_owned());
+            events::impossible(
+                "`--infer` does not work with `TrainStep`, whose `step` always computes gradients".to_owned(),
+            );
         }
         let mut optimizer = chosen(what_if.optimizer, optimizer);
         let mut model = made(run, make);
         let mut sum = GradientsAccumulator::new();
         for step in run.step_numbers() {
+            // Backwards, so that the number is that of the parts still to come.
             for part in (0..run.pass.parts()).rev() {
                 run.mark(Some(step), Phase::Batch);
+                // Outside `in_step`: a data loader has threads of its own, which would wait for fusion's
+                // thread.
                 let input = batch(run.gpus.first());
                 model = run.gpus.in_step(|| {
                     run.mark(Some(step), Phase::Forward);
@@ -99,7 +115,8 @@ impl<'a, M: Module, X: Send> WithBatch<'a, Train, M, X> {
                     run.mark(Some(step), Phase::Optimizer);
                     let model = model.optimize(&mut optimizer, LEARNING_RATE.into(), gradients);
                     observed::name(&model);
-                    // Burn's learner hands the item to its metrics, which read it: that waits for the step, and holds no more.
+                    // Burn's learner gives the item to its metrics, which read it. That waits for the step and takes no
+                    // more memory, as `sync` does here.
                     run.sync();
                     drop(output.item);
                     model
@@ -111,7 +128,10 @@ impl<'a, M: Module, X: Send> WithBatch<'a, Train, M, X> {
 }
 
 impl<M: Module, X> WithBatch<'_, Infer, M, X> {
-    /// Runs the model forward, without autodiff. This is the last call.
+    /// Runs all steps of the pass, without autodiff: each makes its inputs and calls `forward` with the model and these
+    /// inputs. This is the last call of the chain.
+    ///
+    /// The output of `forward` is dropped at the end of the step.
     pub fn infer<Y>(self, forward: impl Fn(&M, X) -> Y) {
         let Self { run, make, batch } = self;
         let model = made(run, make);
@@ -127,7 +147,7 @@ impl<M: Module, X> WithBatch<'_, Infer, M, X> {
     }
 }
 
-/// A run that knows its model, its inputs and its loss.
+/// A run that has its model, its inputs and its loss. [`WithBatch::loss`] makes it.
 pub struct WithLoss<'a, M, X, F> {
     pub(super) given: WithBatch<'a, Train, M, X>,
     pub(super) loss: F,
@@ -135,13 +155,17 @@ pub struct WithLoss<'a, M, X, F> {
 }
 
 impl<M: Module, X: Send, F: Fn(&M, X) -> Tensor<1> + Send> WithLoss<'_, M, X, F> {
-    /// Whether the loss is read once a step, as training loops do to log it; they do by default.
+    /// Sets whether the loss is read back from the GPU once per step, as training loops do to log it. The default is
+    /// `true`.
     #[must_use]
     pub fn read_loss(self, read_loss: bool) -> Self {
         Self { read_loss, ..self }
     }
 
-    /// Trains with an optimizer, or with one of Burn's optimizer configs. This is the last call.
+    /// Runs all steps of the pass: batch, forward, backward and optimizer. This is the last call of the chain.
+    ///
+    /// `optimizer` is an optimizer or one of Burn's optimizer configs. `--optimizer` on the command line replaces it,
+    /// and `--infer` runs only batch and forward.
     pub fn train(self, optimizer: impl IntoOptimizer) {
         let what_if = &self.given.run.pass.job.what_if;
         if what_if.infer {
@@ -155,6 +179,8 @@ impl<M: Module, X: Send, F: Fn(&M, X) -> Tensor<1> + Send> WithLoss<'_, M, X, F>
         } = self;
         let WithBatch { run, make, batch } = given;
         let run = &*run;
+        // This loop hands the model to the loss, so it can hand over a copy. No other loop can, and they
+        // refuse.
         let half = run.pass.mixed().map(dtype);
         let mut model = made_in(run, make, half);
         let mut sum = GradientsAccumulator::new();
@@ -162,7 +188,8 @@ impl<M: Module, X: Send, F: Fn(&M, X) -> Tensor<1> + Send> WithLoss<'_, M, X, F>
             for part in (0..run.pass.parts()).rev() {
                 run.mark(Some(step), Phase::Batch);
                 let input = batch(run.gpus.first());
-                // Lent as a whole: a loss may keep what it is called with in a `RefCell`.
+                // Borrow the loss mutably: it is `Send` but may not be `Sync` (for example with a `RefCell`), so a
+                // shared borrow could not move to another thread.
                 let (loss_of, optimizer, sum) = (&mut loss, &mut optimizer, &mut sum);
                 model = run.gpus.in_step(move || {
                     run.mark(Some(step), Phase::Forward);
@@ -188,7 +215,7 @@ impl<M: Module, X: Send, F: Fn(&M, X) -> Tensor<1> + Send> WithLoss<'_, M, X, F>
         }
     }
 
-    /// The forward phase alone, as validation is: no parameter asks for a gradient.
+    /// Runs only the batch and forward phases, as validation does: no parameter requires a gradient.
     pub(super) fn validate(self) {
         let WithBatch { run, make, batch } = self.given;
         let model = made(run, make).no_grad();
@@ -203,7 +230,8 @@ impl<M: Module, X: Send, F: Fn(&M, X) -> Tensor<1> + Send> WithLoss<'_, M, X, F>
     }
 }
 
-/// Adds up the gradients of a batch's parts, of which so many are left; the whole, after the last one.
+/// Adds up the gradients of a batch's parts. `left` is the number of parts that are still to come. After the last part,
+/// returns the sum.
 fn summed<M: Module>(
     run: &Run<Train>,
     sum: &mut GradientsAccumulator<M>,
@@ -224,19 +252,22 @@ fn summed<M: Module>(
     Some(whole)
 }
 
-/// Makes a model that is run as it is.
+/// Makes a model for a loop that does not support mixed precision. Ends the process if the job asks for that.
 pub(super) fn made<Kind, M: Module>(run: &Run<Kind>, make: Make<M>) -> M {
+    // The default is to refuse. So a loop that is added later refuses mixed precision until somebody adds it.
+    // See docs/design/what-if.md.
     run.pass.refuse_mixed();
     made_in(run, make, None)
 }
 
-/// Makes a model whose steps work on copies in half precision, where one is named.
+/// Makes a model. With `half`, its parameters are f32, and its steps work on copies in that half precision.
 fn made_in<Kind, M: Module>(run: &Run<Kind>, make: Make<M>, half: Option<FloatDType>) -> M {
     run.declared();
     let model = make(run.gpus.first());
     let model = match run.gpus.devices.as_slice() {
+        // Fork, as Burn's learner does: it also makes the parameters that are still lazy.
         [device] => model.fork(device),
-        // Its parts are where they belong.
+        // The parts of the model are already on their GPUs.
         _ => super::parameters::forked_in_place(model),
     };
     let model = match half {
@@ -248,9 +279,9 @@ fn made_in<Kind, M: Module>(run: &Run<Kind>, make: Make<M>, half: Option<FloatDT
     model
 }
 
-/// A step was completed, with this many values read by this library.
+/// Counts a completed step, and the values that this library read back in it.
 pub(super) fn step_done(reads: u64) {
-    // What the optimizer needed meanwhile is gone by now, and what it keeps is not.
+    // By now, the optimizer's temporary tensors are gone, and its state is still there.
     observed::look();
     timeline::step_done(reads);
 }

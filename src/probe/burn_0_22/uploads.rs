@@ -1,5 +1,6 @@
-//! Uploads. `Tensor::from_data` allocates as soon as it is called, beside operations that still wait for fusion's thread: what is
-//! allocated first is a matter of chance. A model that runs on that thread itself has one order, that of its program.
+//! Watches uploads. `Tensor::from_data` allocates as soon as it is called, while earlier operations may still wait for
+//! fusion's thread. So chance decides what is allocated first. A model that itself runs on that thread has only one
+//! order, program order.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,48 +12,53 @@ use cubecl_environment22::stream::StreamId;
 use super::stage::Threads;
 use super::{failures, observed};
 use crate::probe::events;
-use crate::protocol::Event;
+use crate::protocol::ProbeEvent;
 
 /// Whether the program's own thread uploaded something.
 static UPLOADED: AtomicBool = AtomicBool::new(false);
-/// Whether another thread of the program asked for operations: it would wait for fusion's thread, maybe for ever.
+/// Whether another thread of the program asked for operations. If the model ran on fusion's thread, that other thread
+/// might wait for fusion's thread forever.
+// Two passes of such a model may differ. They are then reported as nondeterministic.
+// See docs/design/burn-0_22-memory.md.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 static OBSERVED: OnceLock<FusionObservation> = OnceLock::new();
 
-/// Looks at uploads and at tensors that are too large, from now on. Called on the program's own thread. `largest` is the largest tensor,
-/// in bytes, that Burn allocates on each of the GPUs; `waits`: whether each launch is waited for.
+/// Watches uploads and tensors that are too large, from now on. Called on the program's own thread.
+///
+/// `largest` is the size in bytes of the largest tensor that Burn allocates on each of the GPUs. `waits`: whether we
+/// wait for each launch.
 pub(super) fn watch(largest: u64, waits: bool) {
     let own = StreamId::current();
-    let _ = OBSERVED.set(FusionObservation::new(Arc::new(Observer { own, largest, waits })));
+    let _ = OBSERVED.set(FusionObservation::new(Arc::new(UploadObserver { own, largest, waits })));
 }
 
-/// Ends a pass that has uploads, and whose operations all come from the program's own thread: it is to be begun anew on fusion's. What it
-/// compiled is kept by `keep`.
+/// Ends a pass that has uploads, if all its operations come from the program's own thread. The tool then starts the
+/// pass again on fusion's thread. Before that, `keep` saves what this pass compiled.
 pub(super) fn end_if_unordered(keep: impl FnOnce()) {
     if UPLOADED.load(Ordering::Relaxed) && !IS_SHARED.load(Ordering::Relaxed) {
         keep();
-        events::send(&Event::Uploads);
+        events::send(&ProbeEvent::Uploads);
         std::process::exit(0);
     }
 }
 
-/// Runs a model on the thread of fusion, where each operation is executed in the call that asks for it.
+/// Runs a model on the thread of fusion, where each operation runs within the call that asks for it.
 pub(super) fn inside(threads: &Threads, model: impl FnOnce() + Send) {
     if let Err(panic) = threads.fusion.exclusive(model) {
         panic.resume();
     }
 }
 
-struct Observer {
+struct UploadObserver {
     /// The stream of the program's own thread.
     own: StreamId,
     largest: u64,
-    /// Whether each launch is waited for.
+    /// Whether we wait for each launch.
     waits: bool,
 }
 
-impl Observer {
-    /// A tensor's bytes, where Burn has no page for them.
+impl UploadObserver {
+    /// Returns a tensor's bytes, if they are too many for any page of Burn's allocator.
     fn too_large(&self, tensor: &TensorIr) -> Option<u64> {
         let bytes = (tensor.shape.num_elements() * tensor.dtype.size()) as u64;
         (bytes > self.largest).then_some(bytes)
@@ -66,18 +72,18 @@ fn base(operation: &OperationIr) -> Option<&BaseOperationIr> {
     }
 }
 
-impl FusionObserver for Observer {
+impl FusionObserver for UploadObserver {
     fn registered(&self, operation: &OperationIr) {
         if observed::is_own(operation) {
             return;
         }
-        // Fusion does what it is given in the name of the thread that gave it.
+        // Fusion's thread runs a task under the stream of the thread that submitted it.
         let is_own = StreamId::current() == self.own;
         if !is_own {
             IS_SHARED.store(true, Ordering::Relaxed);
         }
         if let OperationIr::Init(upload) = operation {
-            // cubecl says nothing of it, nor of the launches that it then leaves out.
+            // cubecl logs neither this nor the launches that it then skips.
             if let Some(bytes) = self.too_large(&upload.out) {
                 failures::too_large(bytes);
             }
@@ -95,14 +101,15 @@ impl FusionObserver for Observer {
         for operation in block.iter() {
             let too_large = operation.outputs().find_map(|tensor| self.too_large(tensor));
             match (base(operation), too_large) {
-                // Nothing is launched that could fail.
+                // Nothing is launched for an empty tensor, so no launch could fail.
                 (Some(BaseOperationIr::Empty(_)), Some(bytes)) => failures::too_large(bytes),
-                // The memory is that of its input.
+                // An expanded tensor has the memory of its input.
                 (Some(BaseOperationIr::Expand(_)), _) => {}
                 _ => expected = expected.or(too_large),
             }
         }
-        // Where nothing waits for launches, a block's failure is told when others began.
+        // If we do not wait for launches, a block's failure is logged only after other blocks began, so keep the
+        // expectation.
         if expected.is_some() || self.waits {
             failures::expect_too_large(expected);
         }

@@ -1,17 +1,19 @@
-//! Ends a pass that hangs because its model runs on the thread of fusion: another thread of the program's that uses the GPU waits for
-//! that thread, which is the model's until it ends. If the model waits for the other one, neither goes on.
+//! Ends a pass that hangs because its model runs on the thread of fusion. Another thread of the program that uses the
+//! GPU waits for that thread, which the model occupies until it ends. If the model waits for the other thread, both
+//! hang.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use crate::probe::{events, trace};
-use crate::protocol::Event;
+use crate::protocol::ProbeEvent;
 
-/// How long a model may do nothing that the GPU sees. One that takes longer to read its data is run again without lines, which is all
-/// that comes of it.
+/// How long a model may ask for no operation and launch nothing. If it takes longer, for example to read its data, the
+/// tool only runs it again with fewer source lines.
+// See docs/design/burn-0_22-explanations.md.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Watches until what it gives is dropped.
+/// Starts the watchdog, which watches until the returned value is dropped.
 pub(super) fn watch() -> Sender<()> {
     let (watched, ended) = channel::<()>();
     std::thread::spawn(move || {
@@ -20,7 +22,9 @@ pub(super) fn watch() -> Sender<()> {
         while ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             let now = progress();
             if now == last {
-                events::send(&Event::Stuck);
+                // The hung threads cannot be freed from here. The tool runs the pass again with less of the
+                // model inside.
+                events::send(&ProbeEvent::Stuck);
                 std::process::exit(0);
             }
             last = now;

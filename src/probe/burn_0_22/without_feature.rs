@@ -1,15 +1,15 @@
-//! Methods that need a Cargo feature which is off: a call of one is a compiler error that names the feature.
+//! Stand-ins for methods whose Cargo feature is off. A call of one is a compiler error that names the feature.
 //!
-//! Each asks for a trait that no type implements and that nobody outside can name, so none of them can ever be called.
+//! Each requires a trait that no type implements and that no other crate can name, so no call of it compiles.
 
 use super::train::WithBatch;
 use crate::probe::pass::Train;
 
-/// Implemented by nothing.
+/// A trait that no type implements.
 #[diagnostic::on_unimplemented(
     message = "`.train_step(…)` needs the feature `train` of cargo-vram: run `cargo add --dev cargo-vram --features train`",
     label = "the feature `train` of cargo-vram is off",
-    note = "or write it into Cargo.toml, beside the feature for Burn: features = [\"burn-0_22\", \"train\"]"
+    note = "or add it in Cargo.toml, next to the feature for Burn: features = [\"burn-0_22\", \"train\"]"
 )]
 pub trait TrainFeature {}
 

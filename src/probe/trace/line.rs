@@ -1,12 +1,14 @@
-//! The lines of a trace, written by hand where there are many of them: users may build this crate unoptimized, and serde's
-//! generic code with it. What formats numbers is in the standard library, which is optimized always.
+//! Writes the lines of a trace. Frequent lines are formatted without serde, because users may build this crate, and
+//! serde's generic code with it, unoptimized. The standard library, which formats the numbers, is always optimized.
 
 use std::fmt::{Display, Result, Write};
 
-use crate::protocol::{Held, Made, Traced};
+use crate::protocol::{HeldTensor, Made, Traced};
 
-/// Writes a line as serde would. Names of Burn's operations and of element types need no escapes.
+/// Writes a line as serde would. The names of Burn's operations and of element types need no escapes.
 pub(super) fn write(what: &Traced, to: &mut String) -> Result {
+    // The output must equal serde's, because the tool reads it with serde. The test below compares both.
+    // See docs/design/speed.md.
     match what {
         Traced::Operation {
             name,
@@ -20,7 +22,7 @@ pub(super) fn write(what: &Traced, to: &mut String) -> Result {
             if is_plain {
                 write!(to, r#"{{"t":"operation","name":"{name}","inputs":"#)?;
             } else {
-                // A user names operations of their own.
+                // Users choose the names of their own operations, so these may need escapes.
                 let name = serde_json::Value::from(name.as_str());
                 write!(to, r#"{{"t":"operation","name":{name},"inputs":"#)?;
             }
@@ -66,6 +68,7 @@ pub(super) fn write(what: &Traced, to: &mut String) -> Result {
             to.push('}');
             Ok(())
         }
+        // The other kinds are rare. They may have any text in them, which serde escapes.
         _ => {
             let line = serde_json::to_string(what).map_err(|_| std::fmt::Error)?;
             to.push_str(&line);
@@ -80,7 +83,7 @@ fn made(made: &Made, to: &mut String) -> Result {
     write!(to, r#","dtype":"{}","bytes":{}}}"#, made.dtype, made.bytes)
 }
 
-fn held(held: &Held, to: &mut String) -> Result {
+fn held(held: &HeldTensor, to: &mut String) -> Result {
     write!(to, r#"{{"tensor":{},"memory":{}}}"#, held.tensor, held.memory)
 }
 
@@ -116,7 +119,7 @@ mod tests {
 
     #[test]
     fn lines_are_as_serde_writes_them() {
-        let held = |tensor| Held { tensor, memory: 9 };
+        let held = |tensor| HeldTensor { tensor, memory: 9 };
         let lines = [
             Traced::Operation {
                 name: "float_add".to_owned(),

@@ -1,10 +1,10 @@
-//! What is joined, and what is refused.
+//! Which reports merge, and which are refused.
 
 use super::*;
 use crate::bytes::Bytes;
-use crate::report::{Oom, Pass, Rule, Skipped, Verdict, sample};
+use crate::report::{Oom, Pass, Rule, Skipped, SkippedCheck, Verdict, sample};
 
-/// 200 models in 8 parts, as their jobs write them.
+/// Returns the reports of 8 jobs, with 200 models in 8 parts.
 fn parts() -> Vec<(String, Report)> {
     let expected: Vec<String> = (0..200).map(|at| format!("p/m{at:03}")).collect();
     let part = |number: u64| {
@@ -13,14 +13,15 @@ fn parts() -> Vec<(String, Report)> {
         let own = expected.iter().filter(|model| part.holds(model));
         let runs = own.map(|model| sample::run(model.trim_start_matches("p/"), "l4"));
         let runs: Vec<Run> = runs.collect();
-        let passed = |run: &Run| Verdict::of(run, Rule::Budget, Status::Pass, String::new());
+        let passed = |run: &Run| Verdict::from_run(run, Rule::Budget, Status::Pass, String::new());
         let report = Report {
             verdicts: runs.iter().map(passed).collect(),
             partition: Some(text),
             expected: expected.clone(),
             commit: Some("abc".to_owned()),
             skipped: vec![Skipped {
-                what: "leaks".to_owned(),
+                check: SkippedCheck::Leaks,
+                model: None,
                 why: "needs 5 steps".to_owned(),
             }],
             ..sample::report(runs)
@@ -63,7 +64,7 @@ fn a_report_of_a_command_that_was_stopped_is_refused_even_where_every_model_is_t
 #[test]
 fn the_worst_status_is_that_of_all() {
     let mut reports = parts();
-    let failed = Verdict::of(&sample::run("m000", "l4"), Rule::Growth, Status::Fail, String::new());
+    let failed = Verdict::from_run(&sample::run("m000", "l4"), Rule::Growth, Status::Fail, String::new());
     reports[3].1.verdicts.push(failed);
     let merged = merge(reports).unwrap().unwrap();
     assert_eq!((merged.status, merged.verdicts.len()), (Status::Fail, 201));
@@ -83,7 +84,7 @@ fn what_ran_out_of_memory_fails_even_where_nobody_says_so() {
     let mut reports = parts();
     reports[1].1.runs[0].oom = Some(Oom {
         pass: Pass::Warm,
-        card: None,
+        gpu_number: None,
         step: None,
         phase: None,
         kernel: None,
@@ -129,7 +130,7 @@ fn a_report_that_names_no_command_or_another_one_is_refused() {
     assert_eq!(refused(reports), "part-4.json does not say which command wrote it");
     let mut reports = parts();
     reports[3].1.command = Some(WrittenBy::Estimate);
-    assert!(refused(reports).contains("differ in the command that wrote them: check, and estimate"));
+    assert!(refused(reports).contains("differ in the command that wrote them: check and estimate"));
 }
 
 #[test]
@@ -154,7 +155,10 @@ fn a_part_that_is_missing_is_told_by_its_name() {
     let mut reports = parts();
     reports.remove(2);
     let told = refused(reports);
-    assert!(told.contains("the report of hash:3/8 is missing, with p/m"), "{told}");
+    assert!(
+        told.contains("the report of hash:3/8 is missing (models: p/m"),
+        "{told}"
+    );
     assert!(!told.contains("incomplete"), "{told}");
 }
 
@@ -163,8 +167,8 @@ fn a_part_that_was_cut_short_is_told_by_its_file() {
     let mut reports = parts();
     let last = reports[4].1.runs.pop().unwrap();
     let told = refused(reports);
-    let lacks = format!("part-5.json (hash:5/8) is incomplete, it lacks p/{}", last.model);
-    assert_eq!(told, format!("1 model is not in any of these reports: {lacks}"));
+    let lacks = format!("part-5.json (hash:5/8) is incomplete and lacks p/{}", last.model);
+    assert_eq!(told, format!("1 model is missing from these reports: {lacks}"));
 }
 
 #[test]
@@ -173,7 +177,7 @@ fn a_run_of_what_was_not_to_be_run_is_refused() {
     reports[6].1.runs.push(sample::run("stranger", "l4"));
     assert_eq!(
         refused(reports),
-        "p/stranger of part-7.json is not among the models that were to be run"
+        "part-7.json has a run of p/stranger, which is not among the expected models"
     );
 }
 
@@ -184,7 +188,7 @@ fn a_run_that_is_in_two_reports_is_refused() {
     reports.push(("again.json".to_owned(), again));
     let told = refused(reports);
     assert!(
-        told.contains(" (l4, estimated) is in part-1.json and in again.json"),
+        told.contains(" (l4, estimated) is in both part-1.json and again.json"),
         "{told}"
     );
 }
@@ -197,10 +201,10 @@ fn reports_of_different_commits_tools_or_lists_are_refused() {
         refused(reports)
     };
     let told = changed(|report| report.commit = Some("def".to_owned()));
-    assert_eq!(told, "part-1.json and part-2.json differ in commit: abc, and def");
-    assert!(changed(|report| report.commit = None).contains("commit: abc, and none"));
-    assert!(changed(|report| report.tool.version = "9".to_owned()).contains("differ in tool"));
+    assert_eq!(told, "part-1.json and part-2.json differ in the commit: abc and def");
+    assert!(changed(|report| report.commit = None).contains("the commit: abc and none"));
+    assert!(changed(|report| report.tool.version = "9".to_owned()).contains("differ in the version of cargo-vram"));
     assert!(changed(|report| report.tool.fingerprint = "9".to_owned()).contains("fingerprint"));
-    assert!(changed(|report| report.expected.push("p/x".to_owned())).contains("models that were to be run"));
-    assert!(changed(|report| report.partition = Some("hash:2/9".to_owned())).contains("number of parts: 8, and 9"));
+    assert!(changed(|report| report.expected.push("p/x".to_owned())).contains("the expected models"));
+    assert!(changed(|report| report.partition = Some("hash:2/9".to_owned())).contains("the number of parts: 8 and 9"));
 }

@@ -1,28 +1,29 @@
-//! The choice for one key.
+//! The choice of an autotune candidate for one key.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::distance::distance;
-use crate::recording::{Entry, Recording, RunIdentity, Tuned, canonical};
+use crate::recording::{ChoiceEntry, Recording, RunIdentity, Tuned, canonical};
 
-/// What is known of the card on which the plan is replayed, and for which run.
+/// The recording for the GPU on which the plan is replayed, and the run that replays it.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
-    /// The card's recording.
+    /// The recording.
     pub recording: &'a Recording,
-    /// The model with all its inputs: what it chose itself goes before what others chose for the same key.
+    /// The model with all its inputs. Its own recorded choices take precedence over those of other runs for the same
+    /// key.
     pub run: &'a RunIdentity,
 }
 
-/// What a choice rests on.
+/// The source of a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Basis {
-    /// Recorded on this card.
+    /// Recorded on this GPU for this key.
     Recorded,
-    /// Taken from the nearest key recorded on this card.
+    /// Recorded on this GPU for the nearest key.
     Nearest,
-    /// Taken from the documented order.
+    /// Not recorded: the first usable candidate of the cold pass.
     Assumed,
 }
 
@@ -32,21 +33,22 @@ pub(super) struct Choice {
     pub(super) basis: Basis,
 }
 
-/// Makes the choice for a key that was tuned here.
+/// Chooses a candidate for a key that the cold pass tuned. [`write`](super::write) documents the order.
 pub(super) fn choose(module: &str, here: &Tuned, known: Option<Known<'_>>) -> Choice {
     let text = canonical(&here.key);
-    // With another checksum, an index is another candidate.
-    let entries: Vec<&Entry> = known
+    // With another checksum, the same index means another candidate.
+    let entries: Vec<&ChoiceEntry> = known
         .map(|known| known.recording.of_module(module))
         .unwrap_or_default()
         .iter()
         .filter(|entry| entry.tuned.checksum == here.checksum)
         .collect();
-    let votes = Votes::of(&entries);
-    let (mut same, others): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| entry.text == text);
+    let votes = Votes::from_entries(&entries);
+    let (mut same, others): (Vec<&ChoiceEntry>, Vec<&ChoiceEntry>) =
+        entries.iter().partition(|entry| entry.text == text);
     same.sort_by_key(|entry| votes.rank(entry, known));
-    // What ran on the card for this very key needs no proof here, where Burn may not have come as far as to try it.
-    let not_failed_here = |entry: &&&Entry| !here.failed(entry.tuned.fastest, entry.name());
+    // A candidate that ran on the GPU for this key need not run here: the cold pass may have skipped it.
+    let not_failed_here = |entry: &&&ChoiceEntry| !here.failed(entry.tuned.fastest, entry.name());
     if let Some(entry) = same.iter().find(not_failed_here) {
         return Choice {
             index: entry.tuned.fastest,
@@ -60,10 +62,12 @@ pub(super) fn choose(module: &str, here: &Tuned, known: Option<Known<'_>>) -> Ch
             Some(((far, entry.text.as_str(), votes.rank(entry, known)), entry))
         })
         .collect();
+    // The key's text breaks ties, so that equal distances give the same plan everywhere.
     nearest.sort_by_key(|(order, _)| *order);
-    let usable = |entry: &Entry| {
+    let usable = |entry: &ChoiceEntry| {
         let index = entry.tuned.fastest;
-        here.name_of(index).is_some() && !failed_on_card(&same, index, entry.name())
+        // That a candidate ran for another key proves nothing for this one, so it must have run here.
+        here.name_of(index).is_some() && !failed_on_gpu(&same, index, entry.name())
     };
     if let Some((_, entry)) = nearest.into_iter().find(|(_, entry)| usable(entry)) {
         return Choice {
@@ -73,7 +77,9 @@ pub(super) fn choose(module: &str, here: &Tuned, known: Option<Known<'_>>) -> Ch
     }
     let assumed = here
         .succeeded()
-        .find(|(index, name)| !failed_on_card(&same, *index, name))
+        .find(|(index, name)| !failed_on_gpu(&same, *index, name))
+        // If every candidate failed on the GPU, keep Burn's own choice, because a plan needs one for each
+        // key.
         .map_or(here.fastest, |(index, _)| index);
     Choice {
         index: assumed,
@@ -81,11 +87,11 @@ pub(super) fn choose(module: &str, here: &Tuned, known: Option<Known<'_>>) -> Ch
     }
 }
 
-/// How many runs made each choice for each key.
+/// The number of runs that made each choice, by key and choice.
 struct Votes<'a>(HashMap<(&'a str, usize), usize>);
 
 impl<'a> Votes<'a> {
-    fn of(entries: &[&'a Entry]) -> Self {
+    fn from_entries(entries: &[&'a ChoiceEntry]) -> Self {
         let mut votes = HashMap::new();
         for entry in entries {
             *votes.entry((entry.text.as_str(), entry.tuned.fastest)).or_default() += 1;
@@ -93,8 +99,8 @@ impl<'a> Votes<'a> {
         Self(votes)
     }
 
-    /// Which of several choices for one key goes first: that of the run itself, then what most runs chose.
-    fn rank(&self, entry: &'a Entry, known: Option<Known<'_>>) -> (bool, Reverse<usize>, usize) {
+    /// Returns the sort key for several choices of one key: the run's own choice first, then the choice of most runs.
+    fn rank(&self, entry: &'a ChoiceEntry, known: Option<Known<'_>>) -> (bool, Reverse<usize>, usize) {
         let another_run = known.is_none_or(|known| *known.run != entry.run);
         let index = entry.tuned.fastest;
         let votes = self.0.get(&(entry.text.as_str(), index)).copied().unwrap_or_default();
@@ -102,21 +108,26 @@ impl<'a> Votes<'a> {
     }
 }
 
-/// Whether a candidate failed on the card for this key and never ran there: the virtual compiler takes everything.
-fn failed_on_card(same: &[&Entry], index: usize, name: &str) -> bool {
+/// Whether a candidate failed on the GPU for this key and never ran there.
+///
+/// Needed because the virtual compiler accepts every kernel, so the candidate may run here.
+fn failed_on_gpu(same: &[&ChoiceEntry], index: usize, name: &str) -> bool {
     same.iter().any(|entry| entry.tuned.failed(index, name))
+        // If it ran for this key in another run, it may have failed only because the GPU was full.
+        // See docs/design/autotune-plan.md.
         && same.iter().all(|entry| entry.tuned.name_of(index).is_none())
 }
 
-/// For each recorded key the entry that goes first. Keys that were recorded with several sets of candidates are left out,
-/// since which set is met is not known.
-pub(super) fn all(known: Known<'_>) -> Vec<&Entry> {
+/// Returns the first entry by rank for each recorded key.
+///
+/// Leaves out keys that were recorded with several sets of candidates, because it is unknown which set a pass will use.
+pub(super) fn all(known: Known<'_>) -> Vec<&ChoiceEntry> {
     let entries = known.recording.entries();
     entries
         .chunk_by(|one, other| (&one.module, &one.text) == (&other.module, &other.text))
         .filter_map(|same| {
-            let same: Vec<&Entry> = same.iter().collect();
-            let votes = Votes::of(&same);
+            let same: Vec<&ChoiceEntry> = same.iter().collect();
+            let votes = Votes::from_entries(&same);
             let first = same
                 .iter()
                 .copied()

@@ -1,21 +1,27 @@
-//! How far apart two keys of one operation are.
+//! The distance between two autotune keys of one operation.
 
 use serde_json::{Map, Value};
 
-/// One doubling, in the unit of [`distance`].
+/// The distance for a number that is twice as large, in the unit of [`distance`].
 const DOUBLING: u64 = 1 << FRACTION;
+/// The number of binary places in a distance.
 const FRACTION: u32 = 16;
 
-/// What a field weighs that is no number and differs: as much as a number 65,536 times as large. So keys that differ in
-/// numbers only come first.
+/// The distance for a different field that is not a number: as much as for a number that is 65,536 times as large.
+///
+/// So keys that differ only in numbers are nearer.
 const DIFFERENT: u64 = 16 * DOUBLING;
 
-/// The sum over all numbers of |log2 of their ratio|, in 65,536ths, and a penalty for every other field that differs.
-/// Nothing where the keys are not of the same shape: other fields, or lists of other lengths.
+/// Returns the distance in 65,536ths: the sum over all numbers of |log2 of their ratio|, plus [`DIFFERENT`] for every
+/// other field that differs.
 ///
-/// In whole numbers, because the logarithm of floating-point numbers is not the same on every machine.
+/// Returns `None` if the keys have different shapes: other fields, or lists of other lengths.
+///
+/// Uses integers, because floating-point logarithms are not the same on every machine.
 pub(super) fn distance(one: &Value, other: &Value) -> Option<u64> {
     match (one, other) {
+        // The outermost name is the operation, such as `Conv`. Further inside, another name is only a variant
+        // of an enum.
         (Value::Object(fields), Value::Object(others)) if !same_names(fields, others) => None,
         _ => within(one, other),
     }
@@ -25,6 +31,7 @@ fn within(one: &Value, other: &Value) -> Option<u64> {
     match (one, other) {
         (Value::Number(a), Value::Number(b)) => Some(match (a.as_u64(), b.as_u64()) {
             (Some(a), Some(b)) => log2(a).abs_diff(log2(b)),
+            // Negative numbers and fractions have no logarithm here.
             _ if a == b => 0,
             _ => DIFFERENT,
         }),
@@ -35,7 +42,7 @@ fn within(one: &Value, other: &Value) -> Option<u64> {
         (Value::Object(fields), Value::Object(others)) if same_names(fields, others) => sum(fields
             .iter()
             .filter_map(|(name, field)| Some((field, others.get(name)?)))),
-        // Scalars, and the forms of an enum: `"Contiguous"` and `{"MildlyPermuted":{…}}`.
+        // Scalars, and variants of an enum: `"Contiguous"` and `{"MildlyPermuted":{…}}`.
         _ if one == other => Some(0),
         _ => Some(DIFFERENT),
     }
@@ -51,12 +58,12 @@ fn sum<'a>(pairs: impl Iterator<Item = (&'a Value, &'a Value)>) -> Option<u64> {
         .try_fold(0_u64, |sum, far| Some(sum.saturating_add(far?)))
 }
 
-/// The binary logarithm in 65,536ths, rounded down. Zero counts as one half: one doubling below one.
+/// Computes the binary logarithm in 65,536ths, rounded down. Zero counts as one half, which is one doubling below one.
 fn log2(number: u64) -> i64 {
     let Some(whole) = number.checked_ilog2() else {
         return -(1 << FRACTION);
     };
-    // From here a number from 1 to 2 in 63 binary places; each squaring gives one more place of the logarithm.
+    // `rest` is a number from 1 to 2 with 63 binary places. Each squaring gives one more binary place of the logarithm.
     let mut rest = u128::from(number << (63 - whole));
     let mut logarithm = i64::from(whole);
     for _ in 0..FRACTION {

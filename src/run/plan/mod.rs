@@ -1,7 +1,7 @@
-//! The plan: for each autotune key the choice that the warm and traced passes replay.
+//! The plan: the choice for each autotune key that the warm and traced passes replay.
 //!
-//! Burn keeps its choices in files of JSON lines, one a key, with the outcome of every candidate. A plan is the same
-//! folder with the choice we made and no outcomes; Burn takes it as it is and times nothing.
+//! Burn keeps its choices in files with one JSON line per key, which contains the outcome of every candidate. A plan
+//! has the same files with cargo-vram's choices and without outcomes. Burn uses these choices and times no candidate.
 
 mod choice;
 mod distance;
@@ -15,24 +15,25 @@ use crate::report::Autotune;
 pub use choice::Known;
 use choice::{Basis, choose};
 
-/// Makes the plan from what a cold pass tried in `from`, once in each folder of `to`, and counts what its choices rest on.
+/// Makes the plan from the autotune folder `from` of a cold pass, writes it into each folder of `to`, and counts its
+/// choices by source.
 ///
-/// For each key that the cold pass met, the choice is the first there is of
-/// 1. *recorded*: what was chosen on the card for this key with these candidates, by this run or else by another, unless
-///    it failed here;
-/// 2. *nearest*: what was chosen on the card for the nearest key of the same operation with the same candidates, if it
-///    succeeded here and did not fail on the card for this very key;
-/// 3. *assumed*: the first candidate, in Burn's own order, among those that succeeded here with the fewest launches and did
-///    not fail on the card: the cold pass runs under a clock that counts launches, so but for the latter this is what Burn
-///    itself chose there.
+/// For each key of the cold pass, takes the first of these choices that exists:
+/// 1. *recorded*: the choice on the GPU for this key with the same candidates, by this run or else by another run,
+///    unless that candidate failed here;
+/// 2. *nearest*: the choice on the GPU for the nearest key of the same operation with the same candidates, if that
+///    candidate succeeded here and did not fail on the GPU for this key;
+/// 3. *assumed*: the first candidate, in Burn's order, of those that succeeded here with the fewest launches and did
+///    not fail on the GPU. The cold pass runs under a clock that counts launches. So this is Burn's own choice there,
+///    unless that candidate failed on the GPU.
 ///
-/// What Burn measured of the GPU's throughput before it tuned is taken over as it is.
+/// Copies the GPU's throughput, which Burn measured before it tuned, without changes.
 ///
-/// Recorded keys that the cold pass did not meet are added: what was chosen on the card may need operations that no
-/// candidate which ran here needs. They are not counted.
+/// Adds the recorded keys that the cold pass did not have, because the chosen candidates may need operations that no
+/// candidate of the cold pass needed. The counts do not include these keys.
 ///
 /// # Errors
-/// Where the folders cannot be read or written.
+/// If the folders cannot be read or written.
 pub fn write(from: &Path, to: &[&Path], known: Option<Known<'_>>) -> std::io::Result<Autotune> {
     let mut counts = Autotune::default();
     let mut plan: BTreeMap<PathBuf, String> = BTreeMap::new();
@@ -41,7 +42,7 @@ pub fn write(from: &Path, to: &[&Path], known: Option<Known<'_>>) -> std::io::Re
         let folder = file.path.parent().unwrap_or(Path::new("")).to_owned();
         let keys = met.entry((folder, file.module.clone())).or_default();
         let lines = plan.entry(file.path).or_default();
-        // A line that was cut short belongs to a key that was still being tuned.
+        // Burn was still tuning the key of an incomplete line, so skip that line.
         for tuned in file.text.lines().filter_map(Tuned::parse) {
             let choice = choose(&file.module, &tuned, known);
             match choice.basis {
@@ -68,6 +69,8 @@ pub fn write(from: &Path, to: &[&Path], known: Option<Known<'_>>) -> std::io::Re
             }
         }
     }
+    // Without these files, each pass would measure again, with buffers of up to 1 GiB.
+    // See docs/design/burn-0_22.md.
     for file in read_measured(from).map_err(naming(from))? {
         plan.insert(file.path, file.text);
     }
@@ -84,19 +87,21 @@ pub fn write(from: &Path, to: &[&Path], known: Option<Known<'_>>) -> std::io::Re
     Ok(counts)
 }
 
-/// Whether two cold passes chose the same for every key that both met. Then a later launch that found all its keys in the
-/// one would come to the same with the other: it meets the same keys, one after the other, as long as it chooses the same.
-/// Keys that only one met are of candidates, which a later launch does not try.
+/// Whether two cold passes made the same choice for every key that both had.
+///
+/// If so, a later launch that finds all its keys in one folder has the same result with the other folder: with the same
+/// choices, it needs the same keys. Keys that only one pass had belong to candidates, which a later launch does not
+/// try.
 ///
 /// # Errors
-/// Where the folders cannot be read.
+/// If the folders cannot be read.
 pub fn agree(one: &Path, other: &Path) -> std::io::Result<bool> {
     let (one, other) = (chosen(one)?, chosen(other)?);
     let is_same = |(key, index)| other.get(key).is_none_or(|chosen| chosen == index);
     Ok(one.iter().all(is_same))
 }
 
-/// What a cold pass chose for each key of each file.
+/// Returns the choice of a cold pass for each key of each file.
 fn chosen(folder: &Path) -> std::io::Result<BTreeMap<(PathBuf, String), usize>> {
     let mut all = BTreeMap::new();
     for file in read_folder(folder).map_err(naming(folder))? {
@@ -113,7 +118,7 @@ fn push(lines: &mut String, line: &str) {
     lines.push('\n');
 }
 
-/// How many choices a folder holds. What cannot be read holds none.
+/// Counts the choices in a folder. An unreadable file or folder counts as empty.
 #[must_use]
 pub fn count(folder: &Path) -> usize {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

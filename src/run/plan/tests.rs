@@ -1,4 +1,4 @@
-//! Tests of the plan, with keys as Burn wrote them in estimates of the zoo. The recordings are made by hand.
+//! Tests of the plan, with keys that Burn wrote in estimates of the zoo. The recordings are hand-made.
 
 use std::path::Path;
 
@@ -10,32 +10,32 @@ use crate::report::Run;
 
 const DEVICE: &str = "autotune/0.10.0/device-0-0-cuda";
 
-/// The files that the cold pass of a run left behind.
+/// The autotune files of a cold pass: module name and keys.
 type Files<'a> = &'a [(&'a str, &'a [Tuned])];
 
-/// A recording in which each run chose as told.
+/// Makes a recording in which each run has the choices in its files.
 fn recording(runs: &[(Run, Files<'_>)]) -> Recording {
     let dir = tempfile::tempdir().unwrap();
     for (run, files) in runs {
         let cold = tempfile::tempdir().unwrap();
         autotune(cold.path(), files);
-        let choices = [(RunIdentity::of(run), cold.path().to_owned())];
-        record(dir.path(), &report(vec![run.clone()]), &choices, &card("580.82.07")).unwrap();
+        let choices = [(RunIdentity::from_run(run), cold.path().to_owned())];
+        record(dir.path(), &report(vec![run.clone()]), &choices, &gpu("580.82.07")).unwrap();
     }
     Recordings::load(dir.path()).unwrap().for_gpu("l4").unwrap().clone()
 }
 
-/// ResNet-18's first convolution at batch 32; candidates 0, 2, 3, 4 and 5 run, the others fail.
+/// Returns ResNet-18's first convolution at batch 32. Candidates 0, 2, 3, 4 and 5 run, the others fail.
 fn conv() -> Tuned {
     tuned(CONV_LINES, 0)
 }
 
-/// The same convolution at batch 64.
+/// Returns the same convolution at batch 64.
 fn conv_64() -> Tuned {
     tuned(CONV_LINES, 2)
 }
 
-/// The convolution's key with some numbers changed.
+/// Returns the convolution with a changed key.
 fn conv_with(change: impl Fn(&mut serde_json::Value)) -> Tuned {
     let mut tuned = conv();
     change(&mut tuned.key["Conv"]);
@@ -82,14 +82,14 @@ fn a_recorded_choice_that_failed_here_gives_way_to_the_nearest() {
 
 #[test]
 fn a_recorded_choice_that_was_not_tried_here_is_taken() {
-    // On the card, the group that Burn tries first failed; here it ran, so the next one was never tried.
+    // On the GPU, the group that Burn tries first failed. Here it ran, so Burn never tried the next group.
     let recording = recording(&[(measured("resnet18", 32), &[(CONV, &[choosing(4, &conv())])])]);
     let mut here = conv();
     here.outcomes.retain(|outcome| outcome["Ok"]["index"] != 4);
     here.outcomes
         .push(serde_json::json!({"Err": {"Skip": {"name": "simple_async_cmma"}}}));
     assert_eq!(choice(&here, &recording), is(4, Basis::Recorded));
-    // For another key, that is not known to run.
+    // For another key, it is unknown whether this candidate runs.
     here.key["Conv"]["batch_size"] = 64.into();
     assert_eq!(choice(&here, &recording), is(0, Basis::Assumed));
 }
@@ -153,27 +153,27 @@ fn other_candidates_make_a_recorded_choice_worthless() {
 }
 
 #[test]
-fn a_candidate_that_failed_on_the_card_for_this_key_is_never_chosen_for_it() {
-    // On the card, candidates 0 and 2 failed for this key, and 4 was chosen, which fails here.
-    let on_card = choosing(4, &failing(&["conv_direct", "simple_sync_cmma"], &conv()));
+fn a_candidate_that_failed_on_the_gpu_for_this_key_is_never_chosen_for_it() {
+    // On the GPU, candidates 0 and 2 failed for this key, and 4 was chosen, which fails here.
+    let on_gpu = choosing(4, &failing(&["conv_direct", "simple_sync_cmma"], &conv()));
     let here = failing(&["simple_async_cmma"], &conv());
-    let alone = recording(&[(measured("resnet18", 32), &[(CONV, std::slice::from_ref(&on_card))])]);
+    let alone = recording(&[(measured("resnet18", 32), &[(CONV, std::slice::from_ref(&on_gpu))])]);
     assert_eq!(
         choice(&here, &alone),
         is(3, Basis::Assumed),
-        "neither 0 nor 2, though both ran here"
+        "neither 0 nor 2, although both ran here"
     );
     let near = conv_with(|key| key["batch_size"] = 64.into());
     let far = conv_with(|key| key["batch_size"] = 128.into());
     let with_near = recording(&[(
         measured("resnet18", 32),
-        &[(CONV, &[on_card.clone(), choosing(2, &near), choosing(5, &far)])],
+        &[(CONV, &[on_gpu.clone(), choosing(2, &near), choosing(5, &far)])],
     )]);
     assert_eq!(choice(&here, &with_near), is(5, Basis::Nearest), "the nearest chose 2");
-    // A candidate that ran for this key in another run did not fail for good: it may have found the card full.
+    // If a candidate ran for this key in another run, its failure may come from a full GPU.
     let ran_elsewhere = failing(&["simple_async_cmma"], &conv());
     let with_other = recording(&[
-        (measured("resnet18", 32), &[(CONV, &[on_card])]),
+        (measured("resnet18", 32), &[(CONV, &[on_gpu])]),
         (measured("vgg16", 16), &[(CONV, &[choosing(2, &ran_elsewhere)])]),
     ]);
     assert_eq!(choice(&here, &with_other), is(2, Basis::Recorded));
@@ -199,7 +199,7 @@ fn the_run_itself_goes_before_others_and_then_the_majority() {
     assert_eq!(choice(&conv(), &choices(&with_own)), is(5, Basis::Recorded));
 }
 
-/// Key text and choice of each line of a plan's file.
+/// Returns the key text and the choice of each line in a plan's file.
 fn planned(plan: &Path, module: &str) -> Vec<(String, usize)> {
     let text = std::fs::read_to_string(plan.join(DEVICE).join(format!("{module}.json.log"))).unwrap_or_default();
     assert!(
@@ -241,7 +241,7 @@ fn a_plan_has_every_key_of_the_cold_pass_and_counts_what_its_choices_rest_on() {
     let (counts, conv, reduce, count) = plan(None);
     assert_eq!((counts.recorded, counts.nearest, counts.assumed, count), (0, 0, 5, 5));
     assert_eq!(conv.iter().map(|(_, index)| *index).collect::<Vec<_>>(), [0, 0, 0, 0]);
-    assert_eq!(reduce.len(), 1, "what was cut short is no key");
+    assert_eq!(reduce.len(), 1, "an incomplete line is not a key");
     let known = Known {
         recording: &recording,
         run: &run,
@@ -285,7 +285,7 @@ fn recorded_keys_that_the_cold_pass_did_not_meet_are_added_and_not_counted() {
     assert_eq!(
         planned(to.path(), CONV),
         [(met, 4), (added, 5)],
-        "each key once: Burn knows keys without their candidates"
+        "each key once, because Burn looks up keys without their candidates"
     );
     let reduction = tuned(REDUCE_LINES, 1);
     assert_eq!(
@@ -310,7 +310,7 @@ fn cold_passes_agree_where_they_chose_the_same_for_what_both_met() {
         autotune(cold.path(), files);
         cold
     };
-    // The first candidate, for which there was no room here, is what the other chose.
+    // The first candidate is the choice of the other pass. In this pass it had no memory.
     let first = conv().name_of(0).unwrap().to_owned();
     let refused = failing(&[first.as_str()], &conv());
     let one = of(&[(CONV, &[conv()]), (REDUCE, &[tuned(REDUCE_LINES, 0)])]);

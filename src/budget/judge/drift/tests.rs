@@ -1,4 +1,4 @@
-//! Measurements held against estimates.
+//! Tests of verdicts on drift.
 
 use super::*;
 use crate::budget::Budgets;
@@ -17,7 +17,7 @@ models:
   strict: { reserved: 100 GiB, drift: { fail: 0% } }
 ";
 
-/// Only what is said of drift.
+/// Returns only the verdicts on drift.
 fn drift_by(file: &str, runs: &[Run]) -> Vec<Verdict> {
     let budgets = Budgets::parse(file.as_bytes(), "budgets.yaml", &["l4", "h200"]).unwrap();
     let mut verdicts = judge(runs, &budgets, "budgets.yaml");
@@ -29,7 +29,7 @@ fn drift(runs: &[Run]) -> Vec<String> {
     lines(drift_by(FILE, runs))
 }
 
-/// A measured and an estimated run with these bytes reserved.
+/// Makes a measured and an estimated run with these bytes of reserved memory.
 fn reserved(model: &str, measured_bytes: u64, estimated_bytes: u64) -> [Run; 2] {
     let mut runs = [measured(run(model, "l4")), run(model, "l4")];
     runs[0].peaks.warm.reserved = Some(Bytes(measured_bytes));
@@ -40,7 +40,7 @@ fn reserved(model: &str, measured_bytes: u64, estimated_bytes: u64) -> [Run; 2] 
 fn oom(step: u32) -> Option<Oom> {
     Some(Oom {
         pass: Pass::Warm,
-        card: None,
+        gpu_number: None,
         step: Some(step),
         phase: Some(Phase::Optimizer),
         kernel: None,
@@ -67,8 +67,8 @@ fn a_measurement_and_its_estimate_give_a_verdict_on_live_and_one_on_reserved() {
     assert_eq!(
         lines(verdicts.clone()),
         [
-            "5:3 Drift Pass a: warm live: measured 800 MiB, estimated 800 MiB: equal to the byte, within the limit of 5 %",
-            "5:3 Drift Warn a: warm reserved: measured 9.77 KiB, estimated 10.06 KiB: 3 % (300 B) apart, over the warning limit of 2 % by 100 B",
+            "5:3 Drift Pass a: warm live memory: measured 800 MiB, estimated 800 MiB; equal to the byte; within the drift limit of 5 %",
+            "5:3 Drift Warn a: warm reserved memory: measured 9.77 KiB, estimated 10.06 KiB; the difference is 300 B (3 %); a drift above 2 % (200 B) is a warning",
         ]
     );
     let reserved = &verdicts[1];
@@ -85,14 +85,14 @@ fn a_measurement_and_its_estimate_give_a_verdict_on_live_and_one_on_reserved() {
 #[test]
 fn a_difference_at_the_limit_is_within_and_a_byte_more_is_over_on_either_side() {
     let status = |measured, estimated| drift_by(FILE, &reserved("a", measured, estimated))[1].status;
-    // 2 % and 5 % of 10,049 are 200.98 and 502.45: rounded down to bytes.
+    // 2 % and 5 % of 10,049 are 200.98 and 502.45, which round down to 200 and 502 bytes.
     assert_eq!(status(10_049, 10_249), Status::Pass);
     assert_eq!(status(10_049, 10_250), Status::Warn);
     assert_eq!(status(10_049, 9_848), Status::Warn);
     assert_eq!(status(10_049, 10_551), Status::Warn);
     assert_eq!(status(10_049, 10_552), Status::Fail);
     assert_eq!(status(10_049, 9_546), Status::Fail);
-    // The percentage is one of what was measured.
+    // The percentage refers to the measured value.
     assert_eq!(status(100, 105), Status::Warn);
     assert_eq!(status(105, 100), Status::Warn);
     assert_eq!(status(20, 21), Status::Warn);
@@ -110,7 +110,7 @@ fn the_largest_figures_do_not_overflow() {
     assert!(
         none[1]
             .message
-            .contains("estimated 1 B: 1 B apart, over the limit of 5 % by 1 B")
+            .contains("estimated 1 B; the difference is 1 B; the drift limit is 5 % (0 B)")
     );
 }
 
@@ -118,20 +118,20 @@ fn the_largest_figures_do_not_overflow() {
 fn a_models_own_limit_replaces_the_default_and_is_pointed_at() {
     assert_eq!(
         drift(&reserved("strict", 10_000, 10_001))[1],
-        "7:47 Drift Fail strict: warm reserved: measured 9.77 KiB, estimated 9.77 KiB: 0.01 % (1 B) apart, over the limit of 0 % by 1 B"
+        "7:47 Drift Fail strict: warm reserved memory: measured 9.77 KiB, estimated 9.77 KiB; the difference is 1 B (0.01 %); the drift limit is 0 % (0 B)"
     );
     let named = |run: Run| Run {
         budget: Some("a-b128".to_owned()),
         ..run
     };
     let [one, other] = reserved("a", 10_000, 20_000).map(named);
-    // A warning alone never fails.
-    assert!(drift(&[one, other])[1].starts_with("6:86 Drift Warn a-b128: warm reserved:"));
+    // A limit that has only `warn` never fails.
+    assert!(drift(&[one, other])[1].starts_with("6:86 Drift Warn a-b128: warm reserved memory:"));
 }
 
 #[test]
 fn a_model_without_budget_has_the_defaults() {
-    assert!(drift(&reserved("other", 100, 200))[1].starts_with("3:38 Drift Fail other: warm reserved:"));
+    assert!(drift(&reserved("other", 100, 200))[1].starts_with("3:38 Drift Fail other: warm reserved memory:"));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn without_a_limit_and_without_a_measurement_nothing_is_said() {
 }
 
 #[test]
-fn only_the_same_model_card_and_inputs_are_compared() {
+fn only_the_same_model_gpu_and_inputs_are_compared() {
     let [one, same] = reserved("a", 100, 100);
     let others: [fn(&mut Run); 5] = [
         |run| run.package = "q".to_owned(),
@@ -160,7 +160,7 @@ fn only_the_same_model_card_and_inputs_are_compared() {
     assert_eq!(
         drift(&alone),
         [
-            "5:3 Drift Warn a: measurement and estimate cannot be compared: there is no estimate of it on `l4` with these inputs"
+            "5:3 Drift Warn a: the measurement and the estimate cannot be compared: there is no estimate of this model on `l4` with the same inputs"
         ]
     );
     let both: Vec<_> = others.into_iter().chain([same, one]).collect();
@@ -169,12 +169,13 @@ fn only_the_same_model_card_and_inputs_are_compared() {
 }
 
 #[test]
-fn an_estimate_for_a_card_as_large_is_preferred_and_another_size_is_told() {
+fn an_estimate_for_a_gpu_as_large_is_preferred_and_another_size_is_told() {
     let [one, mut smaller] = reserved("a", 100, 100);
     smaller.gpu.total_bytes = Bytes(20 << 30);
     smaller.peaks.warm.reserved = Some(Bytes(102));
     assert!(
-        drift(&[one.clone(), smaller.clone()])[1].ends_with("; it is for a card of 20 GiB, and this one has 24 GiB")
+        drift(&[one.clone(), smaller.clone()])[1]
+            .ends_with("; the estimate is for a GPU with 20 GiB, but this GPU has 24 GiB")
     );
     let same = run("a", "l4");
     let said = drift(&[one, smaller, same]);
@@ -189,8 +190,8 @@ fn a_missing_figure_cannot_be_compared() {
     assert_eq!(
         drift(&[one, other]),
         [
-            "5:3 Drift Warn a: warm live cannot be compared: the measurement gave no such figure",
-            "5:3 Drift Warn a: warm reserved cannot be compared: the estimate gave no such figure",
+            "5:3 Drift Warn a: warm live memory cannot be compared: the measurement has no value for it",
+            "5:3 Drift Warn a: warm reserved memory cannot be compared: the estimate has no value for it",
         ]
     );
 }
@@ -204,10 +205,10 @@ fn a_run_that_died_is_not_compared() {
         assert_eq!(
             drift(&runs),
             [format!(
-                "5:3 Drift Warn a: measurement and estimate cannot be compared: the {which} run ended early (`timed-out`)"
+                "5:3 Drift Warn a: the measurement and the estimate cannot be compared: the {which} run ended early (`timed-out`)"
             )]
         );
-        // Whether the one that died would have run out of memory is not known.
+        // It is unknown whether the run that died would have run out of memory.
         runs[1 - at].oom = oom(1);
         assert!(drift(&runs)[0].contains("cannot be compared"));
     }
@@ -220,7 +221,7 @@ fn out_of_memory_in_one_of_both_is_drift() {
     assert_eq!(
         drift(&runs),
         [
-            "5:3 Drift Fail a: measured out of memory in the warm pass of step 1, optimizer, estimated to fit, with 6 GiB reserved"
+            "5:3 Drift Fail a: the measurement ran out of memory in the warm pass, step 1, optimizer, but the estimate fits with 6 GiB reserved"
         ]
     );
     if let Some(measurement) = &mut runs[0].measurement {
@@ -230,13 +231,13 @@ fn out_of_memory_in_one_of_both_is_drift() {
             bytes: Some(Bytes(1 << 30)),
         });
     }
-    assert!(drift(&runs)[0].ends_with(", beside another process on the card (1 GiB known)"));
+    assert!(drift(&runs)[0].ends_with("; another process on the GPU held memory (1 GiB known)"));
     let mut runs = reserved("a", 7 << 30, 6 << 30);
     runs[1].oom = oom(2);
     assert_eq!(
         drift(&runs),
         [
-            "5:3 Drift Fail a: estimated out of memory in the warm pass of step 2, optimizer, measured to fit, with 7 GiB reserved"
+            "5:3 Drift Fail a: the estimate ran out of memory in the warm pass, step 2, optimizer, but the measurement fits with 7 GiB reserved"
         ]
     );
     let warn_alone = FILE.replace("warn: 2%, fail: 5%", "warn: 2%");
@@ -251,7 +252,7 @@ fn out_of_memory_in_both_is_agreement() {
     assert_eq!(
         drift(&runs),
         [
-            "5:3 Drift Pass a: out of memory both measured, in the warm pass of step 1, optimizer, and estimated, in the warm pass of step 2, optimizer"
+            "5:3 Drift Pass a: both ran out of memory: the measurement in the warm pass, step 1, optimizer, the estimate in the warm pass, step 2, optimizer"
         ]
     );
 }
@@ -265,7 +266,7 @@ fn a_drift_says_on_how_many_choices_its_estimate_rests() {
         assumed: 12,
         ..Autotune::default()
     };
-    let rests = "; the estimate rests on 12 assumed and 3 nearest of 40 choices of autotune";
+    let rests = "; the estimate used 40 autotune choices (12 assumed, 3 from the nearest recorded key)";
     assert!(drift(&runs)[1].ends_with(rests));
     runs[1].autotune = Autotune {
         recorded: 40,
@@ -285,8 +286,11 @@ fn reserved_under_assumed_choices_only_warns_and_live_fails_all_the_same() {
     assert_eq!(status(&runs), [Status::Fail, Status::Fail]);
     runs[1].autotune.assumed = 1;
     assert_eq!(status(&runs), [Status::Fail, Status::Warn]);
-    assert!(drift(&runs)[1].ends_with("; only a warning, until autotune's choices are recorded on this card"));
-    // Recorded, but on another card.
+    assert!(
+        drift(&runs)[1]
+            .ends_with("; this is only a warning because not all autotune choices were recorded on this GPU")
+    );
+    // The choices were recorded, but on another GPU.
     runs[1].autotune = Autotune {
         recorded: 40,
         ..Autotune::default()
@@ -298,7 +302,7 @@ fn reserved_under_assumed_choices_only_warns_and_live_fails_all_the_same() {
         });
         (
             status(&runs),
-            drift(&runs)[1].contains("what was recorded was recorded on `like`"),
+            drift(&runs)[1].contains("the autotune choices were recorded on `like`"),
         )
     };
     assert_eq!(recorded_on("like"), ([Status::Fail, Status::Warn], true));

@@ -17,12 +17,12 @@ models:
 ";
 const SILENT: &str = "version: 1\ngpu: l4\nmodels: { a: { reserved: 2 GiB } }\n";
 
-/// Growth from so much, with a run of 800 MiB live, 1,024 reserved and 1,500 charged to the process.
+/// Returns the verdicts on growth from `before` to 800 MiB live, 1,024 MiB reserved and 1,500 MiB process memory.
 fn grown(file: &str, model: &str, before: [u64; 3], differs: &[&str]) -> Vec<Verdict> {
     grown_from(&run(model, "l4").burn, file, model, before, differs)
 }
 
-/// The same, from a baseline of a Burn.
+/// Same as [`grown`], with a baseline of another Burn version.
 fn grown_from(burn: &str, file: &str, model: &str, before: [u64; 3], differs: &[&str]) -> Vec<Verdict> {
     let [live, reserved, process] = before.map(|bytes| Some(Bytes(bytes)));
     let warm = Peak {
@@ -58,15 +58,15 @@ fn an_upgrade_of_burn_is_no_growth_of_the_model_and_a_patch_may_be() {
         ))
     };
     let upgraded = format!(
-        "3:37 Growth Warn a: warm live grew by 14.29 % (100 MiB) since budgets.lock, from 700 MiB to 800 MiB; Burn was upgraded from 0.1.7 \
-         to {burn}, so this is not judged as growth of the model: to accept the new baseline, run `cargo vram bless -m p/a`; likely \
-         because of burn 0.1.7 → now"
+        "3:37 Growth Warn a: warm live memory grew 100 MiB (14.29 %) since budgets.lock, from 700 MiB to 800 MiB; \
+         this is only a warning because Burn was upgraded from 0.1.7 to {burn}; to accept the new value, run \
+         `cargo vram bless -m p/a`; likely cause: burn 0.1.7 → now"
     );
     assert_eq!(since("0.1.7"), [upgraded]);
     let patch = burn.rsplit_once('.').unwrap().0.to_owned() + ".99";
     let [patched] = since(&patch).try_into().unwrap();
     assert!(patched.starts_with("3:37 Growth Fail a: "), "{patched}");
-    // What shrinks, or grows by no more than is allowed, is as with any other change.
+    // A smaller value, or allowed growth, passes as without an upgrade.
     let shrunk = lines(grown_from("0.1.7", FILE, "a", [900 * MIB, 1, 1], &[]));
     assert!(shrunk[0].starts_with("3:37 Growth Pass a: "), "{shrunk:?}");
 }
@@ -78,28 +78,28 @@ fn live(before: u64) -> Vec<String> {
 #[test]
 fn both_the_percentage_and_the_bytes_must_be_passed() {
     let now = 800 * MIB;
-    // 2 % of 784 MiB are less than what is ignored, so that 16 MiB are allowed, to the byte.
+    // 2 % of 784 MiB is less than `ignore`, so exactly 16 MiB are allowed.
     assert_eq!(
         live(now - 16 * MIB),
         [
-            "3:37 Growth Pass a: warm live grew by 2.04 % (16 MiB) since budgets.lock, from 784 MiB to 800 MiB; allowed: +2 % or +16 MiB"
+            "3:37 Growth Pass a: warm live memory grew 16 MiB (2.04 %) since budgets.lock, from 784 MiB to 800 MiB; allowed: 2 % or 16 MiB, whichever is more"
         ]
     );
     assert_eq!(
         live(now - 16 * MIB - 1),
         [
-            "3:37 Growth Warn a: warm live grew by 2.04 % (16 MiB) since budgets.lock, from 784 MiB to 800 MiB; allowed without a warning: +2 % or +16 MiB"
+            "3:37 Growth Warn a: warm live memory grew 16 MiB (2.04 %) since budgets.lock, from 784 MiB to 800 MiB; allowed without a warning: 2 % or 16 MiB, whichever is more"
         ]
     );
     assert_eq!(
         live(700 * MIB),
         [
-            "3:37 Growth Fail a: warm live grew by 14.29 % (100 MiB) since budgets.lock, from 700 MiB to 800 MiB; allowed: +5 % or +16 MiB"
+            "3:37 Growth Fail a: warm live memory grew 100 MiB (14.29 %) since budgets.lock, from 700 MiB to 800 MiB; allowed: 5 % or 16 MiB, whichever is more"
         ]
     );
     assert_eq!(
         live(now),
-        ["3:37 Growth Pass a: warm live 800 MiB is unchanged since budgets.lock"]
+        ["3:37 Growth Pass a: warm live memory is 800 MiB, unchanged since budgets.lock"]
     );
     assert_eq!(live(0).len(), 1);
 }
@@ -110,7 +110,7 @@ fn an_improvement_is_told_and_never_fails() {
     assert!(verdicts[0].is_improvement());
     assert_eq!(
         lines(verdicts),
-        ["3:37 Growth Pass a: warm live shrank by 20 % (200 MiB) since budgets.lock, from 1000 MiB to 800 MiB"]
+        ["3:37 Growth Pass a: warm live memory shrank 200 MiB (20 %) since budgets.lock, from 1000 MiB to 800 MiB"]
     );
     let little = grown(FILE, "a", [810 * MIB, 1, 1], &[]);
     assert!(!little[0].is_improvement());
@@ -127,8 +127,8 @@ fn a_model_says_which_figures_are_judged_and_how() {
             &["batch_size 16 → 32", "burn 0.20.0 → 0.21.0"]
         )),
         [
-            "6:53 Growth Fail b: warm reserved grew by 2.40 % (24 MiB) since budgets.lock, from 1000 MiB to 1 GiB; allowed: +0.5 %; likely because of batch_size 16 → 32, burn 0.20.0 → 0.21.0",
-            "6:78 Growth Pass b: warm process grew by 0.67 % (10 MiB) since budgets.lock, from 1.46 GiB to 1.46 GiB; allowed: +1 % or +1 MiB; likely because of batch_size 16 → 32, burn 0.20.0 → 0.21.0",
+            "6:53 Growth Fail b: warm reserved memory grew 24 MiB (2.40 %) since budgets.lock, from 1000 MiB to 1 GiB; allowed: 0.5 %; likely cause: batch_size 16 → 32, burn 0.20.0 → 0.21.0",
+            "6:78 Growth Pass b: warm process memory grew 10 MiB (0.67 %) since budgets.lock, from 1.46 GiB to 1.46 GiB; allowed: 1 % or 1 MiB, whichever is more; likely cause: batch_size 16 → 32, burn 0.20.0 → 0.21.0",
         ]
     );
 }
@@ -141,7 +141,7 @@ fn live_is_judged_where_the_file_says_nothing() {
     assert_eq!(
         lines(verdicts),
         [
-            "Growth Fail a: warm live grew by 14.29 % (100 MiB) since budgets.lock, from 700 MiB to 800 MiB; allowed: +5 % or +16 MiB"
+            "Growth Fail a: warm live memory grew 100 MiB (14.29 %) since budgets.lock, from 700 MiB to 800 MiB; allowed: 5 % or 16 MiB, whichever is more"
         ]
     );
 }
@@ -166,7 +166,7 @@ fn the_revision_that_was_built_is_named_and_growth_is_allowed_as_it_is_written()
     assert_eq!(
         lines(verdicts),
         [
-            "3:37 Growth Fail a: warm live grew by 14.29 % (100 MiB) since origin/main, from 700 MiB to 800 MiB; allowed: +5 % or +20 MB"
+            "3:37 Growth Fail a: warm live memory grew 100 MiB (14.29 %) since origin/main, from 700 MiB to 800 MiB; allowed: 5 % or 20 MB, whichever is more"
         ]
     );
 }

@@ -1,14 +1,14 @@
-//! Tests of what is printed for `budgets.yaml`: it is read back.
+//! Tests that read the printed entries for `budgets.yaml` back.
 
 use super::*;
 use crate::budget::Budgets;
 use crate::gpu::Overrides;
 
-/// A card whose limits are a built-in one's.
-fn device(name: &str, like: &str, total: u64) -> Device {
+/// A GPU with the limits of a built-in GPU.
+fn device(name: &str, like: &str, total: u64) -> SurveyedDevice {
     let profiles = Profiles::builtin().unwrap();
     let like = profiles.find(like).unwrap();
-    Device {
+    SurveyedDevice {
         ordinal: 0,
         uuid: "GPU-6f3a0000-0000-0000-0000-000000000001".to_owned(),
         name: name.to_owned(),
@@ -25,8 +25,8 @@ fn device(name: &str, like: &str, total: u64) -> Device {
     }
 }
 
-fn survey_of(devices: Vec<Device>) -> Survey {
-    let library = |version: &str| Library {
+fn survey_of(devices: Vec<SurveyedDevice>) -> Survey {
+    let library = |version: &str| LoadedLibrary {
         path: "/usr/lib/x.so".to_owned(),
         version: version.to_owned(),
     };
@@ -41,19 +41,19 @@ fn survey_of(devices: Vec<Device>) -> Survey {
     }
 }
 
-fn printed(devices: Vec<Device>) -> String {
+fn printed(devices: Vec<SurveyedDevice>) -> String {
     printed_with(devices, &Err("process 4711 uses the GPU".to_owned()))
 }
 
-/// What is printed where the context of every card was measured, or not measured, like this.
-fn printed_with(devices: Vec<Device>, context: &Result<Bytes, String>) -> String {
+/// Returns the printed text if the measurement of every GPU's context had this result.
+fn printed_with(devices: Vec<SurveyedDevice>, context: &Result<Bytes, String>) -> String {
     let profiles = Profiles::builtin().unwrap();
     let survey = survey_of(devices);
     let contexts = vec![context.clone(); survey.devices.len()];
     yaml(&survey, &describe(&profiles, &survey, &contexts))
 }
 
-/// All cards, with those that a text adds to `budgets.yaml`.
+/// Returns all GPUs, including those that a text adds to `budgets.yaml`.
 fn read_back(text: &str) -> Profiles {
     let mut profiles = Profiles::builtin().unwrap();
     let known: Vec<_> = profiles.ids().collect();
@@ -76,7 +76,7 @@ fn read_back(text: &str) -> Profiles {
     profiles
 }
 
-/// What the virtual driver is told of a card by keys that `budgets.yaml` has and detection writes.
+/// Returns the virtual driver's settings for the keys that `budgets.yaml` has and detection writes.
 fn told(profile: &Profile) -> Vec<(&'static str, String)> {
     let keys = [
         "name",
@@ -93,7 +93,7 @@ fn told(profile: &Profile) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn a_card_of_ones_own_is_read_back_as_it_was_seen() {
+fn a_gpu_of_ones_own_is_read_back_as_it_was_seen() {
     for (name, like, total) in [
         ("NVIDIA GeForce RTX 4060 Ti", "l4", 16_712_000_000),
         ("NVIDIA H200 NVL", "h200", 150_021_734_400),
@@ -116,7 +116,7 @@ fn a_card_of_ones_own_is_read_back_as_it_was_seen() {
 }
 
 #[test]
-fn a_built_in_card_needs_no_entry() {
+fn a_built_in_gpu_needs_no_entry() {
     for profile in Profiles::builtin().unwrap().iter() {
         let text = printed(vec![device(&profile.name, &profile.id, profile.total.value.0)]);
         assert!(text.contains(&format!("`gpu: {}` is enough", profile.id)), "{text}");
@@ -127,13 +127,11 @@ fn a_built_in_card_needs_no_entry() {
 
 #[test]
 fn a_context_that_nobody_measured_is_not_stated() {
-    let mut card = device("Lab card", "l4", 20 << 30);
-    card.sm_count = 30;
-    let text = printed(vec![card]);
+    let mut gpu = device("Lab GPU", "l4", 20 << 30);
+    gpu.sm_count = 30;
+    let text = printed(vec![gpu]);
     assert!(
-        text.contains(
-            "# the context is taken to be that of `l4`, 194 MiB; by calculation (2 KiB for each of 30 × 1536"
-        ),
+        text.contains("# the profile uses the context of `l4`, 194 MiB; the calculation (2 KiB for each of 30 × 1536"),
         "{text}"
     );
     assert!(
@@ -143,39 +141,39 @@ fn a_context_that_nobody_measured_is_not_stated() {
     assert!(!text.contains(" context: "), "{text}");
     let profiles = read_back(&text);
     assert!(
-        profiles.find("lab-card").unwrap().context.provenance.is_assumed(),
+        profiles.find("lab-gpu").unwrap().context.provenance.is_assumed(),
         "{text}"
     );
 }
 
 #[test]
 fn a_context_that_was_measured_here_is_stated_and_assumed_no_more() {
-    let card = device("Lab card", "l4", 20 << 30);
-    let text = printed_with(vec![card], &Ok(Bytes(201 << 20)));
+    let gpu = device("Lab GPU", "l4", 20 << 30);
+    let text = printed_with(vec![gpu], &Ok(Bytes(201 << 20)));
     assert!(text.contains("    context: 210763776 B\n"), "{text}");
     assert!(
-        !text.contains("not measured") && !text.contains("by calculation"),
+        !text.contains("not measured") && !text.contains("the calculation"),
         "{text}"
     );
     assert!(text.contains("may have up to 150 MiB more or less"), "{text}");
-    let context = read_back(&text).find("lab-card").unwrap().context.clone();
+    let context = read_back(&text).find("lab-gpu").unwrap().context.clone();
     assert_eq!(context.value, Bytes(201 << 20));
     assert!(!context.provenance.is_assumed(), "{text}");
 }
 
 #[test]
-fn a_built_in_card_whose_context_is_another_here_gets_an_entry() {
+fn a_built_in_gpu_whose_context_is_another_here_gets_an_entry() {
     let h200 = Profiles::builtin().unwrap().find("h200").unwrap().clone();
     let Bytes(published) = h200.context.value;
     let here = |context: u64| {
-        let card = device(&h200.name, "h200", h200.total.value.0);
-        printed_with(vec![card], &Ok(Bytes(context)))
+        let gpu = device(&h200.name, "h200", h200.total.value.0);
+        printed_with(vec![gpu], &Ok(Bytes(context)))
     };
-    // Published readings are to the MiB: less than that is no difference.
+    // Published readings have a precision of 1 MiB, so a smaller difference does not count.
     let same = here(published + (1 << 20) - 1);
     assert!(same.contains("`gpu: h200` is enough"), "{same}");
     let other = here(published + (1 << 20));
-    assert!(other.contains("`gpu: h200-here`, with the entry below"), "{other}");
+    assert!(other.contains("`gpu: h200-here` with the entry below"), "{other}");
     let context = read_back(&other).find("h200-here").unwrap().context.value;
     assert_eq!(context, Bytes(published + (1 << 20)));
 }
@@ -188,7 +186,7 @@ fn a_generation_that_is_not_known_is_said_to_be_taken_for_another() {
     orin.limits.shared_per_sm = Bytes(167_936);
     let text = printed(vec![orin]);
     assert!(
-        text.contains("# compute capability 8.7 is not known here: `like: rtx-3090` makes it 8.6"),
+        text.contains("# compute capability 8.7 is unknown: `like: rtx-3090` sets it to 8.6"),
         "{text}"
     );
     assert!(text.contains("# a block can opt in to 163 KiB"), "{text}");
@@ -196,8 +194,8 @@ fn a_generation_that_is_not_known_is_said_to_be_taken_for_another() {
 }
 
 #[test]
-fn cards_of_a_kind_are_one_entry_and_cards_of_two_kinds_two() {
-    let mut devices = vec![device("Lab card", "l4", 20 << 30); 3];
+fn gpus_of_a_kind_are_one_entry_and_gpus_of_two_kinds_two() {
+    let mut devices = vec![device("Lab GPU", "l4", 20 << 30); 3];
     for (ordinal, device) in devices.iter_mut().enumerate() {
         device.ordinal = ordinal as u32;
     }
@@ -206,6 +204,6 @@ fn cards_of_a_kind_are_one_entry_and_cards_of_two_kinds_two() {
     devices[2].total = Bytes(21 << 30);
     let text = printed(devices);
     let profiles = read_back(&text);
-    assert_eq!(profiles.find("lab-card").unwrap().total.value, Bytes(20 << 30));
-    assert_eq!(profiles.find("lab-card-2").unwrap().total.value, Bytes(21 << 30));
+    assert_eq!(profiles.find("lab-gpu").unwrap().total.value, Bytes(20 << 30));
+    assert_eq!(profiles.find("lab-gpu-2").unwrap().total.value, Bytes(21 << 30));
 }

@@ -1,4 +1,4 @@
-//! Tests of reading what `vram-survey` prints.
+//! Tests of parsing the output of `vram-survey`.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn read(text: &str) -> Result<Option<Survey>, SurveyError> {
 }
 
 #[test]
-fn a_card_is_read_with_all_its_limits() {
+fn a_gpu_is_read_with_all_its_limits() {
     let survey = read(&[DRIVER, NVRTC, DEVICE].concat()).unwrap().unwrap();
     assert_eq!(survey.driver_version, (12, 9));
     assert_eq!(survey.libcuda.version, "12.9");
@@ -45,7 +45,7 @@ fn each_failure_is_told_by_its_name() {
     assert!(matches!(after(line("dlopen", 0, "-")), SurveyError::NoCompiler { .. }));
     assert!(matches!(
         after(line("cuInit", 100, "CUDA_ERROR_NO_DEVICE")),
-        SurveyError::NoCard { .. }
+        SurveyError::NoGpu { .. }
     ));
     assert!(matches!(
         after(line("cuInit", 803, "X")),

@@ -1,12 +1,15 @@
-//! Gradients of several cards, reduced in one order.
+//! Reduces the gradients of several GPUs in one order, which is the same in every run.
 //!
-//! Burn reduces a gradient on a thread of its own, as soon as the last card has made it, while that card goes on making
-//! others: how far it comes meanwhile is a matter of chance. Here it waits until the gradient was reduced and the one before
-//! is gone. That is one of the orders that can happen, and always the same.
+//! Burn reduces a gradient on its own thread as soon as the last GPU has made it. Meanwhile that GPU makes other
+//! gradients, and chance decides how many. Here, that GPU waits until the gradient is reduced and the one before it is
+//! freed. This order can also happen without waiting.
 //!
-//! Burn's thread says nothing when it is done. So it is given the same gradient once more, under a number that no parameter
-//! has and for one card alone, which is left as it is: when it comes to that, it is done with what came before. It reduces
-//! only what was registered before the backward phase, so the last card to begin promises one for each of its gradients.
+//! Burn's thread does not report when it is done. So we submit the same gradient once more, for only one GPU and under
+//! an id that no parameter has. Its tensor stays unchanged. When Burn's thread comes to this second submission, it is
+//! done with everything before.
+//!
+//! Burn's thread reduces only what was registered before the backward phase. So the last GPU to begin "promises"
+//! (registers) one second submission for each of its gradients.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -24,38 +27,40 @@ use super::tensor::{Argument, Primitive};
 use super::{Inner, Observed};
 use crate::probe::events;
 
-/// More than reducing one gradient takes. A thread that is gone does not answer.
+/// The longest wait for Burn's thread: more than it takes to reduce one gradient. A thread that has ended does not
+/// answer.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The order, where there is one.
+/// The state of the order, if reductions are ordered.
 static ORDER: Mutex<Option<Order>> = Mutex::new(None);
 static CHANGED: Condvar = Condvar::new();
 
 struct Order {
-    cards: usize,
-    /// How many cards began to go backward.
+    gpus: usize,
+    /// The number of GPUs that began to go backward.
     begun: usize,
-    /// How many of them are through.
+    /// The number of these that have finished.
     through: usize,
-    /// How many cards have made a gradient.
+    /// The number of GPUs that have made each gradient.
     made: HashMap<DistributedParamId, usize>,
-    /// What Burn's thread was promised to be given, besides gradients.
+    /// What was promised to Burn's thread besides gradients, and not submitted yet.
     promised: Vec<DistributedParams>,
-    /// How many tensors are to be reduced before what a card waits for.
+    /// The number of tensors that Burn's thread reduces before the one that a GPU waits for.
     before: usize,
-    /// Whether a card waits.
+    /// Whether a GPU waits for Burn's thread.
     waits: bool,
-    /// What was reduced last.
+    /// The last gradient that all GPUs had made.
     last: Option<TensorRef<Observed>>,
-    /// Who is told that a card is through.
+    /// Sends a message for each GPU that has finished going backward.
     tell: Sender<()>,
 }
 
-/// Keeps the order from now on. What comes from the receiver says that one more card waits for the others' gradients.
-pub(in crate::probe) fn in_order(cards: usize) -> Receiver<()> {
+/// Orders the reductions from now on. The receiver gets a message whenever one more GPU waits for the others'
+/// gradients.
+pub(in crate::probe) fn in_order(gpus: usize) -> Receiver<()> {
     let (tell, told) = channel();
     *order() = Some(Order {
-        cards,
+        gpus,
         begun: 0,
         through: 0,
         made: HashMap::new(),
@@ -73,32 +78,35 @@ fn order() -> MutexGuard<'static, Option<Order>> {
 }
 
 impl Order {
-    /// A card begins to go backward; the last one promises something for each of its gradients.
+    /// Records that a GPU begins to go backward. The last GPU promises one more submission for each of its gradients.
     fn begins(&mut self, gradients: &mut Vec<DistributedParams>) {
         self.begun += 1;
-        if self.begun < self.cards {
+        if self.begun < self.gpus {
             return;
         }
         self.begun = 0;
+        // A pointer into the step before, whose tensor no longer exists.
         self.last = None;
         let promised = (0..gradients.len() as u64).map(|number| DistributedParams {
-            // Numbers of parameters are drawn by chance.
+            // The ids of parameters are random, so these are not among them.
             param_id: DistributedParamId::from(u64::MAX - number),
         });
         self.promised = promised.collect();
         gradients.extend(self.promised.iter().cloned());
     }
 
-    /// A card made a gradient; what to have reduced after it, and to wait for, where it was the last one to make it.
+    /// Records that a GPU made a gradient. If it was the last GPU to make it, returns what to submit after the gradient
+    /// and to wait for.
     fn makes(&mut self, gradient: &DistributedParams, tensor: &TensorRef<Observed>) -> Option<DistributedParams> {
         let made = self.made.entry(gradient.param_id).or_default();
         *made += 1;
-        if *made < self.cards {
+        if *made < self.gpus {
             return None;
         }
         self.made.remove(&gradient.param_id);
+        // Kept for promises that no gradient redeems (`keeps`), which need some tensor.
         self.last = Some(tensor.clone());
-        self.waits_for(self.cards)
+        self.waits_for(self.gpus)
     }
 
     fn waits_for(&mut self, before: usize) -> Option<DistributedParams> {
@@ -108,26 +116,28 @@ impl Order {
         Some(promised)
     }
 
-    /// A card is through; whether it is the last one.
+    /// Records that a GPU has finished going backward. Returns whether it is the last one.
     fn ends(&mut self) -> bool {
-        // Nobody is there to be told where the run is over.
+        // If the run is over, nobody receives this.
         let _ = self.tell.send(());
         self.through += 1;
-        let is_last = self.through == self.cards;
+        let is_last = self.through == self.gpus;
         if is_last {
             self.through = 0;
+            // A gradient that not every GPU made must not count in the next step.
             self.made.clear();
         }
         is_last
     }
 
-    /// What was promised and not given: a gradient that not every card made leaves it, and Burn's thread would wait for it.
+    /// Returns a promise that is not kept yet, and the tensor to submit for it. A gradient that not every GPU made
+    /// leaves such a promise, and Burn's thread would wait for it.
     fn keeps(&mut self) -> Option<(DistributedParams, TensorRef<Observed>)> {
         let tensor = self.last.clone()?;
         Some((self.waits_for(0)?, tensor))
     }
 
-    /// Whether what Burn's thread came to is what a card waits for.
+    /// Whether Burn's thread has come to what a GPU waits for.
     fn reduces(&mut self) -> bool {
         if self.before > 0 {
             self.before -= 1;
@@ -137,7 +147,7 @@ impl Order {
     }
 }
 
-/// Has Burn's thread reduce what was promised, and waits for it.
+/// Submits what was promised to Burn's thread, and waits until the thread comes to it.
 fn wait_for(promised: DistributedParams, tensor: TensorRef<Observed>) {
     if let Some(client) = get_distributed_sync_client::<Observed>() {
         client.submit_gradient_sync(tensor, promised);
@@ -160,6 +170,7 @@ impl DistributedBackend for Observed {
     }
 
     fn submit_gradient_sync(tensor: TensorRef<Self>, gradient: DistributedParams) {
+        // The lock is released before the wait: Burn's thread needs it to answer.
         let promised = order().as_mut().and_then(|order| order.makes(&gradient, &tensor));
         if let Some(client) = get_distributed_sync_client::<Self>() {
             client.submit_gradient_sync(tensor.clone(), gradient);
@@ -187,9 +198,10 @@ impl DistributedBackend for Observed {
     ) -> CollectiveTensor<Self> {
         if order().as_mut().is_some_and(Order::reduces) {
             CHANGED.notify_all();
+            // The promised submission itself: it comes from one GPU only, and its tensor must stay as it is.
             return CollectiveTensor::new(tensor);
         }
-        // Each is waited for: without order, Burn would do the same a little later.
+        // Wait for each reduction. Burn itself would do the same a little later.
         let reduced = Inner::all_reduce(tensor.into_inner(), operation, devices).resolve();
         CollectiveTensor::new(reduced.into_observed())
     }

@@ -1,5 +1,5 @@
-//! Every operation of a backend, handed on to Burn's own: the methods of burn-backend's traits, one by one and in their
-//! order, those with a default included, for Burn's backend has better ones.
+//! Passes every operation of a backend on to Burn's own backend: the methods of burn-backend's traits, one by one and
+//! in their order. Methods with a default are included, because Burn's backend has better ones.
 
 use std::future::Future;
 use std::ops::Range;
@@ -15,17 +15,18 @@ use super::seen::{self, Seen};
 use super::tensor::{Argument, Primitive};
 use super::{Inner, Lazy, Observed};
 
-/// Operations that make tensors, and the tensors they make them of.
+/// Defines operations that make tensors. The brackets list the input tensors.
 macro_rules! observed {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $made:ty [$($input:ident),*];)*) => {$(
         fn $name($($arg: $type),*) -> $made {
-            let seen = Seen::of(stringify!($name), &[$(&$input),*]);
+            // Before the call, because it consumes its inputs.
+            let seen = Seen::new(stringify!($name), &[$(&$input),*]);
             seen.made::<L, _>(stringify!($name), Inner::$name($($arg.into_inner()),*))
         }
     )*};
 }
 
-/// Those that make no tensor.
+/// Defines operations that make no tensor.
 macro_rules! passed {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $given:ty;)*) => {$(
         fn $name($($arg: $type),*) -> $given {
@@ -334,7 +335,7 @@ impl<L: Lazy> BoolTensorOps<Self> for Observed<L> {
         tensor: BoolTensor<Self>,
         out_dtype: IntDType,
     ) -> impl Future<Output = IntTensor<Self>> + 'static + Send {
-        let seen = Seen::of("bool_argwhere", &[&tensor]);
+        let seen = Seen::new("bool_argwhere", &[&tensor]);
         let found = Inner::bool_argwhere(tensor.into_inner(), out_dtype);
         async move { seen.made::<L, _>("bool_argwhere", found.await) }
     }
@@ -511,7 +512,7 @@ impl<L: Lazy> QTensorOps<Self> for Observed<L> {
         scheme: &QuantScheme,
         qparams: QuantizationParametersPrimitive<Self>,
     ) -> QuantizedTensor<Self> {
-        let seen = Seen::of("quantize", &[&tensor]);
+        let seen = Seen::new("quantize", &[&tensor]);
         let qparams = QuantizationParametersPrimitive {
             scales: qparams.scales.into_inner(),
         };
@@ -522,7 +523,7 @@ impl<L: Lazy> QTensorOps<Self> for Observed<L> {
         Inner::q_into_data(tensor.into_inner())
     }
     fn q_matmul(lhs: TensorPrimitive<Self>, rhs: TensorPrimitive<Self>) -> TensorPrimitive<Self> {
-        let seen = Seen::of("q_matmul", &[&lhs, &rhs]);
+        let seen = Seen::new("q_matmul", &[&lhs, &rhs]);
         seen.made::<L, _>("q_matmul", Inner::q_matmul(lhs.into_inner(), rhs.into_inner()))
     }
 }

@@ -1,9 +1,9 @@
-//! Looks at what memory fusion's tensors have. A look gets in line with the operations, on a stream of its own, so that
-//! it changes nothing of what is fused, and is made on fusion's own thread.
+//! Looks at which memory fusion's tensors have. A look waits in the queue of the operations and runs on fusion's own
+//! thread. It has its own stream, so it does not change what is fused.
 //!
-//! Looks also decide when fusion is to report what it runs: a report costs a copy of its whole table of tensors for
-//! every operation that is asked for, and most operations are only put off. Where nothing was expected to run, nor is
-//! next, and nothing was launched, there is no look either: the next one finds what ran all the same.
+//! Looks also decide when fusion reports what it runs. While it reports, fusion copies its whole table of tensors for
+//! every operation that is asked for, and it only postpones most of these. A look is skipped if nothing was expected to
+//! run, nothing is expected next, and nothing was launched. The next look still finds what ran.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -23,38 +23,40 @@ use super::tensor::dropped;
 use crate::probe::burn_0_21::{launches, marks};
 use crate::probe::numbers::{Numbers, SPREAD};
 use crate::probe::{events, trace};
-use crate::protocol::{Event, Held, Made};
+use crate::protocol::{HeldTensor, Made, ProbeEvent};
 
-/// The stream of looks: no thread's, and nothing is launched on it.
+/// The stream of looks. It belongs to no thread, and nothing is launched on it.
 const STREAM: StreamId = StreamId { value: u64::MAX };
 
-/// Looks once everything that was asked for so far is with fusion.
+/// Looks once fusion has received all operations that were asked for so far.
 pub(in crate::probe::burn_0_21) fn look(device: &<Inner as burn21::tensor::backend::BackendTypes>::Device) {
     if trace::is_on() {
         Inner::look_on(device, false);
     }
 }
 
-/// How many of the last operations tell what fusion does next.
+/// The number of last operations from which we predict what fusion does next.
+// Predictions, because a runtime of fusion of our own would be a second backend of 418 operations.
+// See docs/design/traces.md.
 const TELLING: u32 = 16;
-/// How often fusion must have put the next operation off after these to be believed to do so again.
+/// How often fusion must have postponed the next operation after these before we expect that again.
 const BELIEVED: u32 = 2;
-/// With so many operations put off, fusion may run them at any time, so that it also tells how many there are. On a
-/// DenseNet-201, whose queues are run at 1 to 484 operations, something is expected so before 26 of 100 operations,
-/// something runs at 20, and nothing runs unexpected.
+/// With this many postponed operations, fusion may run them at any time. So from here on, the prediction also depends
+/// on their number. On a DenseNet-201, whose queues run at 1 to 484 operations, we then expect something to run before
+/// 26 of 100 operations. Something runs at 20, and nothing runs unexpectedly.
 const MANY: u64 = 32;
 
 /// The last operations that a thread asked for.
-struct Asked {
+struct LastOperations {
     last: VecDeque<u64>,
-    /// Made of all of them, as a polynomial, so that the oldest can be taken out of it.
+    /// A hash of all of them. It is a polynomial, so that the oldest operation can be removed from it.
     hash: u64,
 }
 
-/// What the oldest operation counts once there is one more.
+/// The factor of the oldest operation in the hash, once one more operation is added.
 const OLDEST: u64 = SPREAD.wrapping_pow(TELLING);
 
-impl Asked {
+impl LastOperations {
     const fn new() -> Self {
         Self {
             last: VecDeque::new(),
@@ -74,20 +76,23 @@ impl Asked {
 }
 
 thread_local! {
-    static LAST_ASKED: RefCell<Asked> = const { RefCell::new(Asked::new()) };
-    /// What was asked for after those.
+    static LAST_ASKED: RefCell<LastOperations> = const { RefCell::new(LastOperations::new()) };
+    /// Which operations were asked for after which last operations.
     static FOLLOWED: RefCell<HashSet<(u64, &'static str)>> = RefCell::new(HashSet::new());
 }
 
-/// An operation is about to be asked for: where it did not follow what came before it yet, nobody knows what fusion does.
+/// Looks before an operation is asked for, if that operation never followed the last ones before: then fusion's
+/// behaviour cannot be predicted.
 pub(super) fn asking(name: &'static str) {
     let is_new = |history| FOLLOWED.with_borrow_mut(|followed| followed.insert((history, name)));
+    // The look after the last operation could not know that this one comes next. Fusion may run its queue for
+    // it.
     if history().is_some_and(is_new) {
         Inner::look_on(&CudaDevice::default(), true);
     }
 }
 
-/// Remembers what the next look comes after.
+/// Adds an operation to the last ones.
 pub(super) fn asked(name: &str, outputs: &[Made]) {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
@@ -97,23 +102,25 @@ pub(super) fn asked(name: &str, outputs: &[Made]) {
     LAST_ASKED.with_borrow_mut(|last| last.push(hasher.finish()));
 }
 
-/// What was asked for last, where that tells anything.
+/// Returns the hash of the last operations, if it can be used for predictions.
 fn history() -> Option<u64> {
     let asked = LAST_ASKED.with_borrow(|asked| (asked.last.len() == TELLING as usize).then_some(asked.hash));
     asked.filter(|_| trace::may_foresee())
 }
 
-/// What comes next is not what came next before: a phase ends, or fusion is about to run all that it put off.
+/// Forgets the last operations, because what follows cannot be predicted from them: a phase ends, or fusion is about to
+/// run all postponed operations.
 pub(in crate::probe::burn_0_21) fn forget() {
-    LAST_ASKED.set(Asked::new());
+    LAST_ASKED.set(LastOperations::new());
 }
 
 /// Whether fusion decides when operations run.
 pub(super) const ARE_FUSED: bool = marks::is_fused();
 
-/// Tells the trace which memory tensors got, and which tensors were dropped: where there is no fusion, that is known at once.
-pub(super) fn at_once(came: Vec<Held>) {
-    // Memory is handed out on the server's thread, which is to tell of it first.
+/// Writes to the trace which memory tensors got, and which tensors were dropped. Without fusion, both are known at
+/// once.
+pub(super) fn at_once(came: Vec<HeldTensor>) {
+    // The server's thread hands out memory, and must write that to the trace first.
     launches::wait_for_servers();
     let gone = dropped();
     if !came.is_empty() || !gone.is_empty() {
@@ -121,9 +128,9 @@ pub(super) fn at_once(came: Vec<Held>) {
     }
 }
 
-/// A backend whose tensors' memory can be looked at.
+/// A backend that supports looks.
 trait Looks<D> {
-    /// `is_ahead`: before an operation that is new here, rather than after one.
+    /// Looks. `is_ahead`: before an operation that never followed the last ones, rather than after an operation.
     fn look_on(device: &D, is_ahead: bool);
 }
 
@@ -154,19 +161,19 @@ pub(super) fn send<R: FusionRuntime>(client: &Client<R>, made: Option<u64>, is_a
         is_ahead,
     };
     let client = client.clone();
-    // In line with the operations, which is soon done where there is nothing to see.
+    // Wait in the queue of the operations. This is quick if there is nothing to look at.
     marks::in_line(move || {
         if !glance.is_needless() {
             let streams = STREAM.executes(OperationStreams::default);
             let operation = OperationIr::Custom(CustomOpIr::new("cargo-vram", &[anchor()], &[]));
-            // On fusion's own thread, which does it at once.
+            // This is fusion's own thread, so the look runs at once.
             client.register(streams, operation, glance);
         }
     });
 }
 
-/// A tensor that there is not. Fusion forgets a stream that has none whenever another runs something, and would make the
-/// stream of looks anew for each.
+/// Returns a tensor that does not exist. Fusion forgets a stream without tensors whenever another stream runs
+/// something, and would have to make the stream of looks again for each look.
 fn anchor() -> TensorIr {
     TensorIr {
         id: TensorId::new(u64::MAX),
@@ -176,18 +183,18 @@ fn anchor() -> TensorIr {
     }
 }
 
-/// A look on its way.
+/// A look in the queue.
 #[derive(Debug)]
 struct Glance {
-    /// After which operation.
+    /// The number of operations that were asked for before.
     after: u64,
-    /// After how many steps.
+    /// The number of completed steps.
     steps: u32,
-    /// What the last operation makes.
+    /// The number of the tensor that the last operation makes.
     made: Option<u64>,
-    /// What was asked for last.
+    /// The hash of the last operations.
     history: Option<u64>,
-    /// What is asked for next never was after these.
+    /// Whether the next operation never followed the last ones before.
     is_ahead: bool,
 }
 
@@ -199,20 +206,20 @@ struct Last {
     held: HashMap<u64, u64, Numbers>,
     made: Vec<u64>,
     freed: Vec<u64>,
-    /// Whether fusion was not to report what it ran until now.
+    /// Whether fusion's reports were off until now.
     is_unwatched: bool,
-    /// After which operation fusion last ran something.
+    /// The number of operations that were asked for when fusion last ran something.
     ran_after: u64,
-    /// What the last look came after.
+    /// The situation of the last look.
     came_after: Option<Situation>,
-    /// How often fusion ran nothing before the next look, by what a look came after.
+    /// How often fusion ran nothing between a look in this situation and the next look.
     quiet: HashMap<Situation, u32, Numbers>,
-    /// After what it once ran something.
+    /// The hashes of last operations after which fusion once ran something.
     busy: HashSet<u64, Numbers>,
 }
 
-/// What tells whether fusion puts the next operation off: what was asked for last, and how many are put off where they
-/// are many.
+/// The situation from which we predict whether fusion postpones the next operation: the hash of the last operations,
+/// and the number of postponed operations if there are many (else 0).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Situation {
     history: u64,
@@ -224,21 +231,23 @@ impl Last {
         let put_off = glance.after - self.ran_after;
         glance.history.map(|history| Situation {
             history,
+            // Below that, each number of postponed operations would have to be learned separately.
             put_off: if put_off < MANY { 0 } else { put_off },
         })
     }
 
-    /// Whether the next operation is believed to be put off.
+    /// Whether fusion is expected to postpone the next operation.
     fn believes(&self, situation: Situation) -> bool {
         !self.busy.contains(&situation.history) && self.quiet.get(&situation).is_some_and(|times| *times >= BELIEVED)
     }
 
-    /// Learns what came of the last look, and whether to expect that something runs before the next.
+    /// Learns what happened since the last look. Returns whether something is expected to run before the next look.
     fn expects(&mut self, has_run: bool, glance: &Glance) -> bool {
         if has_run {
             self.ran_after = glance.after;
         }
         if has_run && let Some(situation) = self.came_after {
+            // For good, and for any number of postponed operations: a wrong prediction ends the pass.
             self.busy.insert(situation.history);
         }
         if glance.is_ahead {
@@ -258,12 +267,13 @@ fn last() -> MutexGuard<'static, Option<Last>> {
     LAST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Fusion reports what it runs from now on, and everything that it ran before was looked at.
+/// Records that fusion reports what it runs from now on, and that a look has found everything that ran before.
 pub(in crate::probe::burn_0_21) fn watched() {
     last().get_or_insert_default().is_unwatched = false;
 }
 
-/// Fusion runs operations that make and free these: the next look need not look at all others.
+/// Records which tensors the operations that fusion runs now make and free. The next look then need not look at all
+/// other tensors.
 pub(in crate::probe::burn_0_21) fn expect(made: impl Iterator<Item = u64>, freed: &[u64]) {
     let mut last = last();
     let last = last.get_or_insert_default();
@@ -279,7 +289,8 @@ impl<R: FusionRuntime> Operation<R> for Glance {
 }
 
 impl Glance {
-    /// Whether nothing was expected to run, nor is next, and nothing was launched.
+    /// Whether this look can be skipped: nothing was expected to run, nothing is expected next, and nothing was
+    /// launched.
     fn is_needless(&self) -> bool {
         let mut last = last();
         let last = last.get_or_insert_default();
@@ -293,20 +304,24 @@ impl Glance {
         is_needless
     }
 
-    /// Tells the trace what changed, and whether something is expected to run before the next look.
+    /// Writes to the trace what changed. Returns whether something is expected to run before the next look.
     fn look<H: Clone + 'static>(&self, handles: &HandleContainer<H>) -> bool {
         let mut last = last();
         let last = last.get_or_insert_default();
         let launches = trace::launches();
         let is_there = |id: &u64| handles.has_handle(&TensorId::new(*id));
         // A view of a tensor needs no launch.
+        // It would else go unseen: nothing is launched, and another tensor may have gone, so that the count
+        // stays the same.
         let is_view = self
             .made
             .is_some_and(|id| is_there(&id) && !last.held.contains_key(&id));
-        // Where nothing ran since, fusion still holds everything back.
+        // If nothing ran since the last look, fusion still holds everything back.
         let has_run = launches != last.launches || handles.num_handles() != last.held.len() || is_view;
+        // Nobody reported what ran, so the trace would have a gap. The tool starts the pass again with
+        // reports throughout. On the zoo, this happens for no model.
         if has_run && last.is_unwatched {
-            events::send(&Event::Unforeseen);
+            events::send(&ProbeEvent::Unforeseen);
             std::process::exit(0);
         }
         let expects = last.expects(has_run, self);
@@ -320,8 +335,10 @@ impl Glance {
         for id in std::mem::take(&mut last.made) {
             come(last, handles, TensorId::new(id), &mut came);
         }
+        // The numbers are compared first, because fusion's table has thousands of tensors and there are
+        // thousands of looks.
         if handles.num_handles() != last.held.len() {
-            // Something else made or freed some: a copy from the host, a read.
+            // Something else made or freed tensors: a copy from the host, or a read.
             let mut are_held = true;
             for id in handles.handle_ids() {
                 are_held &= come(last, handles, *id, &mut came);
@@ -334,25 +351,31 @@ impl Glance {
                 }
             }
         }
-        came.sort_by_key(|held: &Held| held.tensor);
+        // The table is a hash map. Two traces must not differ by its order.
+        came.sort_by_key(|held: &HeldTensor| held.tensor);
         gone.sort_unstable();
         trace::look(self.after, self.steps, came, gone);
         expects
     }
 }
 
-/// A tensor may have memory now that had none at the last look: whether it is known to have some.
-fn come<H: Clone + 'static>(last: &mut Last, handles: &HandleContainer<H>, id: TensorId, came: &mut Vec<Held>) -> bool {
+/// Records the memory of a tensor that had none at the last look. Returns whether the tensor is known to have memory.
+fn come<H: Clone + 'static>(
+    last: &mut Last,
+    handles: &HandleContainer<H>,
+    id: TensorId,
+    came: &mut Vec<HeldTensor>,
+) -> bool {
     if last.held.contains_key(&id.value()) {
         return true;
     }
     let handle = handles.get_handle_ref(&id).map(|handle| handle as &dyn std::any::Any);
     let handle = handle.and_then(|handle| handle.downcast_ref::<CubeFusionHandle<CudaRuntime>>());
-    // The number of a piece of memory is only shown, never told.
+    // Burn shows the number of a piece of memory only in its debug output.
     let memory = handle.and_then(|handle| trace::memory_number(&format!("{:?}", handle.handle.memory)));
     if let Some(memory) = memory {
         last.held.insert(id.value(), memory);
-        came.push(Held {
+        came.push(HeldTensor {
             tensor: id.value(),
             memory,
         });

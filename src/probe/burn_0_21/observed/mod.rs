@@ -1,6 +1,6 @@
-//! Burn's own backend, with every operation seen: on the user's thread, in the user's own code, before fusion.
+//! Burn's own backend, with every operation observed on the user's thread, within the user's call, before fusion.
 //!
-//! It is of use only to tell where memory goes: what a model holds is the same with it and without.
+//! Only explanations use it. A model holds the same memory with it and without it.
 
 #[cfg(feature = "distributed")]
 mod distributed;
@@ -22,29 +22,35 @@ pub(super) use seen::Numbered;
 use seen::Seen;
 use tensor::{Argument, Primitive};
 
-/// What is observed.
+/// The backend that is observed.
 type Inner = super::Underlying;
 
-/// What only makes [`Observed`] generic: its operations are then compiled where they are used, in the models' own crate and
-/// those alone. All 418 of them with what Burn makes of each were 400 MB and six minutes of processor time.
+/// The bound of a type parameter that only makes [`Observed`] generic. Its operations are then compiled in the models'
+/// own crate, and only those that are used. All 418 operations, with what Burn makes of each, took 400 MB and six
+/// minutes of processor time.
+#[doc(hidden)]
 pub trait Lazy: Clone + Default + std::fmt::Debug + Send + Sync + 'static {}
 
 impl Lazy for () {}
 
-/// Burn's CUDA backend, observed.
+/// Burn's CUDA backend with every operation recorded. `cargo vram explain` runs models on it.
+///
+/// If a model needs a backend trait of your own, implement the trait for this type with
+/// [`explained!`](crate::explained).
 #[derive(Debug, Clone, Default)]
 pub struct Observed<L: Lazy = ()>(PhantomData<L>);
 
 impl<L: Lazy> Observed<L> {
-    /// Runs an operation of your own on the observed backend, and records it under this name with its inputs and its output.
+    /// Runs an operation of your own on Burn's backend, and records it as `name` with its inputs and its output.
     ///
-    /// A backend trait of your own calls it for each of its kernels. Tensors of floats, integers and booleans have one type here.
+    /// Call this for each kernel of a backend trait of your own. `run` gets the inputs as tensors of `ObservedBackend`
+    /// and returns the output. Float, integer and boolean tensors have the same type here.
     pub fn operation<const N: usize>(
         name: &'static str,
         inputs: [FloatTensor<Self>; N],
         run: impl FnOnce([FloatTensor<Inner>; N]) -> FloatTensor<Inner>,
     ) -> FloatTensor<Self> {
-        let seen = Seen::of(name, &[&&inputs[..]]);
+        let seen = Seen::new(name, &[&&inputs[..]]);
         seen.made::<L, _>(name, run(inputs.map(Argument::into_inner)))
     }
 }
@@ -61,6 +67,8 @@ impl<L: Lazy> BackendTypes for Observed<L> {
 }
 
 impl<L: Lazy> Backend for Observed<L> {
+    // All methods are passed on, also those with a default: the defaults are not those of Burn's CUDA
+    // backend. See docs/design/explanations.md.
     fn ad_enabled(device: &Self::Device) -> bool {
         Inner::ad_enabled(device)
     }
@@ -86,6 +94,7 @@ impl<L: Lazy> Backend for Observed<L> {
     }
 
     fn sync(device: &Self::Device) -> Result<(), ExecutionError> {
+        // A synchronisation runs all postponed operations. So look before it, with reports on, and after it.
         forget();
         look(device);
         let done = Inner::sync(device);

@@ -1,4 +1,4 @@
-//! Tells the trace of an operation: of which tensors it made which, and from where it was called.
+//! Writes operations to the trace: their inputs, their outputs, and from where the program called them.
 
 use burn_backend21::DType;
 use burn_backend21::ops::{
@@ -12,20 +12,20 @@ use burn21::tensor::{Shape, TensorPrimitive};
 use super::tensor::{ObservedTensor, Output};
 use super::{Lazy, Observed, looks};
 use crate::probe::trace;
-use crate::protocol::{Held, Made};
+use crate::protocol::{HeldTensor, Made};
 
 /// A tensor of the observed backend, of any kind.
 pub(in crate::probe::burn_0_21) trait Numbered {
-    /// Its number, where the model is traced.
+    /// Returns the tensor's number, if the model is traced.
     fn number(&self) -> Option<u64>;
 
-    /// What there is to know of it.
+    /// Returns the tensor's number, shape, element type and bytes.
     fn made(&self) -> Option<Made>;
 
-    /// Its memory, where that is known at once.
-    fn held(&self) -> Option<Held>;
+    /// Returns the tensor's memory, if that is known at once.
+    fn held(&self) -> Option<HeldTensor>;
 
-    /// Looks at fusion's tensors, after all that was asked for so far.
+    /// Looks at fusion's tensors, after all operations that were asked for so far.
     fn look(&self);
 }
 
@@ -38,7 +38,7 @@ impl<R: FusionRuntime> Numbered for FusionTensor<R> {
         Some(made(self.id.value(), &self.shape, self.dtype))
     }
 
-    fn held(&self) -> Option<Held> {
+    fn held(&self) -> Option<HeldTensor> {
         None
     }
 
@@ -57,14 +57,15 @@ impl<R: CubeRuntime> Numbered for ObservedTensor<CubeTensor<R>> {
         Some(made(self.id()?, tensor.meta.shape(), tensor.dtype))
     }
 
-    fn held(&self) -> Option<Held> {
-        Some(Held {
+    fn held(&self) -> Option<HeldTensor> {
+        Some(HeldTensor {
             tensor: self.id()?,
-            // The number of a piece of memory is only shown, never told.
+            // Burn shows the number of a piece of memory only in its debug output.
             memory: trace::memory_number(&format!("{:?}", self.inner().handle.memory))?,
         })
     }
 
+    // Without fusion, `at_once` has already written what this look would find.
     fn look(&self) {}
 }
 
@@ -77,9 +78,9 @@ fn made(id: u64, shape: &Shape, dtype: DType) -> Made {
     }
 }
 
-/// What holds tensors.
+/// A value that contains tensors.
 pub(super) trait Tensors {
-    /// Shows each of them.
+    /// Calls `seen` with each of the tensors.
     fn each(&self, seen: &mut dyn FnMut(&dyn Numbered));
 }
 
@@ -150,12 +151,12 @@ impl<L: Lazy> Tensors for TensorPrimitive<Observed<L>> {
     }
 }
 
-/// An operation on its way: the tensors that it was given.
+/// An operation that has begun: the numbers of its input tensors, if the model is traced.
 pub(super) struct Seen(Option<Vec<u64>>);
 
 impl Seen {
-    /// An operation begins.
-    pub(super) fn of(name: &'static str, inputs: &[&dyn Tensors]) -> Self {
+    /// Records that an operation begins.
+    pub(super) fn new(name: &'static str, inputs: &[&dyn Tensors]) -> Self {
         Self(trace::is_on().then(|| {
             if looks::ARE_FUSED {
                 looks::asking(name);
@@ -171,11 +172,13 @@ impl Seen {
         }))
     }
 
-    /// It made this.
+    /// Writes the operation to the trace, with the tensors that it made. Returns these as tensors of the observed
+    /// backend.
     pub(super) fn made<L: Lazy, T: Output<L>>(self, name: &str, made: T) -> T::Observed
     where
         T::Observed: Tensors,
     {
+        // A pass without a trace ends here, with nothing but the wrapped tensors.
         let made = made.observed();
         let Some(inputs) = self.0 else { return made };
         let (mut outputs, mut held) = (Vec::new(), Vec::new());
@@ -191,6 +194,7 @@ impl Seen {
         }
         let mut looked = false;
         made.each(&mut |tensor| {
+            // One look sees the whole table, so only the first output asks for one.
             if !std::mem::replace(&mut looked, true) {
                 tensor.look();
             }
@@ -199,9 +203,10 @@ impl Seen {
     }
 }
 
-/// The host is about to read a tensor, for which fusion runs all that it put off.
+/// Looks before the host reads a tensor, because fusion then runs all postponed operations.
 pub(super) fn read(tensor: &dyn Tensors) {
     if trace::is_on() {
+        // A read makes fusion run everything, so no history says what comes next.
         looks::forget();
         if !looks::ARE_FUSED {
             looks::at_once(Vec::new());

@@ -1,9 +1,9 @@
-//! Tensors of the observed backend: Burn's own where fusion is on, and Burn's own with a number where it is off.
+//! Tensors of the observed backend: with fusion, Burn's own; without fusion, Burn's own with a number.
 //!
-//! Fusion numbers its tensors. Without fusion they get a number here, and tell when the last of their clones is dropped. The
-//! number lies beside the tensor, so Burn's counts of who holds a piece of memory stay as they are.
+//! Fusion numbers its tensors. Without fusion, tensors get a number here, which also reports when the last clone of a
+//! tensor is dropped. The number is beside the tensor, so Burn's reference counts of memory stay the same.
 //!
-//! With fusion the types stay Burn's own: models choose kernels by them.
+//! With fusion the types stay Burn's own, because models choose kernels by them.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -25,11 +25,14 @@ use burn21::tensor::{BoolDType, DType, FloatDType, IntDType, Shape, TensorData, 
 use super::{Inner, Lazy, Observed};
 use crate::probe::trace;
 
-/// A tensor of a backend without fusion, with a number of its own.
+/// A tensor of a backend without fusion, with its own number.
+#[doc(hidden)]
 #[derive(Debug, Clone)]
 pub struct ObservedTensor<T> {
     inner: T,
-    /// Only where the model is traced.
+    /// `None` if the model is not traced.
+    // An `Arc` beside the handle, not around it: Burn reuses memory in place by its own counts.
+    // See docs/design/explanations.md.
     number: Option<Arc<Number>>,
 }
 
@@ -45,7 +48,7 @@ impl<T> ObservedTensor<T> {
         &self.inner
     }
 
-    /// The number by which the trace knows it.
+    /// Returns the number by which the trace knows the tensor.
     pub(super) fn id(&self) -> Option<u64> {
         self.number.as_ref().map(|number| number.0)
     }
@@ -66,13 +69,16 @@ static DROPPED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 impl Drop for Number {
     fn drop(&mut self) {
+        // Only noted here. A tensor may be dropped on any thread, and the trace needs the drops in line with
+        // operations.
         DROPPED.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
     }
 }
 
-/// The numbers of tensors that were dropped since this was last called.
+/// Returns the numbers of the tensors that were dropped since the last call.
 pub(super) fn dropped() -> Vec<u64> {
     let mut numbers = std::mem::take(&mut *DROPPED.lock().unwrap_or_else(PoisonError::into_inner));
+    // Several threads may have dropped tensors, in an order that differs from run to run.
     numbers.sort_unstable();
     numbers
 }
@@ -103,13 +109,14 @@ impl<T: QTensorPrimitive> QTensorPrimitive for ObservedTensor<T> {
 
 /// An argument of an operation.
 pub(super) trait Argument {
-    /// What the observed operation takes in its place.
+    /// The type that the operation of Burn's own backend takes instead.
     type Inner;
 
     fn into_inner(self) -> Self::Inner;
 }
 
 impl<R: FusionRuntime> Argument for FusionTensor<R> {
+    // Not wrapped: some models choose their kernels by the `TypeId` of a tensor.
     type Inner = Self;
 
     fn into_inner(self) -> Self {
@@ -125,15 +132,16 @@ impl<T> Argument for ObservedTensor<T> {
     }
 }
 
-/// A tensor of the backend that is observed.
+/// A tensor of Burn's own backend.
+#[doc(hidden)]
 pub trait Primitive {
-    /// The same of the observing backend.
+    /// The type of the same tensor on [`Observed`].
     type Observed: TensorMetadata + QTensorPrimitive + 'static;
 
-    /// Makes one of it.
+    /// Turns the tensor into one of [`Observed`].
     fn into_observed(self) -> Self::Observed;
 
-    /// The observed backend's own.
+    /// Returns the tensor of Burn's own backend that `observed` contains.
     fn of(observed: &Self::Observed) -> &Self;
 }
 
@@ -200,6 +208,7 @@ macro_rules! unchanged {
     )*};
 }
 
+// Type by type, because a blanket implementation would overlap with those for tensors.
 unchanged! {
     [] bool;
     [] usize;
@@ -224,9 +233,9 @@ unchanged! {
     [const N: usize] DeformConvOptions<N>;
 }
 
-/// What an operation makes.
+/// The result of an operation.
 pub(super) trait Output<L: Lazy> {
-    /// The same of the observed backend.
+    /// The type of the same result on [`Observed`].
     type Observed;
 
     fn observed(self) -> Self::Observed;

@@ -1,12 +1,13 @@
-//! A moment between two operations, in which fusion's server is free.
+//! Finds a moment between two operations, in which fusion's server is free.
 //!
-//! Fusion reports an operation while its server works on it, when nothing can be asked of that server. In between only the model
-//! runs. But Burn puts off what a thread drops while it unwinds, and makes up for it when the thread next calls any fusion server,
-//! before that server is asked (burn-fusion 0.22, `tensor/deferred.rs`). So whenever an operation was reported, a tensor of a
-//! runtime of our own is dropped so: with the next call of the model, Burn registers that drop, and reports it to us.
+//! Fusion reports an operation while its server works on it; during that time the server takes no requests. Between
+//! operations, only the model's own code runs. But Burn postpones what a thread drops while it unwinds. It registers
+//! such a drop when the thread next calls any fusion server, before that server gets the call (burn-fusion 0.22,
+//! `tensor/deferred.rs`). So after each reported operation, we drop a tensor of our own runtime while unwinding. At the
+//! next call of the model, Burn registers that drop and reports it to us.
 //!
-//! Our runtime computes nothing and has no memory. All of this is Burn's public interface; where Burn stopped doing so, no tensor
-//! would ever be seen to have memory, and explanations would say so.
+//! Our runtime computes nothing and has no memory. All of this uses Burn's public interface. If a later Burn stopped
+//! doing this, no tensor would ever be seen to have memory, and explanations would show that.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -21,14 +22,14 @@ use cubecl22::cuda::CudaDevice;
 
 /// The name of the operation that makes our tensor.
 const NAME: &str = "cargo-vram-between";
-/// The number of our tensor: Burn's own begin at 0.
+/// The number of our tensor. Burn's own numbers begin at 0.
 const TENSOR: u64 = u64::MAX - 1;
 
 static CLIENT: OnceLock<Client<Nothing>> = OnceLock::new();
 
 thread_local! {
-    /// On whose stream this thread tells of the next moment already. What is dropped there is told of only if that stream is the one
-    /// that calls next.
+    /// The stream on which this thread has already asked for the next moment. Burn reports a drop on a stream only if
+    /// that stream makes the next call.
     static ASKED: Cell<Option<StreamId>> = const { Cell::new(None) };
 }
 
@@ -52,24 +53,26 @@ pub(super) fn ask() {
     };
     let operation = OperationIr::Custom(CustomOpIr::new(NAME, &[], &[tensor]));
     let tensors = client.register(stream, operation, Nothing);
-    // Nobody is told of a panic that is only resumed.
+    // `resume_unwind` calls no panic hook, so nobody sees this.
+    // The driver does not count this unwind either: it knows `resume_unwind` (`panics.rs`).
+    // See docs/design/burn-0_22-explanations.md.
     let _ = catch_unwind(AssertUnwindSafe(move || {
         let _dropped_while_unwinding = tensors;
         resume_unwind(Box::new(()));
     }));
 }
 
-/// What a reported operation is to us.
+/// The kind of a reported operation.
 pub(super) enum Reported {
-    /// The model's.
+    /// An operation of the model.
     Model,
-    /// It says that this is such a moment.
+    /// Our own operation which shows that this is a moment between two operations.
     Between,
-    /// Of our own, and of no interest.
+    /// Another operation of our own, to be ignored.
     Own,
 }
 
-/// Tells our own operations from the model's.
+/// Distinguishes our own operations from the model's.
 pub(super) fn reported(operation: &OperationIr) -> Reported {
     match operation {
         OperationIr::Drop(tensor) if tensor.id.value() == TENSOR => {
@@ -81,7 +84,7 @@ pub(super) fn reported(operation: &OperationIr) -> Reported {
     }
 }
 
-/// Whether a block that runs is our own.
+/// Whether an operation in a block is our own.
 pub(super) fn is_own(operation: &OperationIr) -> bool {
     match operation {
         OperationIr::Drop(tensor) => tensor.id.value() == TENSOR,
@@ -90,7 +93,7 @@ pub(super) fn is_own(operation: &OperationIr) -> bool {
     }
 }
 
-/// A runtime that computes nothing, and an operation that does nothing.
+/// A runtime that computes nothing, and also an operation that does nothing.
 #[derive(Debug)]
 struct Nothing;
 
@@ -100,7 +103,7 @@ impl Operation<Self> for Nothing {
     }
 }
 
-/// What our runtime makes of several operations: it never does.
+/// The type of our runtime's fused operations. It has no values, because our runtime never fuses.
 #[derive(Debug)]
 enum Never {}
 

@@ -1,5 +1,5 @@
-//! Looks at what memory fusion's tensors have, between operations and at the borders of phases. A look is an operation on a stream
-//! of its own, so that it changes nothing of what is fused.
+//! Looks at which memory fusion's tensors have, between operations and at the borders of phases. A look is an operation
+//! on its own stream, so it does not change what is fused.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -17,19 +17,19 @@ use cubecl22::cuda::CudaDevice;
 use crate::probe::burn_0_22::launches;
 use crate::probe::numbers::Numbers;
 use crate::probe::trace;
-use crate::protocol::Held;
+use crate::protocol::HeldTensor;
 
-/// The name of a look.
+/// The name of the operation that looks.
 pub(super) const NAME: &str = "cargo-vram-look";
-/// The stream of looks: no thread's, and nothing is launched on it.
+/// The stream of looks. It belongs to no thread, and nothing is launched on it.
 const STREAM: StreamId = StreamId { value: u64::MAX };
 
-/// Looks now, at every tensor. Fusion's server must be free, or another thread's.
+/// Looks at every tensor now. Fusion's server must be free, or run on another thread.
 pub(in crate::probe::burn_0_22) fn look() {
     look_at(true);
 }
 
-/// Looks at what operations made and freed.
+/// Looks at what operations made and freed since the last look.
 pub(super) fn look_between() {
     look_at(false);
 }
@@ -40,13 +40,13 @@ fn look_at(is_whole: bool) {
     }
 }
 
-/// Starts the service that is asked. Nothing is asked of a service while another one is at work on the same thread, unless it has
-/// started before.
+/// Starts the service that looks ask. While another service works on the same thread, a service can only be asked if it
+/// has started before.
 pub(super) fn start() {
     burn_cubecl22::Cube::start(&cubecl22::Device::Cuda(CudaDevice::new(0)));
 }
 
-/// A backend whose tensors' memory can be looked at.
+/// A backend that supports looks.
 trait LookAt<D> {
     fn start(gpu: &D);
 
@@ -79,8 +79,8 @@ impl LookAt<cubecl22::Device> for burn_cubecl22::CubeBackend {
     fn look_at(_: &cubecl22::Device, _: bool) {}
 }
 
-/// A tensor that there is not. Fusion forgets a stream that has none whenever another runs something, and would make the
-/// stream of looks anew for each.
+/// Returns a tensor that does not exist. Fusion forgets a stream without tensors whenever another stream runs
+/// something, and would have to make the stream of looks again for each look.
 fn anchor() -> TensorIr {
     TensorIr {
         id: TensorId::new(u64::MAX),
@@ -92,33 +92,36 @@ fn anchor() -> TensorIr {
 
 /// What the last look saw, and what may have changed since.
 #[derive(Default)]
-struct Last {
+struct LastLook {
     launches: u64,
     /// The tensors that had memory.
     held: HashMap<u64, (), Numbers>,
     made: Vec<u64>,
     freed: Vec<u64>,
-    /// The piece of each of Burn's memories.
+    /// The number of the piece for each of Burn's memories, by the memory's number.
     pieces: HashMap<u64, u64, Numbers>,
 }
 
-/// Pieces of memory, which are told to the trace as they are handed out: Burn says how large they are, but not which memory they
-/// become.
+/// Pieces of memory. They are written to the trace when they are handed out. At that time Burn reports their size, but
+/// not which memory they become.
 #[derive(Default)]
 struct Pieces {
     next: u64,
-    /// What was handed out since the last look: each piece, and its bytes.
+    /// The pieces that were handed out since the last look, each with its bytes.
     new: Vec<(u64, u64)>,
-    /// Where each block began since then: from which memory and from which piece on what is made is of that block.
+    /// The beginnings of the blocks since then, as memory number and piece number. What is made from there on belongs
+    /// to that block.
     blocks: Vec<(u64, u64)>,
 }
 
 impl Pieces {
-    /// The piece that became a memory: the first of its size, of those that its block was handed out.
-    fn find(&mut self, memory: Memory) -> Option<u64> {
+    /// Returns the piece that became a memory: the first with its size among the pieces that its block was handed.
+    fn find(&mut self, memory: MemoryPiece) -> Option<u64> {
         let next = self.blocks.partition_point(|(first, _)| *first <= memory.number);
         let from = next.checked_sub(1).map_or(0, |block| self.blocks[block].1);
         let to = self.blocks.get(next).map_or(u64::MAX, |(_, piece)| *piece);
+        // The size alone is not enough: one call of the model may run a hundred blocks, with pieces of equal
+        // sizes. See docs/design/burn-0_22-explanations.md.
         let is_it = |(piece, bytes): &(u64, u64)| *bytes == memory.bytes && (from..to).contains(piece);
         let at = self.new.iter().position(is_it)?;
         Some(self.new.remove(at).0)
@@ -132,7 +135,7 @@ impl Pieces {
     }
 }
 
-static LAST: Mutex<Option<Last>> = Mutex::new(None);
+static LAST: Mutex<Option<LastLook>> = Mutex::new(None);
 static PIECES: Mutex<Option<Pieces>> = Mutex::new(None);
 
 fn lock<T: Default>(what: &'static Mutex<Option<T>>) -> MutexGuard<'static, Option<T>> {
@@ -141,7 +144,7 @@ fn lock<T: Default>(what: &'static Mutex<Option<T>>) -> MutexGuard<'static, Opti
     guard
 }
 
-/// The allocator handed out so many bytes. Called on the server's thread.
+/// Records that the allocator handed out this many bytes. Called on the server's thread.
 pub(in crate::probe::burn_0_22) fn reserved(bytes: u64) {
     if let Some(pieces) = lock(&PIECES).as_mut() {
         let number = pieces.allocated(bytes);
@@ -149,10 +152,11 @@ pub(in crate::probe::burn_0_22) fn reserved(bytes: u64) {
     }
 }
 
-/// Fusion runs a block of operations that make and free these: the next look need not look at all others.
+/// Records which tensors the block of operations that fusion runs now makes and frees. The next look then need not look
+/// at all other tensors.
 pub(super) fn expect(made: &[u64], freed: &[u64]) {
     if let Some(pieces) = lock(&PIECES).as_mut() {
-        // Burn numbers its memories as it makes them, and so this one.
+        // Burn numbers memories as it makes them, so the number of this one shows where the block begins.
         let memory = ManagedMemoryHandle::new();
         let next = pieces.next;
         pieces.blocks.push((memory.descriptor().id.value as u64, next));
@@ -163,14 +167,14 @@ pub(super) fn expect(made: &[u64], freed: &[u64]) {
     }
 }
 
-/// A look on its way.
+/// A look in the queue.
 #[derive(Debug)]
 struct Look {
-    /// After which operation.
+    /// The number of operations that were asked for before.
     after: u64,
-    /// After how many steps.
+    /// The number of completed steps.
     steps: u32,
-    /// Whether every tensor is looked at: another thread's come and go without an operation.
+    /// Whether every tensor is looked at. Tensors of other threads come and go without a reported operation.
     is_whole: bool,
 }
 
@@ -187,10 +191,11 @@ where
 }
 
 impl Look {
-    /// Tells the trace what changed.
-    fn look<H: Clone + 'static>(&self, last: &mut Last, handles: &HandleContainer<H>) {
+    /// Writes to the trace what changed.
+    fn look<H: Clone + 'static>(&self, last: &mut LastLook, handles: &HandleContainer<H>) {
         let launches = trace::launches();
         let is_there = |id: &u64| handles.has_handle(&TensorId::new(*id));
+        // Most looks end here. A look comes after each operation, and fusion postpones most of them.
         let may_have_run = self.is_whole
             || launches != last.launches
             || handles.num_handles() != last.held.len()
@@ -202,9 +207,10 @@ impl Look {
         let has_run = launches != last.launches || !last.made.is_empty() || !last.freed.is_empty();
         last.launches = launches;
         let mut gone: Vec<u64> = std::mem::take(&mut last.freed);
+        // Reported when a block begins, so the tensor may still be there.
         gone.retain(|id| !is_there(id) && last.held.remove(id).is_some());
-        let mut came: Vec<(u64, Memory)> = Vec::new();
-        let mut come = |last: &mut Last, id: TensorId| {
+        let mut came: Vec<(u64, MemoryPiece)> = Vec::new();
+        let mut come = |last: &mut LastLook, id: TensorId| {
             if last.held.contains_key(&id.value()) {
                 return;
             }
@@ -217,7 +223,7 @@ impl Look {
             come(last, TensorId::new(id));
         }
         if self.is_whole || handles.num_handles() != last.held.len() {
-            // Something else made or freed some: a copy from the host, a read.
+            // Something else made or freed tensors: a copy from the host, or a read.
             for id in handles.handle_ids() {
                 come(last, *id);
             }
@@ -230,45 +236,46 @@ impl Look {
         if came.is_empty() && gone.is_empty() && !has_run {
             return;
         }
+        // Also if nothing came, because this empties the list of blocks for the next look.
         let came = pieces(&mut last.pieces, came);
         gone.sort_unstable();
         trace::look(self.after, self.steps, came, gone);
     }
 }
 
-/// A piece of Burn's memory: its number, which is higher the later it was made, and its bytes.
+/// One of Burn's memories: its number, which is higher the later it was made, and its bytes.
 #[derive(Clone, Copy)]
-struct Memory {
+struct MemoryPiece {
     number: u64,
     bytes: u64,
 }
 
-fn memory<H: Clone + 'static>(handles: &HandleContainer<H>, id: TensorId) -> Option<Memory> {
+fn memory<H: Clone + 'static>(handles: &HandleContainer<H>, id: TensorId) -> Option<MemoryPiece> {
     let handle = handles.get_handle_ref(&id)? as &dyn Any;
     let handle = &handle.downcast_ref::<CubeFusionHandle>()?.handle;
-    Some(Memory {
+    Some(MemoryPiece {
         number: handle.memory.descriptor().id.value as u64,
         bytes: handle.size(),
     })
 }
 
-/// Which pieces the tensors have that came.
-fn pieces(known: &mut HashMap<u64, u64, Numbers>, mut came: Vec<(u64, Memory)>) -> Vec<Held> {
+/// Returns the piece of memory of each tensor that came.
+fn pieces(known: &mut HashMap<u64, u64, Numbers>, mut came: Vec<(u64, MemoryPiece)>) -> Vec<HeldTensor> {
     if came.iter().any(|(_, memory)| !known.contains_key(&memory.number)) {
-        // A copy from the host is asked for, and nobody waits for its memory.
+        // Nothing has waited for the memory of a copy from the host yet, so wait for it here.
         launches::wait_for_servers();
     }
     let mut all = lock(&PIECES);
     let Some(all) = all.as_mut() else { return Vec::new() };
     came.sort_by_key(|(tensor, memory)| (memory.number, *tensor));
-    let mut held: Vec<Held> = came
+    let mut held: Vec<HeldTensor> = came
         .into_iter()
         .map(|(tensor, memory)| {
             let piece = *known.entry(memory.number).or_insert_with(|| {
-                // The pool of parameters tells nobody what it hands out.
+                // The persistent pool does not report what it hands out.
                 all.find(memory).unwrap_or_else(|| all.allocated(memory.bytes))
             });
-            Held { tensor, memory: piece }
+            HeldTensor { tensor, memory: piece }
         })
         .collect();
     all.new.clear();

@@ -1,9 +1,9 @@
-//! What an explanation needs to know of a model, told to the trace: its operations and who asked for each, which tensors have
-//! memory when, and which of them are parameters and gradients.
+//! Writes to the trace what an explanation needs: the model's operations and what asked for each, which tensors have
+//! memory when, and which tensors are parameters and gradients.
 //!
-//! The model runs on the thread of fusion's server, so that an operation is reported within the call that asked for it, and its
-//! stack says who that was. Where other threads of the program's ask for operations, too, that is not possible: an explanation
-//! then has no lines.
+//! The model runs on the thread of fusion's server. An operation is then reported within the call that asked for it, so
+//! the call stack shows the line. If other threads of the program ask for operations too, that is not possible, and the
+//! explanation has no lines.
 
 mod between;
 mod looks;
@@ -20,8 +20,8 @@ pub(super) use operations::is_own;
 
 static OBSERVED: OnceLock<FusionObservation> = OnceLock::new();
 
-/// Tells the trace of operations from now on. Called before the GPU's first one, on the program's own thread. `is_inside`: whether
-/// the model will run on the thread of fusion's server.
+/// Writes operations to the trace from now on. Called on the program's own thread, before the GPU's first operation.
+/// `is_inside`: whether the model will run on the thread of fusion's server.
 pub(super) fn start(is_inside: bool) {
     looks::start();
     if is_inside {

@@ -1,4 +1,5 @@
-//! Which tensors are a model's parameters, and which their gradients: told to the trace, with the module's path.
+//! Writes to the trace which tensors are a model's parameters and which are their gradients, with their paths in the
+//! model.
 
 use burn_fusion22::{FusionRuntime, FusionTensor};
 use burn22::module::{Module, ModuleVisitor, Param};
@@ -7,17 +8,19 @@ use burn22::tensor::{Bool, Int, Tensor};
 
 use crate::probe::trace;
 
-/// Names the model's modules; their parameters have a new tensor after each step of the optimizer.
+/// Writes the model's modules and the tensors of their parameters. Called again after each step of the optimizer,
+/// because parameters then have new tensors.
 pub(in crate::probe::burn_0_22) fn name<M: Module>(model: &M) {
     if trace::is_on() {
-        model.visit(&mut Names::default());
+        // A visit makes parameters that do not exist yet, so it must not happen in a pass without a trace.
+        model.visit(&mut ParameterNames::default());
     }
 }
 
-/// Names the gradients.
+/// Writes which tensors are the gradients of the model's parameters.
 pub(in crate::probe::burn_0_22) fn name_gradients<M: Module>(model: &M, gradients: &GradientsParams) {
     if trace::is_on() {
-        model.visit(&mut Gradients {
+        model.visit(&mut GradientNames {
             gradients,
             path: Vec::new(),
         });
@@ -25,18 +28,18 @@ pub(in crate::probe::burn_0_22) fn name_gradients<M: Module>(model: &M, gradient
 }
 
 /// A tensor of the backend.
-trait Numbered {
-    /// The number by which the trace knows it.
+trait TraceNumber {
+    /// Returns the number by which the trace knows the tensor.
     fn number(&self) -> Option<u64>;
 }
 
-impl<R: FusionRuntime> Numbered for FusionTensor<R> {
+impl<R: FusionRuntime> TraceNumber for FusionTensor<R> {
     fn number(&self) -> Option<u64> {
         Some(self.id.value())
     }
 }
 
-impl Numbered for burn_cubecl22::tensor::CubeTensor {
+impl TraceNumber for burn_cubecl22::tensor::CubeTensor {
     fn number(&self) -> Option<u64> {
         None
     }
@@ -51,11 +54,11 @@ fn number<const D: usize>(tensor: Tensor<D>) -> Option<u64> {
 }
 
 #[derive(Default)]
-struct Names {
+struct ParameterNames {
     path: Vec<String>,
 }
 
-impl Names {
+impl ParameterNames {
     fn belongs(&self, number: Option<u64>, learnable: bool) {
         if let Some(number) = number {
             trace::belongs(number, &self.path, learnable, false);
@@ -63,7 +66,7 @@ impl Names {
     }
 }
 
-impl ModuleVisitor for Names {
+impl ModuleVisitor for ParameterNames {
     fn enter_module(&mut self, name: &str, container_type: &str) {
         self.path.push(name.to_owned());
         trace::module(&self.path, container_type);
@@ -90,12 +93,12 @@ impl ModuleVisitor for Names {
     }
 }
 
-struct Gradients<'a> {
+struct GradientNames<'a> {
     gradients: &'a GradientsParams,
     path: Vec<String>,
 }
 
-impl ModuleVisitor for Gradients<'_> {
+impl ModuleVisitor for GradientNames<'_> {
     fn enter_module(&mut self, name: &str, _: &str) {
         self.path.push(name.to_owned());
     }

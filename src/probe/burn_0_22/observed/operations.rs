@@ -1,4 +1,4 @@
-//! Tells the trace of operations, as the model asks for them and as fusion runs them.
+//! Writes operations to the trace, when the model asks for them and when fusion runs them.
 
 use std::fmt::Write;
 
@@ -16,11 +16,14 @@ impl FusionObserver for Operations {
     fn registered(&self, operation: &OperationIr) {
         match between::reported(operation) {
             Reported::Own => return,
+            // Only here is fusion's server free. A look from the code below would wait for itself.
             Reported::Between => return looks::look_between(),
             Reported::Model => {}
         }
         match operation {
             OperationIr::Custom(look) if look.id == looks::NAME => return,
+            // A drop has no line of the program that asks for it, but memory may go with it: so look after
+            // it.
             OperationIr::Drop(_) => {}
             operation => {
                 let inputs = operation.inputs().map(|tensor| tensor.id.value()).collect();
@@ -51,7 +54,7 @@ impl FusionObserver for Operations {
     fn block_ran(&self) {}
 }
 
-/// Whether an operation is none of the model's: a look, or what asks for the next one.
+/// Whether an operation is our own, not the model's: a look, or the one that asks for the next look.
 pub(in crate::probe::burn_0_22) fn is_own(operation: &OperationIr) -> bool {
     between::is_own(operation) || matches!(operation, OperationIr::Custom(look) if look.id == looks::NAME)
 }
@@ -65,13 +68,15 @@ fn made(tensor: &TensorIr) -> Made {
     }
 }
 
-/// The operation as Burn's backends name it: `float_add`, `conv2d`. Burn writes it as `NumericFloat(F32, Add(BinaryOpIr { …`.
+/// Returns the operation's name in Burn's backends: `float_add`, `conv2d`. Burn's debug output for it is
+/// `NumericFloat(F32, Add(BinaryOpIr { …`.
 fn name(operation: &OperationIr) -> String {
     if let OperationIr::Custom(custom) = operation {
         return custom.id.clone();
     }
     let mut start = Start(String::new());
-    // It ends early on purpose.
+    // `Start` ends the output early on purpose.
+    // Burn has no name for an operation. The whole debug output would list every shape, for each operation.
     let _ = write!(start, "{operation:?}");
     name_of(&start.0)
 }

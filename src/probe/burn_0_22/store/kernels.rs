@@ -1,5 +1,5 @@
-//! Compiled kernels of a virtual GPU, handed on from program to program. Burn takes none that another program compiled, and the
-//! tool hands on those of programs that have the same code for them.
+//! Passes compiled kernels of a virtual GPU on from program to program. Burn itself takes no kernel that another
+//! program compiled. The tool passes on kernels between programs that have the same code for them.
 
 use std::collections::BTreeSet;
 use std::ffi::c_char;
@@ -14,26 +14,26 @@ use serde_json::Value;
 
 use super::{find, write};
 
-/// The beginning of the namespaces that hold them.
+/// The beginning of the namespaces that hold compiled kernels.
 pub(super) const NAMESPACES: &str = "cuda/";
-/// How the names of their files end.
+/// The suffix of the files with compiled kernels.
 const SUFFIX: &str = ".jsonl";
 
-/// A kernel as the database has it. (cubecl-cuda 0.11, `compute/context.rs`)
+/// A kernel in the form of the database (cubecl-cuda 0.11, `compute/context.rs`).
 #[derive(Serialize, Deserialize)]
-struct Compiled {
+struct StoredKernel {
     entrypoint_name: String,
     shared_mem_bytes: usize,
     ptx: Vec<c_char>,
-    /// What it does with each buffer.
+    /// What the kernel does with each buffer.
     #[serde(default)]
     io: Option<Value>,
 }
 
-/// A kernel as a line has it.
+/// A kernel in the form of a line of a file.
 #[derive(Serialize, Deserialize)]
-struct Line {
-    /// Of the kernel and all that it was generated for.
+struct KernelLine {
+    /// The id, in hexadecimal, of the kernel and of everything that it was generated for.
     id: String,
     entrypoint_name: String,
     shared_mem_bytes: usize,
@@ -43,6 +43,8 @@ struct Line {
 
 /// Puts the kernels of a folder into the database, as if this program had compiled them.
 pub(super) fn import(folder: &Path) {
+    // Burn compares this with the kernel's. The tool has already checked that the crates with kernels are the
+    // same, which is all that a virtual GPU needs. See docs/design/kernel-cache.md.
     let build_id = build_id_hash();
     let mut files = Vec::new();
     find(folder, &mut files);
@@ -64,12 +66,13 @@ pub(super) fn export(folder: &Path, namespace: &str) {
     write(&folder.join(format!("{namespace}{SUFFIX}")), &lines);
 }
 
-/// Key and value of a line, as the database has them.
+/// Returns the key and the value of a line, in the form of the database.
 fn entry(line: &str, build_id: u128) -> Option<(Bytes, Bytes)> {
-    let line: Line = serde_json::from_str(line).ok()?;
+    let line: KernelLine = serde_json::from_str(line).ok()?;
     let id = u128::from_str_radix(&line.id, 16).ok()?;
+    // cubecl hands this to the driver as a C string, so it ends with a zero.
     let ptx = line.ptx.bytes().chain([0]).map(u8::cast_signed).collect();
-    let compiled = Compiled {
+    let compiled = StoredKernel {
         entrypoint_name: line.entrypoint_name,
         shared_mem_bytes: line.shared_mem_bytes,
         ptx,
@@ -86,13 +89,13 @@ fn written(value: &impl Serialize) -> Option<Bytes> {
 
 fn line(key: &[u8], value: &[u8]) -> Option<String> {
     let key: KernelCacheKey = ciborium::from_reader(key).ok()?;
-    let compiled: Compiled = ciborium::from_reader(value).ok()?;
+    let compiled: StoredKernel = ciborium::from_reader(value).ok()?;
     let code = compiled
         .ptx
         .iter()
         .map(|byte| byte.cast_unsigned())
         .take_while(|byte| *byte != 0);
-    let line = Line {
+    let line = KernelLine {
         id: format!("{:032x}", key.id),
         entrypoint_name: compiled.entrypoint_name,
         shared_mem_bytes: compiled.shared_mem_bytes,
@@ -102,7 +105,8 @@ fn line(key: &[u8], value: &[u8]) -> Option<String> {
     serde_json::to_string(&line).ok()
 }
 
-/// What a virtual GPU reads of a kernel: for which GPU it is, its name, and what a launch of it needs.
+/// Returns the lines of a kernel's PTX that a virtual GPU reads: the GPU that it is for, its name, and what a launch
+/// needs.
 fn outline(ptx: &str) -> String {
     let is_read = |line: &&str| {
         let line = line.trim_start();

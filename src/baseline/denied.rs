@@ -1,0 +1,80 @@
+//! Denies edits that loosen limits: each is a failure until somebody approves it.
+
+use crate::baseline::BaselineFile;
+use crate::bytes::Bytes;
+use crate::report::{EditedLimit, Mode, Report, Rule, Run, Skipped, Status, Verdict};
+
+/// The end of each message: how to get a denied edit approved.
+const APPROVE: &str =
+    "somebody who may loosen limits must approve it (label `vram-limits-approved` in the supplied workflow)";
+
+/// Returns the edits that loosen a baseline: removed entries, larger values and removed values, whatever their cause.
+#[must_use]
+pub fn worse(before: &BaselineFile, own: &BaselineFile, file: &str) -> Vec<EditedLimit> {
+    let worse = before.entries().filter_map(|(key, entry)| {
+        // Without its entry, the model could grow without a comparison.
+        let Some(own) = own.get(key) else {
+            return Some(key.edit(None, [entry.peaks.warm.live, None], file, true));
+        };
+        let mut pairs = entry.peaks.figures().into_iter().zip(own.peaks.figures());
+        // The cause does not matter: whoever approves the edit decides about it. See docs/design/edits.md.
+        let is_worse = |(was, is): &(Option<Bytes>, Option<Bytes>)| match (was, is) {
+            (Some(was), Some(is)) => is > was,
+            (was, is) => was.is_some() && is.is_none(),
+        };
+        let ((pass, metric, was), (.., is)) = pairs.find(|((.., was), (.., is))| is_worse(&(*was, *is)))?;
+        Some(key.edit(Some((pass, metric)), [was, is], file, true))
+    });
+    worse.collect()
+}
+
+/// Returns a failure per edit that loosens a limit, and per part of the base that cannot be compared.
+#[must_use]
+pub fn denied(edits: &[EditedLimit], unreadable: &[Skipped], report: &Report, gpu: &str) -> Vec<Verdict> {
+    let verdict = |model: Option<&str>, message: String, file: Option<&str>, line: Option<u32>| {
+        let is_meant = |run: &&Run| model.is_some_and(|model| model == run.name() || model == run.full_name());
+        let run = report.runs.iter().find(is_meant);
+        Verdict {
+            // An edit of the defaults belongs to no package, but a verdict must name one.
+            package: run.map_or_else(|| "budgets".to_owned(), |run| run.package.clone()),
+            model: model.unwrap_or("defaults").to_owned(),
+            mode: Mode::Estimate,
+            gpu: gpu.to_owned(),
+            gpu_number: None,
+            pass: None,
+            metric: None,
+            rule: Rule::Edit,
+            limit: None,
+            limit_written: None,
+            actual: None,
+            baseline: None,
+            allowed: None,
+            status: Status::Fail,
+            message,
+            file: file.map(str::to_owned),
+            line,
+            column: None,
+        }
+    };
+    let none = || "none".to_owned();
+    let edits = edits.iter().filter(|edit| edit.loosens).map(|edit| {
+        let message = format!(
+            "this change loosens a limit in {}: {} from {} to {}; {APPROVE}",
+            edit.file,
+            edit.limit,
+            edit.before.clone().unwrap_or_else(none),
+            edit.after.clone().unwrap_or_else(none),
+        );
+        verdict(edit.model.as_deref(), message, Some(&edit.file), edit.line)
+    });
+    // What cannot be compared may be looser. Letting it pass would be a way around this check.
+    let unreadable = unreadable.iter().map(|skipped| {
+        let message = format!(
+            "{} cannot be compared with the base: {}; {APPROVE}",
+            skipped.what(),
+            skipped.why
+        );
+        verdict(None, message, None, None)
+    });
+    edits.chain(unreadable).collect()
+}

@@ -1,0 +1,127 @@
+//! Writes a report or a document in the selected format, to standard output or to a file.
+
+use std::collections::BTreeSet;
+
+use camino::Utf8Path;
+
+use crate::cli::error::{CliError, Internal};
+use crate::cli::exit::Exit;
+use crate::cli::options::{ReportFormat, ReportOutput};
+use crate::cli::session::error::SelectionError;
+use crate::cli::session::source::ModelSource;
+use crate::cli::terminal::{self};
+use crate::cli::timings;
+use crate::render;
+use crate::render::markdown::{self, Markdown};
+use crate::render::{github, junit};
+use crate::report::{Report, Status};
+
+/// What the table shows besides the report.
+#[derive(Debug, Default)]
+pub(in crate::cli) struct TableSetup<'a> {
+    /// The first line.
+    pub(in crate::cli) headline: &'a str,
+    /// Whether the runs were checked against budgets.
+    pub(in crate::cli) judged: bool,
+    /// The full names of the runs whose unknown input the command reports itself, with its place in `budgets.yaml`.
+    pub(in crate::cli) located_inputs: BTreeSet<String>,
+}
+
+/// Sets the report's status and shows the report.
+///
+/// The status is that of the worst verdict, or an error if a run failed or the report has problems.
+pub(in crate::cli) fn write(
+    report: &mut Report,
+    output: &ReportOutput,
+    table: TableSetup<'_>,
+    source: &ModelSource,
+) -> Result<(), CliError> {
+    // Also without verdicts: `estimate` and `measure` judge nothing, and must not pass with a failed run.
+    let errors = report.problems.len() + report.runs.iter().filter(|run| run.error.is_some()).count();
+    let worst = report
+        .verdicts
+        .iter()
+        .map(|verdict| verdict.status)
+        .max()
+        .unwrap_or(Status::Pass);
+    report.status = if errors > 0 { Status::Error } else { worst };
+    timings::timed("writing the output", || show(report, output, table, source.root()))
+}
+
+/// Shows a report in the selected format. If it goes to a file, standard output shows the table.
+///
+/// The report's file paths are relative to `root`.
+pub(in crate::cli) fn show(
+    report: &Report,
+    output: &ReportOutput,
+    table: TableSetup<'_>,
+    root: &Utf8Path,
+) -> Result<(), CliError> {
+    let table = render::terminal::report::render(
+        report,
+        &render::terminal::report::ReportStyle {
+            headline: table.headline.to_owned(),
+            width: terminal::width(),
+            wraps: terminal::wraps(),
+            quiet: terminal::is_quiet(),
+            verbose: terminal::is_verbose(),
+            judged: table.judged,
+            located_inputs: table.located_inputs,
+        },
+    );
+    let rendered = match output.message_format {
+        ReportFormat::Human => table.clone(),
+        ReportFormat::Json => json(report)?,
+        ReportFormat::Markdown => markdown::render(report, &Markdown::default()),
+        ReportFormat::Github => {
+            // GitHub resolves file paths from the top folder of the repository.
+            let prefix = crate::cli::session::git::git(root, &["rev-parse", "--show-prefix"]);
+            github::render(report, prefix.unwrap_or_default().trim())
+        }
+        ReportFormat::Junit => junit::render(report).map_err(Internal::new)?,
+    };
+    if output.output.is_some() {
+        terminal::show(&table);
+    }
+    put(&rendered, output.output.as_deref())?;
+    Ok(())
+}
+
+/// Writes a result to `file`, or to standard output if there is no file.
+pub(in crate::cli) fn put(text: &str, file: Option<&Utf8Path>) -> Result<(), SelectionError> {
+    let Some(path) = file else {
+        terminal::show(text);
+        return Ok(());
+    };
+    match std::fs::write(path, strip(text)) {
+        // A broken pipe is not an error, as on standard output: the reader stopped reading early.
+        Err(source) if source.kind() != std::io::ErrorKind::BrokenPipe => Err(SelectionError::File {
+            path: path.to_owned(),
+            source,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Returns a document as indented JSON that ends with a newline.
+pub(in crate::cli) fn json(document: &impl serde::Serialize) -> Result<String, CliError> {
+    let mut text = serde_json::to_string_pretty(document).map_err(Internal::new)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// Removes terminal colours from a text for a file.
+fn strip(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
+/// Returns the exit code of a judged report.
+///
+/// If only `--deny-warnings` makes it a failure, prints that, because the report itself shows only warnings.
+pub(in crate::cli) fn exit_of_judged(report: &Report, deny_warnings: bool) -> Exit {
+    let exit = Exit::from_judged(report, deny_warnings);
+    if exit != Exit::from_judged(report, false) {
+        terminal::remark("failed: --deny-warnings turns warnings into failures");
+    }
+    exit
+}

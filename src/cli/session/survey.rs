@@ -1,0 +1,34 @@
+//! Builds the driver library and the survey program, which queries the real driver, or takes them from an archive.
+
+use std::path::Path;
+
+use crate::cli::error::CliError;
+use crate::cli::session::error::file_error;
+use crate::cli::session::source::ModelSource;
+use crate::cli::session::source::rustc;
+use crate::driver::{self, DriverError, DriverLibrary};
+
+/// The driver library, with its folder if that is temporary and removed on drop.
+pub(in crate::cli) struct DriverForSurvey {
+    pub(in crate::cli) library: DriverLibrary,
+    _folder: Option<tempfile::TempDir>,
+}
+
+/// Takes the library from an archive, which must outlive it, or builds it for this machine.
+///
+/// The build goes to the workspace's target folder, or to a temporary folder if there is no workspace.
+pub(in crate::cli) fn built(source: Option<&ModelSource>) -> Result<DriverForSurvey, CliError> {
+    let build = |folder: &Path| -> Result<DriverLibrary, DriverError> { driver::build(&rustc(), None, folder) };
+    let (library, folder) = match source {
+        Some(ModelSource::Archive(brought)) => (brought.driver().clone(), None),
+        Some(ModelSource::Workspace(here)) => (build(here.workspace().target_directory().as_std_path())?, None),
+        None => {
+            let folder = tempfile::tempdir().map_err(file_error(&std::env::temp_dir()))?;
+            (build(folder.path())?, Some(folder))
+        }
+    };
+    Ok(DriverForSurvey {
+        library,
+        _folder: folder,
+    })
+}

@@ -1,0 +1,337 @@
+//! Explains the growth of models that failed a check: runs each of them on both sides of the change with a trace.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use camino::Utf8Path;
+
+use super::base::BaseRevision;
+use super::context::Context;
+use super::error::file_error;
+use super::explanation::{ExplainRequest, Stage};
+use super::git::git_or_why;
+use super::models::Models;
+use super::prepared::{self, Prepared};
+use super::source::ModelSource;
+use super::what_if::WhatIfs;
+use crate::bytes::Bytes;
+use crate::cli::error::{CliError, Internal};
+use crate::cli::interrupt::Interrupted;
+use crate::cli::options::{Packages, Running};
+use crate::cli::{source_text, terminal};
+use crate::explain::{Activations, Explanation};
+
+use crate::growth::{GrowthInput, SourceChanges, growth};
+use crate::report::change::{Judged, figure};
+use crate::report::{GrowthExplanation, Metric, Pass, Report, Rule, Run, Skipped, SkippedCheck, Status, Verdict};
+use crate::workspace::EXPLAIN;
+
+/// The largest untracked file that counts as part of a change.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Adds to the report why each value that failed its growth, budget or leak check grew since the base.
+///
+/// What cannot be explained is listed among the skipped checks. It never changes the result of the check.
+pub(in crate::cli) fn explain_growth(
+    context: &Context<'_>,
+    base: &BaseRevision,
+    report: &mut Report,
+) -> Result<(), CliError> {
+    let (mut wanted, mut unexplained) = (Vec::new(), Vec::new());
+    let judged = Judged::new(report);
+    for run in &report.runs {
+        match grown(run, judged.of(run), base.revision()) {
+            None => {}
+            Some(Ok(value)) => wanted.push((run.clone(), value)),
+            Some(Err(why)) => unexplained.push(skipped(&run.full_name(), why)),
+        }
+    }
+    report.skipped.extend(unexplained);
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    match both_sides(context, base, &wanted) {
+        Ok((explained, failed)) => {
+            report.growth.extend(explained);
+            report.skipped.extend(failed);
+        }
+        // A signal ends the command. Anything else must not hide the result of the check itself.
+        Err(error) if error.downcast_ref::<Interrupted>().is_some() => return Err(error),
+        Err(error) => {
+            let models: BTreeSet<_> = wanted.iter().map(|(run, _)| run.full_name()).collect();
+            let why = one_line(&error);
+            report
+                .skipped
+                .extend(models.iter().map(|model| skipped(model, why.clone())));
+        }
+    }
+    Ok(())
+}
+
+/// The value of a run that failed a check, with its bytes at the base and here.
+#[derive(Debug, Clone, Copy)]
+struct GrownValue {
+    pass: Pass,
+    metric: Metric,
+    before: Bytes,
+    after: Bytes,
+}
+
+/// Returns the value whose growth is to be explained, or why it cannot be; `None` if the run did not fail by its memory.
+fn grown(run: &Run, verdicts: &[&Verdict], revision: &str) -> Option<Result<GrownValue, String>> {
+    let failed = |rule: Rule| {
+        let verdicts = verdicts.iter().copied();
+        verdicts.filter(move |verdict| verdict.status == Status::Fail && verdict.rule == rule)
+    };
+    // A growth verdict compares the two sides itself. The others only say that there is too much.
+    let grew = |verdict: &&Verdict| Some(verdict.actual?.less(verdict.baseline?));
+
+    // Of several values, the one that grew most. The headline of a comment names the same one.
+    let verdict = failed(Rule::Growth).rev().max_by_key(grew);
+    let verdict = verdict
+        .or_else(|| failed(Rule::Budget).next())
+        .or_else(|| failed(Rule::Leak).next())?;
+    if !run.gpus.is_empty() {
+        return Some(Err(
+            "the model runs over several GPUs, and an explanation covers one".to_owned()
+        ));
+    }
+    let (pass, metric) = (
+        verdict.pass.unwrap_or(Pass::Warm),
+        verdict.metric.unwrap_or(Metric::Live),
+    );
+    let before = run
+        .baseline
+        .as_ref()
+        .and_then(|baseline| figure(&baseline.peaks, pass, metric));
+    let (Some(before), Some(after)) = (before, figure(&run.peaks, pass, metric)) else {
+        return Some(Err(format!("{revision} has no value to compare with")));
+    };
+    Some(match after > before {
+        true => Ok(GrownValue {
+            pass,
+            metric,
+            before,
+            after,
+        }),
+        false => Err(format!("{} memory did not grow since {revision}", metric.name())),
+    })
+}
+
+type Wanted = (Run, GrownValue);
+
+/// Explains the models on both sides.
+fn both_sides(
+    context: &Context<'_>,
+    base: &BaseRevision,
+    wanted: &[Wanted],
+) -> Result<(Vec<GrowthExplanation>, Vec<Skipped>), CliError> {
+    let root = context.prepared.source.root();
+    let changes = changes(root, base.commit());
+    let read = |file: &str| source_text::content(root, file);
+    let packages = context.packages.with_feature(EXPLAIN);
+    let here = prepared::prepare(&packages, None, context.running.budgets.as_deref())?;
+    let after = side(context, here, &packages, wanted)?;
+    let Some((there, packages)) = base.prepared(context, Some(EXPLAIN))? else {
+        let why = format!("{} has no such workspace", base.revision());
+        let skipped = wanted.iter().map(|(run, _)| skipped(&run.full_name(), why.clone()));
+        return Ok((Vec::new(), skipped.collect()));
+    };
+    let before = side(context, there, &packages, wanted)?;
+    let (mut explained, mut failed) = (Vec::new(), Vec::new());
+    for (run, value) in wanted {
+        let key = ExplainedCase::from_run(run);
+        match (&before[&key], &after[&key]) {
+            (Ok(before), Ok(after)) => {
+                explained.push(growth(&GrowthInput {
+                    run,
+                    value: (value.pass, value.metric),
+                    grown: (value.before, value.after),
+                    before,
+                    after,
+                    changes: &changes,
+                    read: Some(&read),
+                }));
+                // The pages are an extra. That they cannot be written must not hide the causes.
+                if let Err(error) = write_pages(context, &key, (before, after)) {
+                    terminal::remark(&one_line(&error));
+                }
+            }
+            (Err(why), _) => failed.push(skipped(&run.full_name(), format!("at {}, {why}", base.revision()))),
+            (_, Err(why)) => failed.push(skipped(&run.full_name(), why.clone())),
+        }
+    }
+    Ok((explained, failed))
+}
+
+/// A model or budget on a GPU, which both modes share.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct ExplainedCase {
+    package: String,
+    name: String,
+    gpu: String,
+}
+
+impl ExplainedCase {
+    fn from_run(run: &Run) -> Self {
+        Self {
+            package: run.package.clone(),
+            name: run.name().to_owned(),
+            gpu: run.gpu.id.clone(),
+        }
+    }
+}
+
+type Explanations = BTreeMap<ExplainedCase, Result<Explanation, String>>;
+
+/// Explains the models of one side, on their virtual GPUs.
+fn side(
+    context: &Context<'_>,
+    prepared: Prepared,
+    packages: &Packages,
+    wanted: &[Wanted],
+) -> Result<Explanations, CliError> {
+    let models: BTreeSet<String> = wanted.iter().map(|(run, _)| run.full_name()).collect();
+    let running = &Running {
+        model: models.into_iter().collect(),
+        partition: None,
+        keep: None,
+        ..context.running.clone()
+    };
+    let asked = &ExplainRequest {
+        running,
+        inputs: BTreeMap::new(),
+        activations: Activations::default(),
+        lines: false,
+        savings: false,
+        what_ifs: WhatIfs::default(),
+        measuring: None,
+        packages,
+    };
+    let profile = |id: &str| context.prepared.profiles.get(id);
+    // There is at least one.
+    let mut stage = Stage::on_virtual(prepared, asked, profile(&wanted[0].0.gpu.id)?)?;
+    let models = stage.built()?;
+    let mut explanations = Explanations::new();
+    for (number, (run, _)) in wanted.iter().enumerate() {
+        let key = ExplainedCase::from_run(run);
+        // A model that failed both as an estimate and as a measurement is explained once.
+        if let Entry::Vacant(entry) = explanations.entry(key) {
+            stage.set_gpu(profile(&entry.key().gpu)?);
+            let explained = explained(&stage, &models, entry.key(), number)?;
+            entry.insert(explained);
+        }
+    }
+    Ok(explanations)
+}
+
+fn explained(
+    stage: &Stage<'_>,
+    models: &Models,
+    case: &ExplainedCase,
+    number: usize,
+) -> Result<Result<Explanation, String>, CliError> {
+    match stage.explain(models, (&case.package, &case.name), number) {
+        Ok(Some(explanation)) => Ok(match &explanation.partial {
+            Some(partial) => Err(partial.clone()),
+            None => Ok(explanation),
+        }),
+        Ok(None) => Ok(Err(match models.problems.first() {
+            Some(problem) => problem.message.clone(),
+            None => "there is no such model".to_owned(),
+        })),
+        Err(error) if error.downcast_ref::<Interrupted>().is_some() => Err(error),
+        Err(error) => Ok(Err(one_line(&error))),
+    }
+}
+
+/// Writes both explanations into the target folder, and prints the command that draws them side by side.
+fn write_pages(
+    context: &Context<'_>,
+    case: &ExplainedCase,
+    (before, after): (&Explanation, &Explanation),
+) -> Result<(), CliError> {
+    let ModelSource::Workspace(here) = &context.prepared.source else {
+        return Ok(());
+    };
+    let folder = here.workspace().target_directory().join("vram/why");
+    std::fs::create_dir_all(&folder).map_err(file_error(folder.as_std_path()))?;
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
+    let name: String = format!("{}-{}-{}", case.package, case.name, case.gpu)
+        .chars()
+        .map(plain)
+        .collect();
+    let mut paths = Vec::new();
+    for (side, explanation) in [("before", before), ("after", after)] {
+        let path = folder.join(format!("{name}-{side}.json"));
+        let json = serde_json::to_string(explanation).map_err(Internal::new)?;
+        std::fs::write(&path, json).map_err(file_error(path.as_std_path()))?;
+        let shown = path.strip_prefix(context.prepared.source.root()).unwrap_or(&path);
+        paths.push(shown.to_string());
+    }
+    if !terminal::is_quiet() {
+        terminal::remark(&format!(
+            "draw both versions side by side: cargo vram report --compare {}",
+            paths.join(" ")
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the lines that differ between a commit and the files of the workspace. Without git's help, no line is edited.
+fn changes(root: &Utf8Path, commit: &str) -> SourceChanges {
+    let diff = git_or_why(
+        root,
+        &[
+            "-c",
+            "core.quotePath=false",
+            "diff",
+            "--unified=0",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--find-renames",
+            "--relative",
+            "--src-prefix=a/",
+            "--dst-prefix=b/",
+            commit,
+            "--",
+            // Only files that a program is built from or reads. A lock file or a README has numbers and names, too.
+            "*.rs",
+            "*.toml",
+            "*.yaml",
+            "*.yml",
+            "*.json",
+            "*.ron",
+        ],
+    );
+    let untracked = git_or_why(root, &["ls-files", "--others", "--exclude-standard", "-z", "--", "."]);
+    let untracked = untracked.unwrap_or_default();
+    let new = untracked
+        .split('\0')
+        .filter(|file| file.ends_with(".rs"))
+        .filter_map(|file| {
+            let is_small = std::fs::metadata(root.join(file)).is_ok_and(|metadata| metadata.len() <= MOST_BYTES);
+            let text = is_small.then(|| source_text::content(root, file)).flatten()?;
+            Some((file.to_owned(), text))
+        });
+    SourceChanges::parse(&diff.unwrap_or_default(), new.collect())
+}
+
+fn skipped(model: &str, why: String) -> Skipped {
+    Skipped {
+        check: SkippedCheck::GrowthCauses,
+        model: Some(model.to_owned()),
+        why,
+    }
+}
+
+fn one_line(error: &CliError) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}

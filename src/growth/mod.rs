@@ -1,0 +1,199 @@
+//! Growth: finds out why a value of a model grew, from an explanation before the change, one with it, and the lines that
+//! the change edits.
+
+mod changes;
+mod input;
+mod naming;
+mod pairs;
+mod parts;
+mod roots;
+mod syntax;
+mod words;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+pub use changes::SourceChanges;
+pub use input::{GrowthInput, ReadSource};
+
+use self::naming::{CauseEvidence, LineNaming, SourceFiles, TracedCause, frames};
+use self::pairs::TensorPairs;
+use self::roots::{GrowthRoot, GrowthRoots, HeldPair, RootKind};
+use crate::explain::{Category, Explanation, SourceLocation};
+use crate::report::{GrowthCause, GrowthExplanation, Metric, Pass};
+
+/// Explains why a value grew.
+///
+/// The tensors at the two peaks of live memory are paired. Each difference belongs to the first change that made it, and
+/// each of these causes to one line. What is not in tensors, and what the explanations do not show, has its own parts, so
+/// that all views add up to the growth.
+#[must_use]
+pub fn growth(of: &GrowthInput<'_>) -> GrowthExplanation {
+    let GrowthInput { run, before, after, .. } = *of;
+    let pairs = TensorPairs::new(before, after);
+    let held = roots::held(before, after, &pairs);
+    let naming = LineNaming {
+        changes: of.changes,
+        sources: SourceFiles::new(of.read, after),
+    };
+    let allocator = parts::allocator(before, after, of.value);
+    let explained = after.peak.live.less(before.peak.live) + allocator.iter().map(|part| part.change).sum::<i64>();
+    GrowthExplanation {
+        package: run.package.clone(),
+        model: run.name().to_owned(),
+        gpu: run.gpu.id.clone(),
+        mode: run.mode,
+        pass: of.value.0,
+        metric: of.value.1,
+        before: of.grown.0,
+        after: of.grown.1,
+        causes: causes(of, &pairs, &held, &naming),
+        categories: parts::categories(before, after),
+        layers: parts::layers(before, after),
+        lines: parts::lines(before, after, &naming),
+        unexplained: of.grown.1.less(of.grown.0) - explained,
+        allocator,
+        notes: words::notes(before, after),
+    }
+}
+
+/// Explains why live memory grew between two explanations; `None` if it did not grow.
+///
+/// Without git, a line counts as edited if the older explanation has no line with its text.
+#[must_use]
+pub fn growth_between(before: &Explanation, after: &Explanation) -> Option<GrowthExplanation> {
+    fn texts(of: &Explanation) -> impl Iterator<Item = (&str, u32, &str)> {
+        of.texts
+            .iter()
+            .map(|text| (text.file.as_str(), text.line, text.text.as_str()))
+    }
+    let grown = (before.peak.live, after.peak.live);
+    let changes = SourceChanges::from_texts(texts(before), texts(after));
+    (grown.1 > grown.0).then(|| {
+        growth(&GrowthInput {
+            run: &after.run,
+            value: (Pass::Warm, Metric::Live),
+            grown,
+            before,
+            after,
+            changes: &changes,
+            read: None,
+        })
+    })
+}
+
+/// The tensors with one root.
+#[derive(Default)]
+struct RootGroup {
+    change: i64,
+    /// The largest of the group's differences.
+    largest: Option<HeldPair>,
+}
+
+/// Returns the causes, the largest first. They add up to the difference of live memory at the two peaks.
+fn causes(of: &GrowthInput<'_>, pairs: &TensorPairs, held: &[HeldPair], naming: &LineNaming<'_>) -> Vec<GrowthCause> {
+    let (before, after) = (of.before, of.after);
+    let roots = GrowthRoots::new(before, after, pairs);
+    let mut groups: BTreeMap<GrowthRoot, RootGroup> = BTreeMap::new();
+    for pair in held {
+        let group = groups.entry(roots.of(pair)).or_default();
+        group.change += pair.change;
+        let size = |pair: &HeldPair| pair.change.unsigned_abs();
+        if group.largest.as_ref().is_none_or(|largest| size(largest) < size(pair)) {
+            group.largest = Some(*pair);
+        }
+    }
+    let in_tensors: i64 = groups.values().map(|group| group.change).sum();
+    let mut causes: Vec<(Option<RootKind>, GrowthCause)> = Vec::new();
+    for (root, group) in &groups {
+        let Some(largest) = &group.largest else { continue };
+        let cause = GrowthCause {
+            what: words::what(root, largest, of, pairs, group.change),
+            change: group.change,
+            place: naming.place(&evidence(root, largest, of, pairs)),
+        };
+        // Several operations may have one cause: everything that a loss keeps is kept by the same line.
+        let kind = root.kind();
+        let is_same = |(other_kind, other): &&mut (Option<RootKind>, GrowthCause)| {
+            other.place == cause.place && (other.what == cause.what || kind.is_some() && kind == *other_kind)
+        };
+        match causes.iter_mut().find(is_same) {
+            Some((_, other)) => {
+                if cause.change.unsigned_abs() > other.change.unsigned_abs() {
+                    other.what = cause.what;
+                }
+                other.change += cause.change;
+            }
+            None => causes.push((kind, cause)),
+        }
+    }
+    let rest = after.peak.live.less(before.peak.live) - in_tensors;
+    let mut causes: Vec<_> = causes.into_iter().map(|(_, cause)| cause).collect();
+    causes.push(GrowthCause {
+        what: words::WORKSPACE.to_owned(),
+        change: rest,
+        place: None,
+    });
+    causes.retain(|cause| cause.change != 0);
+    causes.sort_by_key(|cause| std::cmp::Reverse((cause.change, cause.place.is_some())));
+    causes
+}
+
+/// Returns what is known about a root, to choose its line.
+fn evidence<'a>(
+    root: &'a GrowthRoot,
+    largest: &HeldPair,
+    of: &GrowthInput<'a>,
+    pairs: &TensorPairs,
+) -> CauseEvidence<'a> {
+    let (before, after) = (of.before, of.after);
+    let tensor = match root {
+        GrowthRoot::Resized(first) => &after.tensors[*first],
+        _ => largest.tensor(before, after),
+    };
+    let sizes = match root {
+        GrowthRoot::Resized(first) => pairs.counterpart(*first).map_or_else(Vec::new, |other| {
+            roots::size_changes(&before.tensors[other], &after.tensors[*first])
+        }),
+        _ => Vec::new(),
+    };
+    let module = match root {
+        GrowthRoot::NewModule(path) | GrowthRoot::RemovedModule(path) => Some(path.as_str()),
+        _ => tensor.module.as_deref(),
+    };
+    let is_parameter = matches!(tensor.category, Category::Parameter | Category::Buffer);
+    let kind = match root {
+        GrowthRoot::NewModule(_) | GrowthRoot::RemovedModule(_) => TracedCause::Module,
+        GrowthRoot::NewState => TracedCause::OptimizerState,
+        GrowthRoot::Kept(_) | GrowthRoot::Gone(_) => TracedCause::Kept,
+        GrowthRoot::Resized(_) | GrowthRoot::New(_) if is_parameter => TracedCause::Parameter,
+        GrowthRoot::Resized(_) | GrowthRoot::New(_) => TracedCause::Tensor,
+    };
+    let frames = match largest.after.is_some() {
+        true => Cow::Borrowed(frames(after, tensor)),
+        // Lines before the change are looked up at their place with the change.
+        false => frames(before, tensor)
+            .iter()
+            .filter_map(|frame| moved(of.changes, frame))
+            .collect(),
+    };
+    CauseEvidence {
+        frames,
+        sizes,
+        module,
+        kind,
+    }
+}
+
+/// Returns the place with the change of a line before it; `None` if the line was removed.
+fn moved(changes: &SourceChanges, frame: &SourceLocation) -> Option<SourceLocation> {
+    let (file, line) = changes.moved(&frame.file, frame.line)?;
+    Some(SourceLocation {
+        file,
+        line,
+        ..frame.clone()
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! What a cause is called, and other differences between two explanations in words.
+
+use std::collections::BTreeSet;
+
+use super::input::GrowthInput;
+use super::pairs::TensorPairs;
+use super::roots::{GrowthRoot, HeldPair, SizeChange, size_changes};
+use crate::explain::{Category, Explanation, TensorLife};
+
+/// The cause of memory that no tensor has.
+pub(super) const WORKSPACE: &str = "memory within operations";
+
+/// Describes a cause: `hidden is larger`.
+pub(super) fn what(
+    root: &GrowthRoot,
+    largest: &HeldPair,
+    of: &GrowthInput<'_>,
+    pairs: &TensorPairs,
+    change: i64,
+) -> String {
+    let size = if change < 0 { "smaller" } else { "larger" };
+    match root {
+        GrowthRoot::Resized(first) => {
+            let tensor = &of.after.tensors[*first];
+            match dtypes(of, pairs, *first) {
+                Some((before, after)) => format!("{} is {after}, was {before}", subject(tensor)),
+                None => format!("{} is {size}", subject(tensor)),
+            }
+        }
+        GrowthRoot::NewModule(path) => format!("{path} is new"),
+        GrowthRoot::RemovedModule(path) => format!("{path} was removed"),
+        GrowthRoot::NewState => "the optimizer keeps more state".to_owned(),
+        GrowthRoot::New(_) => format!("{} is new", subject(largest.tensor(of.before, of.after))),
+        GrowthRoot::Kept(_) => format!("{} is kept longer", subject(largest.tensor(of.before, of.after))),
+        GrowthRoot::Gone(_) => format!(
+            "{} is freed earlier or gone",
+            subject(largest.tensor(of.before, of.after))
+        ),
+    }
+}
+
+/// Returns the element types of a tensor before and with the change, if only they differ.
+fn dtypes(of: &GrowthInput<'_>, pairs: &TensorPairs, index: usize) -> Option<(String, String)> {
+    let tensor = &of.after.tensors[index];
+    let changes = size_changes(&of.before.tensors[pairs.counterpart(index)?], tensor);
+    match changes.as_slice() {
+        [SizeChange::Dtype(before, after)] => Some((before.clone(), after.clone())),
+        _ => None,
+    }
+}
+
+/// Names a tensor by its module, or by what it is for.
+fn subject(tensor: &TensorLife) -> String {
+    let operation = || match tensor.operation.as_str() {
+        "" => "a tensor".to_owned(),
+        operation => format!("the output of {operation}"),
+    };
+    match (tensor.category, &tensor.module) {
+        (Category::Input, _) => "the batch".to_owned(),
+        (Category::Parameter | Category::Buffer, Some(module)) => module.clone(),
+        (Category::Parameter | Category::Buffer, None) => "a parameter".to_owned(),
+        (Category::OptimizerState, _) => "the optimizer's state".to_owned(),
+        (Category::Gradient, Some(module)) => format!("the gradient of {module}"),
+        // The path of an operation that is not a module ends with the operation.
+        (_, Some(module)) if module.rsplit('.').next() == Some(&tensor.operation) => format!("the output of {module}"),
+        (_, Some(module)) => format!("{} in {module}", operation()),
+        (_, None) => operation(),
+    }
+}
+
+/// Returns other differences that change how much memory the allocator and the kernels take.
+pub(super) fn notes(before: &Explanation, after: &Explanation) -> Vec<String> {
+    let mut notes = Vec::new();
+    if before.run.burn != after.run.burn {
+        notes.push(format!("Burn {} → {}", before.run.burn, after.run.burn));
+    }
+    let names: BTreeSet<_> = before.run.inputs.keys().chain(after.run.inputs.keys()).collect();
+    for name in names {
+        let of = |explanation: &Explanation| explanation.run.inputs.get(name).copied();
+        let (before, after) = (of(before), of(after));
+        if before != after {
+            let shown = |value: Option<u64>| value.map_or_else(|| "none".to_owned(), |value| value.to_string());
+            notes.push(format!("input {name} {} → {}", shown(before), shown(after)));
+        }
+    }
+    let (before, after) = (&before.run.autotune.chosen, &after.run.autotune.chosen);
+    let operations: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    let others = operations.iter().filter(|name| before.get(**name) != after.get(**name));
+    let others: Vec<_> = others.map(|name| name.as_str()).collect();
+    if !others.is_empty() {
+        notes.push(format!("autotune chose other kernels for {}", others.join(", ")));
+    }
+    notes
+}

@@ -1,0 +1,128 @@
+//! The next steps after a failed check: how to inspect it, and how to accept the new values.
+
+use std::collections::BTreeSet;
+
+use crate::render::commands::{bless, is_plain};
+use crate::render::terminal::text::BOLD;
+use crate::report::words::counted;
+use crate::report::{Mode, Report, Rule, Run, Status, Verdict};
+use crate::untrusted::named;
+
+/// The most models, and the most places in a file, that are listed.
+const NAMED: usize = 3;
+
+/// Renders commands for the user to copy. Returns nothing if nothing failed.
+pub(super) fn steps(report: &Report) -> String {
+    let failed: Vec<_> = report
+        .verdicts
+        .iter()
+        .filter(|verdict| verdict.status == Status::Fail)
+        .collect();
+    let mut steps = look(report, &failed);
+    steps.extend(accept(report, &failed));
+    if steps.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n{BOLD}next steps{BOLD:#}\n");
+    let mut before = "";
+    for (what, step) in &steps {
+        // Steps of one kind have its name only in the first line.
+        let shown = if *what == before {
+            String::new()
+        } else {
+            format!("{what}:")
+        };
+        text.push_str(&format!("  {shown:<8} {step}\n"));
+        before = what;
+    }
+    text
+}
+
+type NextStep = (&'static str, String);
+
+fn look(report: &Report, failed: &[&Verdict]) -> Vec<NextStep> {
+    let is_of_memory = |rule: Rule| matches!(rule, Rule::Budget | Rule::Growth | Rule::Drift | Rule::Oom | Rule::Leak);
+    let of = |wanted: &dyn Fn(Rule) -> bool| runs(report, failed, wanted);
+    let mut steps = Vec::new();
+    let (explained, more) = first(&of(&is_of_memory), |run| {
+        format!("cargo vram explain {}", run.full_name())
+    });
+    steps.extend(explained.into_iter().map(|command| ("inspect", command)));
+    steps.extend(more.map(|more| ("inspect", more)));
+    // Only an out of memory asks what fits. What is over a budget does fit, but is not allowed to.
+    let (fitted, _) = first(&of(&|rule| rule == Rule::Oom), |run| {
+        format!("cargo vram fit {} --gpu {} --advise", run.full_name(), run.gpu.id)
+    });
+    steps.extend(fitted.into_iter().map(|command| ("inspect", command)));
+    if !of(&|rule| rule == Rule::Growth).is_empty() {
+        let diff =
+            "cargo vram diff BEFORE.json AFTER.json (each from `cargo vram check --message-format json -o FILE`)";
+        steps.push(("inspect", diff.to_owned()));
+    }
+    steps
+}
+
+fn accept(report: &Report, failed: &[&Verdict]) -> Vec<NextStep> {
+    let mut steps = Vec::new();
+    let grown = runs(report, failed, &|rule| matches!(rule, Rule::Growth | Rule::Baseline));
+    let leaks = runs(report, failed, &|rule| rule == Rule::Leak);
+    // `bless` itself only estimates, so it takes measurements from a report. A leak fails whatever the
+    // baseline is, so no command accepts it: see docs/design/leaks.md.
+    for (mode, rest) in [(Mode::Estimate, ""), (Mode::Measure, " --report FILE")] {
+        let of = grown.iter().filter(|run| run.mode == mode && !leaks.contains(run));
+        let models: BTreeSet<String> = of.map(|run| run.full_name()).collect();
+        if !models.is_empty() {
+            let command = bless(&models, rest);
+            steps.push(("accept", format!("{} (then commit budgets.lock)", command.trim_end())));
+        }
+    }
+    let places: BTreeSet<_> = failed
+        .iter()
+        .filter(|verdict| verdict.rule == Rule::Budget)
+        .filter_map(|verdict| Some((named(verdict.file.as_deref()?), verdict.line?)))
+        .collect();
+    if !places.is_empty() {
+        let mut shown: Vec<_> = places
+            .iter()
+            .take(NAMED)
+            .map(|(file, line)| format!("{file}:{line}"))
+            .collect();
+        let more = places.len().saturating_sub(NAMED);
+        if more > 0 {
+            shown.push(format!("{more} more"));
+        }
+        let and = if steps.is_empty() { "" } else { "and " };
+        steps.push(("accept", format!("{and}raise the limit at {}", shown.join(", "))));
+    }
+    steps
+}
+
+/// Returns the runs that fail by a wanted rule, each once.
+fn runs<'a>(report: &'a Report, failed: &[&Verdict], wanted: &dyn Fn(Rule) -> bool) -> Vec<&'a Run> {
+    let fails = |run: &&Run| {
+        let mut own = failed.iter().filter(|verdict| super::state::is_of(verdict, run));
+        own.any(|verdict| wanted(verdict.rule))
+    };
+    report.runs.iter().filter(fails).collect()
+}
+
+/// Returns a command for each of the first models, and a line that counts the others. A model gets no command if its
+/// name is not plain, because a shell could interpret the name.
+fn first(runs: &[&Run], command: impl Fn(&Run) -> String) -> (Vec<String>, Option<String>) {
+    let mut commands: Vec<String> = Vec::new();
+    for run in runs
+        .iter()
+        .filter(|run| is_plain(&run.full_name()) && is_plain(&run.gpu.id))
+    {
+        let command = command(run);
+        if !commands.contains(&command) {
+            commands.push(command);
+        }
+    }
+    let more = commands.len().saturating_sub(NAMED);
+    commands.truncate(NAMED);
+    (
+        commands,
+        (more > 0).then(|| format!("and {}", counted(more as u64, "more model"))),
+    )
+}

@@ -1,0 +1,715 @@
+//! Assembles one run of the report from the outputs of its passes.
+
+use std::time::Duration;
+
+use super::case::Case;
+use super::checkout;
+use super::child::End;
+use super::gpu_work;
+use super::hardware::{Hardware, MissingLibdevice};
+use super::measured::{self, ProcessLooks};
+use super::oom::{oom, recovered};
+use super::outcome::{self, done};
+use super::process::PassOutput;
+use super::record::Record;
+use super::steps::{fullest, steps};
+use crate::bytes::Bytes;
+use crate::protocol::{BurnFeatures, Float, Inside, ProbeEvent};
+use crate::report::words::pass_name;
+use crate::report::{
+    Assumption, Autotune, ErrorCode, GpuShare, Measurement, Mode, Oom, Parameters, Pass, Peak, Peaks, RecordingId, Run,
+    RunError, RunGpu, Settling, Step, Tuning, grows,
+};
+
+/// The outputs of the passes of a case; `None` for a pass that did not run.
+#[derive(Debug, Default)]
+pub(super) struct Passes {
+    pub(super) cold: Option<std::io::Result<PassOutput>>,
+    pub(super) warm: Option<std::io::Result<PassOutput>>,
+    pub(super) traced: Option<std::io::Result<PassOutput>>,
+    /// A second warm pass, in which the virtual GPU returns other values than zeros.
+    pub(super) other: Option<std::io::Result<PassOutput>>,
+}
+
+/// The difference between two passes, as the end of a sentence whose subject is the model.
+#[derive(Debug)]
+pub(super) enum PassDifference {
+    /// The passes differ although their conditions are equal.
+    Nondeterministic(String),
+    /// The passes differ only if the model reads other values from the GPU.
+    DataDependent(String),
+}
+
+impl PassDifference {
+    /// Returns the error for the run, unless the budget allows the difference.
+    fn error(&self, case: &Case) -> Option<RunError> {
+        let (code, message, help) = match self {
+            Self::Nondeterministic(_) if case.allowed.nondeterministic => return None,
+            Self::Nondeterministic(difference) => (
+                ErrorCode::Nondeterministic,
+                format!("the model is not deterministic: repeated with equal inputs, it {difference}"),
+                "use fixed seeds and fixed sizes, so that the work is the same in every run; or write \
+                 `nondeterministic: allowed` into the model's budget, so that `check --repeat N` checks the largest \
+                 values of N runs",
+            ),
+            Self::DataDependent(_) if case.allowed.data_dependent => return None,
+            Self::DataDependent(difference) => (
+                ErrorCode::DataDependent,
+                format!(
+                    "the model's work depends on values that it reads from the GPU (zeros in the first pass, other \
+                     values in the second): it {difference}"
+                ),
+                "make the work independent of these values, because an estimate cannot know them; or write \
+                 `control_flow: data-dependent` into the model's budget, so that `check` takes the larger values of \
+                 both passes",
+            ),
+        };
+        Some(RunError {
+            code,
+            message,
+            help: Some(help.into()),
+        })
+    }
+}
+
+/// The passes of a case, and the sources of the plan that the warm and traced passes replay.
+#[derive(Debug)]
+pub(super) struct Collected {
+    pub(super) passes: Passes,
+    pub(super) autotune: Autotune,
+    /// The recording that the plan replays.
+    pub(super) recording: Option<RecordingId>,
+    /// The number of choices that the warm or traced pass made itself because the plan lacked them.
+    pub(super) unplanned: usize,
+    /// Whether the plan of a measurement comes from a recording.
+    pub(super) tuning: Tuning,
+    /// The difference between passes that should be equal.
+    pub(super) disagreement: Option<PassDifference>,
+}
+
+impl Collected {
+    pub(super) fn first_only(cold: std::io::Result<PassOutput>) -> Self {
+        Self {
+            passes: Passes {
+                cold: Some(cold),
+                ..Passes::default()
+            },
+            autotune: Autotune::default(),
+            recording: None,
+            unplanned: 0,
+            tuning: Tuning::Free,
+            disagreement: None,
+        }
+    }
+}
+
+/// Whether a pass is complete, without an error and without out of memory.
+pub(super) fn is_whole(case: &Case, hardware: &Hardware, pass: Pass, left: &PassOutput) -> bool {
+    ran_out(case, hardware, pass, left).is_none() && outcome::error(hardware, pass, left).is_none()
+}
+
+/// Returns when Burn first continued without the result of a failed operation.
+fn failed_at(left: &PassOutput) -> Option<u64> {
+    left.events.iter().find_map(|event| match event {
+        ProbeEvent::Failed {
+            tuning: false, time, ..
+        } => Some(*time),
+        _ => None,
+    })
+}
+
+/// Whether the cold pass failed for a reason other than memory, so that no other pass is worth its time.
+pub(super) fn is_hopeless(case: &Case, hardware: &Hardware, left: &PassOutput) -> bool {
+    outcome::error(hardware, Pass::Cold, left).is_some() && ran_out(case, hardware, Pass::Cold, left).is_none()
+}
+
+/// Returns the out of memory of a pass.
+///
+/// An out of memory after a call that failed for another reason does not count. For example, if the driver failed to
+/// report the GPU's size, every allocation fails.
+fn ran_out(case: &Case, hardware: &Hardware, pass: Pass, left: &PassOutput) -> Option<Oom> {
+    let oom = oom(pass, left, &case.profile).filter(|_| outcome::failed_call(left).is_none());
+    // On a real GPU, processes share the memory, and the driver itself refuses what is too much.
+    let is_virtual = matches!(hardware, Hardware::Virtual) && !case.endless;
+    oom.or_else(|| together(pass, left, case.profile.available()).filter(|_| is_virtual))
+}
+
+/// Returns an out of memory if the model's processes together hold more than a virtual GPU has.
+///
+/// Each process sees a virtual GPU of its own, so the driver does not refuse this.
+fn together(pass: Pass, left: &PassOutput, available: Bytes) -> Option<Oom> {
+    let gpus = u32::try_from(left.record.gpus.len()).unwrap_or(u32::MAX);
+    (0..gpus).find_map(|gpu| {
+        let (own, others) = (left.record.gpu(gpu).peak, left.record.peak_of_helpers(gpu));
+        (others > Bytes(0) && own + others > available).then(|| Oom {
+            pass,
+            gpu_number: (gpus > 1).then_some(gpu),
+            step: None,
+            phase: None,
+            kernel: None,
+            requested: Some(others),
+            function: None,
+            reserved: own,
+            live: None,
+            available: available.saturating_sub(own),
+            tensor: None,
+        })
+    })
+}
+
+/// Why a pass ended itself, so that the tool must start it again with another setup.
+pub(super) enum RetryReason {
+    /// The model's loop is written by hand, and the pass was not set up for that.
+    FreeForm,
+    /// Fusion ran something unexpected, so the trace would have a gap.
+    Unforeseen,
+    /// The model uploads tensors in an order that is certain only on fusion's thread.
+    Uploads,
+    /// The model makes no progress on fusion's thread.
+    Stuck,
+    /// The model asks for this number of GPUs.
+    Gpus(u32),
+}
+
+/// Returns why a pass ended itself, or `None` if it did not.
+pub(super) fn found(left: &PassOutput) -> Option<RetryReason> {
+    // A pass that asks for another setup exits with code 0, and without its summary.
+    if left.ended.end != End::Exited(0) || done(left).is_some() {
+        return None;
+    }
+    let gpus = left.events.iter().find_map(|event| match event {
+        ProbeEvent::Gpus { needed } => Some(RetryReason::Gpus(*needed)),
+        _ => None,
+    });
+    if gpus.is_some() {
+        return gpus;
+    }
+    if uploads(left) {
+        return Some(RetryReason::Uploads);
+    }
+    if left.events.iter().any(|event| matches!(event, ProbeEvent::Stuck)) {
+        return Some(RetryReason::Stuck);
+    }
+    let is_unforeseen = left.events.iter().any(|event| matches!(event, ProbeEvent::Unforeseen));
+    let found = if is_unforeseen {
+        RetryReason::Unforeseen
+    } else {
+        RetryReason::FreeForm
+    };
+    (is_unforeseen || is_free_form(left)).then_some(found)
+}
+
+fn uploads(left: &PassOutput) -> bool {
+    left.events.iter().any(|event| matches!(event, ProbeEvent::Uploads))
+}
+
+fn is_free_form(left: &PassOutput) -> bool {
+    left.events.iter().any(|event| matches!(event, ProbeEvent::FreeForm))
+}
+
+/// Assembles the run.
+pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took: Duration) -> Run {
+    let outputs = Outputs::new(case, hardware, collected);
+    let (cold, warm, traced) = (
+        outputs.of(Pass::Cold),
+        outputs.of(Pass::Warm),
+        outputs.of(outputs.observed()),
+    );
+    let some_pass = warm.or(traced).or(cold);
+    let profile = &case.profile;
+    let (mode, driver, context, modules) = match hardware {
+        Hardware::Virtual => (
+            Mode::Estimate,
+            format!("virtual {}", env!("CARGO_PKG_VERSION")),
+            None,
+            None,
+        ),
+        Hardware::Real(real) => {
+            let (context, modules) = measured::outside(real, some_pass);
+            (Mode::Measure, real.driver.clone(), context, modules)
+        }
+    };
+    let measurement = match hardware {
+        Hardware::Virtual => None,
+        Hardware::Real(real) => {
+            let limit = real.limited.then_some(profile.total.value);
+            let passes: Vec<&PassOutput> = [warm, traced, cold].into_iter().flatten().collect();
+            Some(measured::measurement(real, limit, collected.tuning, &passes))
+        }
+    };
+    let error = outputs.error(collected);
+    let error = error.or_else(|| in_use(hardware, measurement.as_ref()?));
+    let gpus = outputs.gpus();
+    let readable = || outputs.readable().map(|(_, left)| left);
+    Run {
+        model: case.model.name.clone(),
+        package: case.model.built.target.package.clone(),
+        budget: case.budget.clone(),
+        mode,
+        task: Some(case.model.task),
+        burn: case.model.built.target.burn.clone(),
+        features: readable().find_map(features),
+        // A pass that died early reported no inputs. Then only the overridden ones are known.
+        inputs: readable().find_map(inputs).unwrap_or_else(|| case.inputs.clone()),
+        what_if: case.what_if.clone(),
+        label: (!case.what_if.is_none()).then(|| case.what_if.of(case.name())),
+        gpu: RunGpu {
+            id: profile.id.clone(),
+            name: profile.name.clone(),
+            total_bytes: profile.total.value,
+            available_bytes: profile.available(),
+            driver,
+            context: context.or_else(|| Some(profile.context.outside())),
+            modules: modules.or_else(|| Some(profile.modules.outside())),
+        },
+        measurement,
+        parameters: readable().find_map(parameters),
+        peaks: gpus
+            .iter()
+            .map(|gpu| gpu.peaks)
+            .reduce(Peaks::fullest)
+            .unwrap_or_default(),
+        baseline: None,
+        steps: gpus
+            .iter()
+            .map(|gpu| gpu.steps.clone())
+            .reduce(fullest)
+            .unwrap_or_default(),
+        // The values of a single GPU are those of the run itself. See docs/design/several-gpus.md.
+        gpus: if gpus.len() > 1 { gpus } else { Vec::new() },
+        recovered_refusals: match outputs.oom {
+            Some(_) => 0,
+            None => readable().map(recovered).max().unwrap_or(0),
+        },
+        autotune: collected.autotune.clone(),
+        recording: collected.recording.clone(),
+        streams: traced.and_then(done).map_or(0, |done| done.streams),
+        settling: traced.or(warm).and_then(settling),
+        device_reads: some_pass.map_or(0, device_reads),
+        assumptions: assumptions(
+            case,
+            hardware,
+            collected,
+            cold,
+            outputs.whole(Pass::Warm),
+            outputs.whole(outputs.observed()),
+        ),
+        range: None,
+        error,
+        oom: outputs.oom.clone(),
+        seconds: (took.as_secs_f64() * 1000.0).round() / 1000.0,
+    }
+}
+
+/// The outputs of the passes that count for a run.
+struct Outputs<'a> {
+    case: &'a Case,
+    hardware: &'a Hardware,
+    /// Each pass that was tried, with its output or the error that kept it from running.
+    all: Vec<(Pass, &'a std::io::Result<PassOutput>)>,
+    /// The second warm pass, if the budget allows it to differ from the first.
+    other: Option<&'a PassOutput>,
+    /// The first out of memory.
+    oom: Option<Oom>,
+}
+
+impl<'a> Outputs<'a> {
+    fn new(case: &'a Case, hardware: &'a Hardware, collected: &'a Collected) -> Self {
+        let passes = &collected.passes;
+        let other = passes.other.as_ref().and_then(|left| left.as_ref().ok());
+        // The model may fail because it reads other values. Such an incomplete pass does not show how much memory it
+        // needs.
+        let other = other.filter(|left| {
+            ran_out(case, hardware, Pass::Warm, left).is_some() || is_whole(case, hardware, Pass::Warm, left)
+        });
+        // Otherwise a difference is an error, and there is no value to compare with a limit.
+        // See docs/design/passes.md.
+        let other = other.filter(|_| case.allowed.nondeterministic || case.allowed.data_dependent);
+        let all = [
+            (Pass::Cold, &passes.cold),
+            (Pass::Warm, &passes.warm),
+            (Pass::Traced, &passes.traced),
+            // If the budget allows the second warm pass to differ, the pass counts like any other.
+            (Pass::Warm, if other.is_some() { &passes.other } else { &None }),
+        ];
+        let all = all.into_iter();
+        let all = all.filter_map(|(pass, left)| left.as_ref().map(|left| (pass, left)));
+        let mut outputs = Self {
+            case,
+            hardware,
+            all: all.collect(),
+            other,
+            oom: None,
+        };
+        outputs.oom = outputs.first_oom();
+        outputs
+    }
+
+    /// Returns the output of a pass, if the pass could run.
+    fn of(&self, wanted: Pass) -> Option<&'a PassOutput> {
+        let found = self.all.iter().find(|(pass, _)| *pass == wanted);
+        found.and_then(|(_, left)| left.as_ref().ok())
+    }
+
+    /// Returns which pass observes live memory and phases.
+    const fn observed(&self) -> Pass {
+        match self.hardware {
+            Hardware::Virtual => Pass::Warm,
+            Hardware::Real(_) => Pass::Traced,
+        }
+    }
+
+    /// Returns the passes that could run, with their outputs.
+    fn readable(&self) -> impl Iterator<Item = (Pass, &'a PassOutput)> {
+        let readable = self.all.iter();
+        readable.filter_map(|(pass, left)| left.as_ref().ok().map(|left| (*pass, left)))
+    }
+
+    fn ran_out(&self, pass: Pass, left: &PassOutput) -> Option<Oom> {
+        ran_out(self.case, self.hardware, pass, left)
+    }
+
+    /// Returns the first out of memory.
+    ///
+    /// A cold pass does not observe live memory, so that value comes from another pass that ran out at the same
+    /// position.
+    fn first_oom(&self) -> Option<Oom> {
+        let ends: Vec<Oom> = self
+            .readable()
+            .filter_map(|(pass, left)| self.ran_out(pass, left))
+            .collect();
+        let oom = ends.first()?.clone();
+        let same = |other: &&Oom| (other.step, other.phase, other.gpu_number) == (oom.step, oom.phase, oom.gpu_number);
+        let live = ends.iter().filter(same).find_map(|other| other.live);
+        Some(Oom {
+            // More live than reserved memory cannot be of the same moment.
+            live: live.filter(|live| *live <= oom.reserved),
+            ..oom
+        })
+    }
+
+    /// Returns a pass if its peaks count: a complete pass, or the pass in which memory ran out first.
+    ///
+    /// The peaks of another incomplete pass are not the model's peaks.
+    fn whole(&self, pass: Pass) -> Option<&'a PassOutput> {
+        self.of(pass).filter(|left| {
+            self.oom.as_ref().is_some_and(|oom| oom.pass == pass)
+                || (self.ran_out(pass, left).is_none() && outcome::error(self.hardware, pass, left).is_none())
+        })
+    }
+
+    /// Returns why the run is incomplete.
+    fn error(&self, collected: &Collected) -> Option<RunError> {
+        // A run that is out of memory reports only that, not a difference between its passes.
+        let disagreement = collected.disagreement.as_ref().filter(|_| self.oom.is_none());
+        self.error_of_another_checkout()
+            .or_else(|| self.error_of_a_pass())
+            .or_else(|| self.error_of_the_second_pass(collected))
+            .or_else(|| disagreement?.error(self.case))
+            .or_else(|| {
+                // Last: if values that the model reads keep it from learning, the disagreement says so.
+                let mut judged = self.readable().filter(|_| self.oom.is_none() && disagreement.is_none());
+                judged.find_map(|(_, left)| gpu_work::rarely_learns(left))
+            })
+    }
+
+    /// Returns the error if another checkout replaced the program since its models were listed.
+    fn error_of_another_checkout(&self) -> Option<RunError> {
+        let left = self.all.iter().filter_map(|(_, left)| left.as_ref().ok());
+        let mut found = left.filter_map(|left| checkout::other(&self.case.model.built, &left.events));
+        found.next().map(|(message, help)| RunError {
+            code: ErrorCode::OtherCheckout,
+            message,
+            help: Some(help),
+        })
+    }
+
+    fn error_of_a_pass(&self) -> Option<RunError> {
+        self.all.iter().find_map(|(pass, left)| match left {
+            Err(error) => Some(not_run(*pass, error)),
+            // An out of memory makes a program panic. The run then reports the out of memory instead of the panic.
+            Ok(left) => {
+                let by_memory = self.ran_out(*pass, left).is_some();
+                outcome::error(self.hardware, *pass, left).filter(|error| !(by_memory && is_by_memory(&error.code)))
+            }
+        })
+    }
+
+    fn error_of_the_second_pass(&self, collected: &Collected) -> Option<RunError> {
+        let error = collected.passes.other.as_ref()?.as_ref().err()?;
+        Some(RunError {
+            code: ErrorCode::NotStarted,
+            message: format!("could not run a second warm pass: {error}"),
+            help: Some("check that the target folder is writable and its disk has free space".into()),
+        })
+    }
+
+    /// Returns the peaks and steps of each GPU.
+    fn gpus(&self) -> Vec<GpuShare> {
+        let count = self.readable().map(|(_, left)| left.record.gpus.len()).max();
+        let count = u32::try_from(count.unwrap_or(1).max(1)).unwrap_or(1);
+        (0..count).map(|gpu| self.share(gpu)).collect()
+    }
+
+    fn share(&self, gpu: u32) -> GpuShare {
+        let observed = self.of(self.observed());
+        let mut steps = observed.map(|left| steps(left, gpu)).unwrap_or_default();
+        let live = live(self.whole(self.observed()), &steps, gpu);
+        let mut warm = self.peak(self.whole(Pass::Warm), gpu, live);
+        if let Some(other) = self.other {
+            let others = self::steps(other, gpu);
+            warm = warm.largest(self.peak(Some(other), gpu, self::live(Some(other), &others, gpu)));
+            // A leak in either pass is a leak of the model.
+            if grows(&others) {
+                steps = others;
+            }
+        }
+        GpuShare {
+            gpu_number: gpu,
+            peaks: Peaks {
+                warm,
+                cold: self.peak(self.whole(Pass::Cold), gpu, None),
+            },
+            steps,
+        }
+    }
+
+    fn peak(&self, left: Option<&PassOutput>, gpu: u32, live: Option<Bytes>) -> Peak {
+        Peak {
+            live,
+            reserved: self.reserved(left, gpu),
+            process: self.process(left, gpu),
+        }
+    }
+
+    /// Returns the peak of reserved memory on a GPU.
+    fn reserved(&self, left: Option<&PassOutput>, gpu: u32) -> Option<Bytes> {
+        // Without a record, nothing is known about reserved memory. It is not 0.
+        let left = left.filter(|left| left.record.started)?;
+        // If Burn continued after an out of memory, it skipped work, so later values do not count.
+        let failed = self.oom.as_ref().and_then(|_| failed_at(left));
+        Some(match failed {
+            // The end of `between` is excluded, but what was reserved at that time counts.
+            Some(time) => left.record.gpu(gpu).between(0, time + 1).0 + left.record.peak_of_helpers(gpu),
+            None => left.record.peak(gpu),
+        })
+    }
+
+    /// Returns the peak of the memory that a GPU charges to the model's processes.
+    fn process(&self, left: Option<&PassOutput>, gpu: u32) -> Option<Bytes> {
+        match self.hardware {
+            Hardware::Virtual => {
+                let profile = &self.case.profile;
+                let outside = profile.total.value.saturating_sub(profile.available());
+                // Each process has a CUDA context of its own. See docs/design/processes.md.
+                let outside = outside.0.saturating_mul(left?.record.processes());
+                let reserved = self.reserved(left, gpu)?;
+                Some(Bytes(reserved.0.saturating_add(outside)))
+            }
+            Hardware::Real(_) => left.and_then(ProcessLooks::from_pass).and_then(|seen| seen.peak()),
+        }
+    }
+}
+
+/// Returns the peak of live memory on a GPU in an observed pass.
+///
+/// For helper processes of the model, live memory is unknown, so all of their reserved memory counts.
+fn live(left: Option<&PassOutput>, steps: &[Step], gpu: u32) -> Option<Bytes> {
+    let left = left?;
+    let phases = steps.iter().flat_map(|step| &step.phases);
+    let most = phases.map(|phase| phase.live_peak).max();
+    // A GPU other than the first has no values until something is launched there.
+    let most = most.or((gpu > 0).then_some(Bytes(0)));
+    most.map(|most| most + left.record.peak_of_helpers(gpu))
+}
+
+/// Returns the error if another process used a GPU during an exclusive measurement.
+fn in_use(hardware: &Hardware, measurement: &Measurement) -> Option<RunError> {
+    let alone = matches!(hardware, Hardware::Real(real) if real.exclusive);
+    let other = measurement.others.first().filter(|_| alone)?;
+    Some(RunError {
+        code: ErrorCode::GpuInUse,
+        message: format!("another process used the GPU: {other}"),
+        help: Some("end that process, choose another GPU with --device, or measure without --exclusive".into()),
+    })
+}
+
+/// Whether an out of memory may cause this error.
+const fn is_by_memory(code: &ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::Panicked | ErrorCode::Exited | ErrorCode::Aborted | ErrorCode::OperationFailed
+    )
+}
+
+/// Builds the error for a pass that could not run at all.
+fn not_run(pass: Pass, error: &std::io::Error) -> RunError {
+    let lacks_libdevice = error.get_ref().is_some_and(|inner| inner.is::<MissingLibdevice>());
+    let (code, help) = match lacks_libdevice {
+        true => (
+            ErrorCode::NoLibdevice,
+            "install the file (part of the CUDA toolkit: package libnvvm or cuda-nvcc), and set CUDA_PATH to the \
+             toolkit's folder",
+        ),
+        false => (
+            ErrorCode::NotStarted,
+            "check that the target folder is writable and its disk has free space",
+        ),
+    };
+    RunError {
+        code,
+        message: format!("could not run the {} pass: {error}", pass_name(pass)),
+        help: Some(help.into()),
+    }
+}
+
+/// Returns how many steps a pass ran, and whether the last two reserved nothing more.
+///
+/// Returns `None` if the pass ran a fixed number of steps.
+fn settling(left: &PassOutput) -> Option<Settling> {
+    let done = done(left)?;
+    Some(Settling {
+        steps: done.steps,
+        settled: done.settled?,
+    })
+}
+
+/// Returns the number of values that the model itself read from the GPU.
+///
+/// Returns 0 for an incomplete pass, because it did not report how many values the probe read.
+pub(super) fn device_reads(left: &PassOutput) -> u64 {
+    done(left).map_or(0, |done| left.record.reads.saturating_sub(done.own_reads))
+}
+
+/// Returns the inputs that the model asked for, with their values.
+pub(super) fn inputs(left: &PassOutput) -> Option<std::collections::BTreeMap<String, u64>> {
+    left.events.iter().find_map(|event| match event {
+        ProbeEvent::Inputs { values } | ProbeEvent::UnknownInput { known: values, .. } => Some(values.clone()),
+        _ => None,
+    })
+}
+
+/// Returns the features of Burn that the program was built with.
+fn features(left: &PassOutput) -> Option<BurnFeatures> {
+    left.events.iter().find_map(|event| match event {
+        ProbeEvent::Hello { features, .. } => *features,
+        _ => None,
+    })
+}
+
+fn parameters(left: &PassOutput) -> Option<Parameters> {
+    left.events.iter().find_map(|event| match event {
+        ProbeEvent::Parameters {
+            count,
+            learnable,
+            bytes,
+        } => Some(Parameters {
+            count: *count,
+            learnable: *learnable,
+            bytes: Bytes(*bytes),
+        }),
+        _ => None,
+    })
+}
+
+/// Returns both reserved peaks of the first GPU whose peak differs between two passes.
+fn differing(one: &Record, other: &Record) -> Option<(Bytes, Bytes)> {
+    let count = one.gpus.len().max(other.gpus.len());
+    let peaks = (0..).take(count).map(|gpu| (one.gpu(gpu).peak, other.gpu(gpu).peak));
+    peaks.into_iter().find(|(one, other)| one != other)
+}
+
+/// Lists the assumptions that the values depend on.
+fn assumptions(
+    case: &Case,
+    hardware: &Hardware,
+    collected: &Collected,
+    cold: Option<&PassOutput>,
+    warm: Option<&PassOutput>,
+    traced: Option<&PassOutput>,
+) -> Vec<Assumption> {
+    let passes: Vec<&PassOutput> = [cold, warm, traced].into_iter().flatten().collect();
+    let mut list = match hardware {
+        Hardware::Virtual => case.profile.assumptions(),
+        Hardware::Real(_) => Vec::new(),
+    };
+    if case.what_if.dtype.is_some_and(Float::is_mixed) {
+        list.push(Assumption::MixedPrecision);
+    }
+    list.extend(of_autotune(case, collected, cold));
+    list.extend(of_other_values(collected));
+    if let Some(count @ 1..) = passes.iter().map(|left| left.record.helpers.len()).max() {
+        list.push(Assumption::HelperProcesses { count });
+    }
+    if traced.or(cold).is_some_and(is_free_form) {
+        list.push(Assumption::HandWrittenStep);
+    }
+    if passes.iter().any(|left| left.is_inside) {
+        list.push(Assumption::ProgramOrder);
+    }
+    match [warm, traced].into_iter().flatten().find_map(|left| left.lines) {
+        None | Some(Inside::All) => {}
+        Some(Inside::Steps) => list.push(Assumption::NoLines { of_batches: true }),
+        Some(Inside::Nothing) => list.push(Assumption::NoLines { of_batches: false }),
+    }
+    if let (Some(warm), Some(traced)) = (warm, traced)
+        // The warm pass on a real GPU runs freely, and the traced one takes turns.
+        // See docs/design/threads.md.
+        && let Some((warm, traced)) = differing(&warm.record, &traced.record)
+    {
+        list.push(Assumption::ReservedDiffers { warm, traced });
+    }
+    if let Some(error) = passes.iter().find_map(|left| left.looks.as_ref()?.error.clone()) {
+        list.push(Assumption::NvmlLost { error });
+    }
+    let count = warm.map_or(0, device_reads);
+    // Values from a real GPU are the real ones.
+    if count > 0 && matches!(hardware, Hardware::Virtual) {
+        list.push(Assumption::DeviceReads { count });
+    }
+    if passes.iter().any(|left| left.record.gpus.len() > 1) {
+        list.push(Assumption::SeveralGpus);
+    }
+    if let Some(count @ 1..) = traced.and_then(done).map(|done| done.missed_samples) {
+        list.push(Assumption::MissedSamples { count });
+    }
+    list
+}
+
+/// Lists the assumptions about autotune's choices.
+fn of_autotune(case: &Case, collected: &Collected, cold: Option<&PassOutput>) -> Vec<Assumption> {
+    let mut list = Vec::new();
+    if let Some(recording) = &collected.recording
+        && recording.gpu != case.profile.id
+    {
+        list.push(Assumption::RecordedOnOtherGpu {
+            gpu: case.profile.id.clone(),
+            recorded_on: recording.gpu.clone(),
+            driver: recording.driver.clone(),
+        });
+    }
+    let choices = collected.unplanned as u64;
+    if choices > 0 {
+        list.push(match cold.is_some_and(|cold| done(cold).is_none()) {
+            true => Assumption::ColdPassEnded { choices },
+            false => Assumption::ChosenLater { choices },
+        });
+    }
+    list
+}
+
+/// Lists the assumptions that follow from the comparison with the second warm pass.
+fn of_other_values(collected: &Collected) -> Vec<Assumption> {
+    let Some(PassDifference::Nondeterministic(difference) | PassDifference::DataDependent(difference)) =
+        &collected.disagreement
+    else {
+        return Vec::new();
+    };
+    let difference = difference.to_string();
+    let mut list = vec![Assumption::PassesDiffer { difference }];
+    let other = collected.passes.other.as_ref().and_then(|left| left.as_ref().ok());
+    if other.is_some_and(|left| done(left).is_none()) {
+        list.push(Assumption::OtherValuesUnfinished);
+    }
+    list
+}

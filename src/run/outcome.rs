@@ -1,0 +1,482 @@
+//! How a pass ended: its summary, or the error that made it incomplete.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::child::End;
+use super::gpu_work;
+use super::hardware::Hardware;
+use super::process::PassOutput;
+use super::record::CallError;
+use crate::names::listed;
+use crate::protocol::{MOST_GPUS, ProbeEvent};
+use crate::report::words::pass_name;
+use crate::report::{ErrorCode, Pass, RunError};
+
+/// The number of the signal SIGKILL, which is the same on every Linux.
+const SIGKILL: i32 = 9;
+/// The help for a model that did not run all of its steps.
+const COMPLETE: &str = "call `train`, `train_step` or `infer`, or run all of `run.steps()`, and return from the \
+     model's function; a step is complete only when the loop asks for the next one (write \
+     `run.steps().zip(batches)`, not `batches.zip(run.steps())`)";
+
+/// What a complete pass reported in its `Done` event.
+pub(super) struct PassSummary {
+    pub(super) steps: u32,
+    pub(super) own_reads: u64,
+    pub(super) streams: u32,
+    pub(super) missed_samples: u64,
+    /// The number of refused allocations that Burn tried again; `None` if this version of Burn does not try again.
+    pub(super) retried: Option<u64>,
+    /// Whether two steps in a row reserved nothing more; `None` if the pass did not run steps until they do.
+    pub(super) settled: Option<bool>,
+}
+
+/// Returns the summary of a complete pass, or `None` if the pass ended early.
+pub(super) fn done(left: &PassOutput) -> Option<PassSummary> {
+    left.events.iter().find_map(|event| match event {
+        ProbeEvent::Done {
+            steps,
+            own_reads,
+            streams,
+            missed_samples,
+            retried,
+            settled,
+        } => Some(PassSummary {
+            steps: *steps,
+            own_reads: *own_reads,
+            streams: *streams,
+            missed_samples: *missed_samples,
+            retried: *retried,
+            settled: *settled,
+        }),
+        _ => None,
+    })
+}
+
+/// Returns why a pass is incomplete, except for out of memory.
+///
+/// Returns the first reason that applies, because an earlier reason explains the later ones.
+pub(super) fn error(hardware: &Hardware, pass: Pass, left: &PassOutput) -> Option<RunError> {
+    // Requests that the model does not support, then limits and useless records, and only then the model's
+    // own end.
+    impossible(hardware, left)
+        .or_else(|| overdue(hardware, left))
+        .or_else(|| damaged(left))
+        .or_else(|| unsupported(hardware, left))
+        .or_else(|| gone_on(left))
+        .or_else(|| driver_error(hardware, pass, left))
+        .or_else(|| match done(left) {
+            Some(done) => unfaithful(hardware, left)
+                .or_else(|| hidden_panic(left))
+                .or_else(|| too_few_steps(left, &done))
+                // The driver writes its count of launches when the process ends, so check the end before the launches.
+                .or_else(|| ended_badly(left))
+                .or_else(|| gpu_work::missing(left)),
+            None => panicked(hardware, left).or_else(|| died(left)),
+        })
+}
+
+/// Builds the error of a run. The result is always `Some`.
+fn told(code: ErrorCode, message: String, help: &str) -> Option<RunError> {
+    Some(RunError {
+        code,
+        message,
+        help: Some(help.into()),
+    })
+}
+
+/// Returns the error if the model does not support an input, a number of GPUs or a setting that the run asked for.
+fn impossible(hardware: &Hardware, left: &PassOutput) -> Option<RunError> {
+    let unknown = left.events.iter().find_map(|event| match event {
+        ProbeEvent::UnknownInput { name, known } => Some((name, known)),
+        _ => None,
+    });
+    if let Some((name, known)) = unknown {
+        return told(
+            ErrorCode::UnknownInput,
+            format!("the model has no input `{name}`"),
+            &listed(
+                Some(name),
+                "the model's inputs",
+                &known.keys().cloned().collect::<Vec<_>>(),
+            ),
+        );
+    }
+    left.events.iter().find_map(|event| match (event, hardware) {
+        (ProbeEvent::Gpus { needed }, Hardware::Virtual) => told(
+            ErrorCode::TooFewGpus,
+            format!("the model asks for {needed} GPUs, but cargo-vram supports at most {MOST_GPUS}"),
+            "set the model's input `gpus` to a smaller number",
+        ),
+        (ProbeEvent::Gpus { needed }, Hardware::Real(_)) => told(
+            ErrorCode::TooFewGpus,
+            format!("the model asks for {needed} GPUs, but a measurement uses only one"),
+            "run `cargo vram estimate` or `cargo vram check --estimate`: an estimate has as many virtual GPUs as the \
+             model asks for",
+        ),
+        (ProbeEvent::Impossible { why }, _) => told(
+            ErrorCode::Impossible,
+            why.clone(),
+            "run this model without the option that it does not support",
+        ),
+        _ => None,
+    })
+}
+
+/// Returns the error if the model exceeded the time limit or the limit of host memory.
+fn overdue(hardware: &Hardware, left: &PassOutput) -> Option<RunError> {
+    match left.ended.end {
+        // A failed call may be what the model hangs on. Then `driver_error` reports both.
+        End::TimedOut { starved } if failed_call(left).is_none() => timed_out(left.ended.took, starved),
+        End::HostMemory(used) => told(
+            ErrorCode::HostMemory,
+            format!("the model used {used} of host memory, which is over the limit"),
+            match hardware {
+                Hardware::Virtual => {
+                    "look for data that the model creates on the host (tensors on a virtual GPU take no memory), \
+                     or raise the limit with --host-memory"
+                }
+                Hardware::Real(_) => {
+                    "look for data that the model creates on the host, or raise the limit with --host-memory"
+                }
+            },
+        ),
+        _ => None,
+    }
+}
+
+/// Returns the error of a model that exceeded its time limit, and says whether other processes kept it from running.
+fn timed_out(took: Duration, starved: Duration) -> Option<RunError> {
+    let message = format!("the model did not finish within {} s", took.as_secs());
+    // On an idle machine, a step that never ends waits for nothing, or for its own threads. They do not need
+    // every core.
+    match starved >= took / 2 {
+        true => told(
+            ErrorCode::TimedOut,
+            format!(
+                "{message}: its threads waited {} s in total for a CPU core",
+                starved.as_secs()
+            ),
+            "end other work on the machine, pass a lower --jobs, or raise the limit with --timeout or `timeout` in budgets.yaml",
+        ),
+        false => told(
+            ErrorCode::TimedOut,
+            message,
+            "raise the limit with --timeout or `timeout` in budgets.yaml, or look for a step that never ends",
+        ),
+    }
+}
+
+/// Returns the error if something other than the probe wrote into the event file.
+fn damaged(left: &PassOutput) -> Option<RunError> {
+    // The probe writes `Hello` first. If it is gone, something else emptied the file.
+    let begun_anew = !matches!(left.events.first(), None | Some(ProbeEvent::Hello { .. }));
+    if !left.damaged && !begun_anew {
+        return None;
+    }
+    told(
+        ErrorCode::EventsDamaged,
+        "something other than cargo-vram wrote into the model's event file".into(),
+        "check that the model writes neither to its job file (CARGO_VRAM_JOB) nor to the event file that the job file \
+         names",
+    )
+}
+
+/// Returns the error if the model called a CUDA function whose memory the driver cannot count.
+fn unsupported(hardware: &Hardware, left: &PassOutput) -> Option<RunError> {
+    let function = left.record.all().find_map(|record| record.unsupported.first())?;
+    told(
+        ErrorCode::UnsupportedFunction,
+        match hardware {
+            Hardware::Virtual => {
+                format!("the model called {function}, which the virtual CUDA driver does not support")
+            }
+            Hardware::Real(_) => {
+                format!("the counting CUDA driver refused {function}: it cannot count the memory of this function")
+            }
+        },
+        "report to the cargo-vram project which library calls this function; the run has no values, because they \
+         would be wrong",
+    )
+}
+
+/// Returns the error if an operation failed and Burn continued without its result.
+fn gone_on(left: &PassOutput) -> Option<RunError> {
+    let message = left.events.iter().find_map(|event| match event {
+        ProbeEvent::Failed {
+            tuning: false, message, ..
+        } => Some(message),
+        _ => None,
+    })?;
+    // The driver's error is the cause, and `driver_error` names its function.
+    if failed_call(left).is_some() {
+        return None;
+    }
+    told(
+        ErrorCode::OperationFailed,
+        format!("Burn skipped an operation that failed: {message}"),
+        "find out why the operation failed, for example because a tensor is larger than any page of Burn's \
+         allocator; the run has no values, because Burn continued without the operation's result",
+    )
+}
+
+/// Returns the message and place of the model's first panic.
+///
+/// Panics of autotune candidates do not count, because autotune then chooses another candidate.
+fn panic(left: &PassOutput) -> Option<String> {
+    left.events.iter().find_map(|event| match event {
+        ProbeEvent::Panic {
+            tuning: false,
+            thread,
+            message,
+            location,
+            ..
+        } => Some(format!("{message} ({location}, thread {thread})")),
+        _ => None,
+    })
+}
+
+/// Returns the error if a driver call failed that must not fail.
+fn driver_error(hardware: &Hardware, pass: Pass, left: &PassOutput) -> Option<RunError> {
+    let failed = failed_call(left)?;
+    let then = match (done(left), panic(left)) {
+        (Some(_), _) => String::new(),
+        (None, Some(panic)) => format!("; the model panicked: {panic}"),
+        (None, None) if matches!(left.ended.end, End::TimedOut { .. }) => {
+            format!("; then the model did not finish within {} s", left.ended.took.as_secs())
+        }
+        (None, None) => "; then the model ended".to_owned(),
+    };
+    let why = if failed.detail.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", failed.detail)
+    };
+    told(
+        ErrorCode::DriverError,
+        format!("{failed} in the {} pass{why}{then}", pass_name(pass)),
+        match hardware {
+            Hardware::Virtual => {
+                "correct the call if a real GPU refuses it too; otherwise report this bug of cargo-vram's virtual \
+                 CUDA driver; the run has no values, because they would be wrong"
+            }
+            Hardware::Real(_) => {
+                "run `nvidia-smi -q` and search the Linux kernel log (`dmesg`) for Xid to see what happened to the \
+                 GPU; run `cargo vram doctor` to check whether it is usable"
+            }
+        },
+    )
+}
+
+/// Returns the error if the driver's record of a complete pass does not show the model's memory.
+fn unfaithful(hardware: &Hardware, left: &PassOutput) -> Option<RunError> {
+    // The record decides, whatever the program reports. See docs/design/driver.md.
+    let other_driver = match hardware {
+        Hardware::Virtual => !left.record.started || left.record.forwards,
+        Hardware::Real(_) => !left.record.forwards || left.record.libcuda.is_none(),
+    };
+    if other_driver {
+        return told(
+            ErrorCode::NoDriver,
+            "the model bypassed the counting CUDA driver".into(),
+            "check whether the program is linked to libcuda by path (DT_RPATH), and whether the target folder's path \
+             contains `:`",
+        );
+    }
+    if let Some(other) = other_gpu(hardware, left) {
+        return told(
+            ErrorCode::OtherGpu,
+            format!("the model ran on another GPU ({other}), not on the selected one"),
+            "check whether the program sets CUDA_VISIBLE_DEVICES or CUDA_DEVICE_ORDER itself; a model must run on \
+             the first GPU that CUDA shows",
+        );
+    }
+    if left.record.is_incomplete() {
+        return told(
+            ErrorCode::RecordDamaged,
+            "the record of the CUDA driver is incomplete: lines are missing".into(),
+            "check whether the disk of the target folder is full, and run the model again",
+        );
+    }
+    if left.record.all().any(|record| !record.other_drivers.is_empty()) {
+        return told(
+            ErrorCode::NoDriver,
+            format!(
+                "the model also loaded a CUDA driver that does not count memory: {}",
+                other_drivers(left)
+            ),
+            "load `libcuda.so.1` by its bare name; cargo-vram cannot count the memory that another driver allocates",
+        );
+    }
+    None
+}
+
+/// Returns the error if the model panicked and still finished.
+///
+/// Such a run has no values, because they would not include the work that the model skipped after the panic.
+fn hidden_panic(left: &PassOutput) -> Option<RunError> {
+    if let Some(panic) = panic(left) {
+        return told(
+            ErrorCode::Panicked,
+            format!("the model panicked and caught the panic: {panic}"),
+            "correct the code at that place, or let the panic end the model; the run has no values, because the model \
+             may have skipped work after the panic",
+        );
+    }
+    // The driver counts all panics; the probe reports those that call its hook, including those of autotune candidates.
+    // So a larger count means a panic that the probe did not see.
+    if left.record.panics <= told_panics(left) {
+        return None;
+    }
+    told(
+        ErrorCode::Panicked,
+        "the model panicked, but its own panic hook hid the panic from cargo-vram".into(),
+        "call the previous hook (`std::panic::take_hook`) in the model's hook, or remove the model's hook; the run has \
+         no values, because work may be missing after the panic (Burn continues after a panic on its device thread)",
+    )
+}
+
+/// Returns the error if the model reported its end before its last step.
+fn too_few_steps(left: &PassOutput, done: &PassSummary) -> Option<RunError> {
+    if done.steps >= left.steps {
+        return None;
+    }
+    told(
+        ErrorCode::Exited,
+        format!("the model ran {} of {} steps", done.steps, left.steps),
+        COMPLETE,
+    )
+}
+
+/// Returns the error if a panic ended the model.
+fn panicked(hardware: &Hardware, left: &PassOutput) -> Option<RunError> {
+    let panic = panic(left)?;
+    told(
+        ErrorCode::Panicked,
+        format!("the model panicked: {panic}"),
+        match hardware {
+            Hardware::Virtual => {
+                "look at the code at that place; the values that a model reads from a virtual GPU are zeros, which \
+                 the code may not expect"
+            }
+            Hardware::Real(_) => "look at the code at that place",
+        },
+    )
+}
+
+/// Lists the CUDA drivers that the model's processes loaded besides the counting one.
+fn other_drivers(left: &PassOutput) -> String {
+    let paths: BTreeSet<&str> = left
+        .record
+        .all()
+        .flat_map(|record| record.other_drivers.iter().map(String::as_str))
+        .collect();
+    paths.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// Counts the panics that the probe's panic hook reported.
+fn told_panics(left: &PassOutput) -> u64 {
+    let told = left
+        .events
+        .iter()
+        .filter(|event| matches!(event, ProbeEvent::Panic { .. }));
+    told.count() as u64
+}
+
+/// Returns the error if the process reported its end, but then did not exit normally with code 0.
+fn ended_badly(left: &PassOutput) -> Option<RunError> {
+    match left.ended.end {
+        End::Signalled(signal) => told(
+            ErrorCode::Aborted,
+            format!(
+                "signal {signal} ended the model's process after its last step{}",
+                last_words(left)
+            ),
+            "look at what runs after `main`, such as destructors of native libraries: it crashed while the process \
+             ended",
+        ),
+        End::Exited(exit) if exit != 0 => told(
+            ErrorCode::Exited,
+            format!(
+                "the model's process exited with code {exit} after its last step{}",
+                last_words(left)
+            ),
+            "look at what runs after the model's function returns; the process must exit with code 0",
+        ),
+        // The exit handler writes the totals that the record is checked with. Without them, missing lines go
+        // unnoticed.
+        End::Exited(_) if !left.record.ended => told(
+            ErrorCode::Exited,
+            "the model's process ended without running its exit handlers, so the record of the CUDA driver may be \
+             incomplete"
+                .into(),
+            "return from `main` or call `std::process::exit`; `_exit` skips the exit handlers",
+        ),
+        _ => None,
+    }
+}
+
+/// Returns the last line of standard error as an appendix to a message.
+fn last_words(left: &PassOutput) -> String {
+    match left.ended.stderr.trim_end().lines().last() {
+        Some(last) if !last.is_empty() => format!("; last line of stderr: {last}"),
+        _ => String::new(),
+    }
+}
+
+/// Returns the first driver call that failed but must not fail, for a reason other than memory.
+///
+/// While autotune chooses, the calls of candidates that the GPU cannot run may fail.
+pub(super) fn failed_call(left: &PassOutput) -> Option<&CallError> {
+    let candidate = |call: &CallError| left.tunes && call.is_of_a_candidate();
+    // 801 is CUDA_ERROR_NOT_SUPPORTED: the GPU has no stream-ordered memory, and Burn calls `cuMemAlloc` next.
+    let unordered = |call: &CallError| call.function == "cuMemAllocAsync" && call.code == 801;
+    left.record
+        .all()
+        .flat_map(|record| &record.errors)
+        .find(|call| !candidate(call) && !unordered(call) && !call.is_out_of_memory())
+}
+
+/// Returns the UUID of the GPU that the process ran on, if that is not the selected GPU.
+fn other_gpu<'a>(hardware: &Hardware, left: &'a PassOutput) -> Option<&'a str> {
+    let Hardware::Real(real) = hardware else { return None };
+    // The driver library does not distinguish a slice of a GPU (`MIG-…`) from a whole GPU (`GPU-…`): compare only ids.
+    let id = |uuid: &str| uuid.split_once('-').map(|(_, id)| id.to_owned());
+    left.record
+        .device
+        .as_deref()
+        .filter(|device| id(device) != id(&real.uuid))
+}
+
+/// Returns the error of a process that ended early without reporting a reason.
+fn died(left: &PassOutput) -> Option<RunError> {
+    let said = last_words(left);
+    match left.ended.end {
+        // Rust then aborts with SIGABRT. Only its text distinguishes that from another abort.
+        End::Signalled(_) if left.ended.stderr.contains("has overflowed its stack") => told(
+            ErrorCode::StackOverflow,
+            "the model overflowed its stack".into(),
+            "look for deep recursion, or set RUST_MIN_STACK and run the model on a thread of its own; debug builds \
+             need more stack",
+        ),
+        // This tool's own kills are other variants of `End`, so somebody else sent the signal.
+        End::Signalled(SIGKILL) => told(
+            ErrorCode::Aborted,
+            format!("signal 9 (SIGKILL) ended the model's process{said}"),
+            "run fewer models in parallel with --jobs: Linux kills processes if the host runs out of memory",
+        ),
+        End::Signalled(signal) => told(
+            ErrorCode::Aborted,
+            format!("signal {signal} ended the model's process{said}"),
+            "look for `abort` or a panic while panicking (signal 6), or for a fault in native code (signal 11)",
+        ),
+        End::Exited(exit) => told(
+            ErrorCode::Exited,
+            format!("the model's process exited with code {exit} before it finished its steps{said}"),
+            COMPLETE,
+        ),
+        // Earlier checks report the first two. A pass that the user stopped is not reported.
+        End::TimedOut { .. } | End::HostMemory(_) | End::Stopped => None,
+    }
+}

@@ -1,0 +1,84 @@
+//! Makes foreign text safe to show: names, and the output of models.
+
+/// The number of characters of a model's output that are shown. The JSON report has all of it.
+const SHOWN: usize = 600;
+/// The number of characters of a name that are shown: of a GPU, a process, an input or a file.
+const NAME: usize = 200;
+
+/// Replaces characters that could control a terminal or change the direction of text.
+pub(crate) fn clean(text: &str) -> String {
+    let harmless = |c: char| match c {
+        '\n' => c,
+        // Replaced, not removed: a reader must see that something was there.
+        c if c.is_control() || is_unseen(c) => '\u{fffd}',
+        c => c,
+    };
+    text.trim_end().chars().map(harmless).collect()
+}
+
+/// Whether a character is invisible but changes how others are shown, such as their direction, or hides text.
+const fn is_unseen(c: char) -> bool {
+    matches!(
+        c,
+        // In order: an Arabic direction mark; spaces without width and direction
+        // marks; line and paragraph separators and embeddings; invisible
+        // operators and isolates; the byte order mark; annotations; tags.
+        '\u{61c}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+/// Makes a foreign name safe to show on one line, and cuts it.
+pub(crate) fn named(text: &str) -> String {
+    // Cut first, so that a text of any length costs little.
+    clean(&cut(text, NAME)).replace('\n', " ")
+}
+
+/// Makes a model's output safe to show, and cuts it. Indents all lines but the first, so that none looks like ours.
+pub(crate) fn words(text: &str) -> String {
+    clean(&cut(text, SHOWN)).replace('\n', "\n    ")
+}
+
+fn cut(text: &str, most: usize) -> String {
+    let mut shown: String = text.chars().take(most).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\n::error::gone\r\n";
+
+    #[test]
+    fn a_models_words_cannot_steer_a_terminal_or_pose_as_ours() {
+        let shown = words(HOSTILE);
+        assert!(
+            !shown.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'),
+            "{shown:?}"
+        );
+        assert!(shown.lines().skip(1).all(|line| line.starts_with("    ")), "{shown:?}");
+        assert!(words(&"x".repeat(10_000)).chars().count() <= SHOWN + 1);
+    }
+
+    #[test]
+    fn what_is_not_seen_is_shown() {
+        let hidden = "a\u{61c}\u{200b}\u{200f}\u{2028}\u{202e}\u{2066}\u{feff}\u{e0041}z";
+        assert_eq!(clean(hidden), format!("a{}z", "\u{fffd}".repeat(8)));
+    }
+
+    #[test]
+    fn a_name_stays_on_its_line() {
+        let shown = named(HOSTILE);
+        assert!(!shown.chars().any(char::is_control), "{shown:?}");
+        assert!(named(&"x".repeat(10_000)).chars().count() <= NAME + 1);
+    }
+}

@@ -1,0 +1,247 @@
+//! `check --why`: the line that it names for changes like those of pull requests.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use cargo_vram::report::{GrowthExplanation, Report, SkippedCheck};
+
+use crate::common;
+use crate::common::repository::Repository;
+
+/// The folder of the project before a change, and of the changes.
+fn lines() -> PathBuf {
+    common::fixture("fixtures/pairs").join("lines")
+}
+
+/// Returns the names of the changes, sorted.
+fn changes() -> Vec<String> {
+    let entries = std::fs::read_dir(lines().join("changes")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names
+}
+
+/// Copies the source files of a folder to the module of a change. One package compiles Burn's code once for all of them.
+fn put(repository: &Repository, folder: &Path, change: &str) {
+    let module = module(change);
+    for entry in walk(&folder.join("src")) {
+        let name = entry.strip_prefix(folder.join("src")).unwrap().to_str().unwrap();
+        let name = if name == "lib.rs" { "mod.rs" } else { name };
+        let text = std::fs::read_to_string(&entry).unwrap();
+        let text = text.replace("crate::", &format!("crate::{module}::"));
+        repository.folder.write(&format!("lines/src/{module}/{name}"), &text);
+    }
+}
+
+fn module(change: &str) -> String {
+    change.replace('-', "_")
+}
+
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(walk(&path)),
+            false => files.push(path),
+        }
+    }
+    files
+}
+
+/// Makes a repository whose package has one module and one model per change, as they are before it, and checks a branch
+/// out.
+pub(crate) fn before(package: &str, changes: &[String]) -> Repository {
+    let repository = Repository::new();
+    let pairs = common::fixture("fixtures/pairs");
+    let manifest = std::fs::read_to_string(pairs.join("Cargo.toml")).unwrap();
+    let own = |line: &&str| !line.starts_with("layers = ") && !line.starts_with("exclude = ");
+    let manifest: Vec<_> = manifest.lines().filter(own).collect();
+    let manifest = manifest
+        .join("\n")
+        .replace("\"layers\", \"*/before\", \"*/after\"", "\"lines\"")
+        .replace("\"../..\"", &format!("{:?}", common::root()));
+    repository.folder.write("Cargo.toml", &manifest);
+    std::fs::copy(pairs.join("Cargo.lock"), repository.folder.path("Cargo.lock")).unwrap();
+    let read = |name: &str| std::fs::read_to_string(lines().join("before").join(name)).unwrap();
+    let manifest = read("Cargo.toml").replace("lines-before", package);
+    repository.folder.write("lines/Cargo.toml", &manifest);
+    let bench = read("benches/vram.rs");
+    let (head, function) = bench.split_at(bench.find("fn text").unwrap());
+    let modules: Vec<_> = changes.iter().map(|change| module(change)).collect();
+    let functions = modules.iter().map(|module| {
+        let of = format!("{}::{module}::", package.replace('-', "_"));
+        function
+            .replace("fn text", &format!("fn {module}"))
+            .replace("lines_before::", &of)
+    });
+    let bench = head.replace("models!(text)", &format!("models!({})", modules.join(", ")));
+    let bench = bench + &functions.collect::<Vec<_>>().join("\n");
+    repository.folder.write("lines/benches/vram.rs", &bench);
+    let declared = modules.iter().map(|module| format!("pub mod {module};\n"));
+    repository
+        .folder
+        .write("lines/src/lib.rs", &declared.collect::<String>());
+    let budgets = modules
+        .iter()
+        .map(|module| format!("  {module}: {{ reserved: 4 GiB }}\n"));
+    let budgets = format!("version: 1\ngpu: l4\nmodels:\n{}", budgets.collect::<String>());
+    repository.folder.write("budgets.yaml", &budgets);
+    for change in changes {
+        put(&repository, &lines().join("before"), change);
+    }
+    repository.commit("before");
+    repository.git(&["checkout", "--quiet", "-b", "change"]);
+    repository
+}
+
+fn why(repository: &Repository, more: &[&str]) -> (Option<Report>, i32, String) {
+    let mut arguments = vec!["--rebuild", "--why"];
+    arguments.extend(more);
+    Repository::check(repository.folder.root(), "main", &arguments)
+}
+
+/// Checks that each view of a growth adds up to it.
+fn assert_sums(of: &GrowthExplanation) {
+    let outside = of.allocator.iter().map(|part| part.change).sum::<i64>() + of.unexplained;
+    let sums = [
+        of.causes.iter().map(|cause| cause.change).sum::<i64>(),
+        of.categories.iter().map(|part| part.change).sum(),
+        of.layers.iter().map(|part| part.change).sum(),
+        of.lines.iter().map(|line| line.change).sum(),
+    ];
+    for sum in sums {
+        assert_eq!(sum + outside, of.growth(), "{of:#?}");
+    }
+}
+
+#[test]
+fn each_change_is_named_by_its_line_among_changes_that_cost_nothing() {
+    let changes = changes();
+    let repository = before("lines", &changes);
+    for change in &changes {
+        put(&repository, &lines().join("changes").join(change), change);
+    }
+    repository.commit("change");
+    let (report, exit, said) = why(&repository, &[]);
+    let report = report.unwrap_or_else(|| panic!("{said}"));
+    assert_eq!(exit, 100, "{said}");
+    let mut named = BTreeMap::new();
+    for of in &report.growth {
+        assert_sums(of);
+        assert_eq!(of.unexplained, 0, "{}: {said}", of.model);
+        let place = of.largest().and_then(|cause| cause.place.as_ref());
+        let place = place.map(|place| format!("{}:{}", place.file, place.line));
+        named.insert(of.model.clone(), place.unwrap_or_default());
+    }
+    let expected = changes.iter().filter_map(|change| {
+        let expected = std::fs::read_to_string(lines().join("changes").join(change).join("expect.txt")).unwrap();
+        let expected = Some(expected.trim()).filter(|expected| *expected != "none")?;
+        let module = module(change);
+        let place = expected.replace("src/", &format!("lines/src/{module}/"));
+        Some((module, place))
+    });
+    assert_eq!(named, expected.collect(), "{said}");
+    // What people read: the terminal, and a comment with a link to the line at the commit.
+    assert!(
+        said.contains("why lines/batch_constant grew (l4, estimated): live memory"),
+        "{said}"
+    );
+    assert!(
+        said.contains("lines/src/batch_constant/settings.rs:4  pub const BATCH: usize = 64;"),
+        "{said}"
+    );
+    let comment = common::vram(&[
+        "comment",
+        "--dry-run",
+        "--report",
+        "report.json",
+        "--pr",
+        "7",
+        "--repo",
+        "a/b",
+    ])
+    .current_dir(repository.folder.root())
+    .output()
+    .unwrap();
+    let comment = String::from_utf8(comment.stdout).unwrap();
+    let commit = report.commit.unwrap();
+    let link = format!("](https://github.com/a/b/blob/{commit}/lines/src/batch_constant/settings.rs#L4)");
+    assert!(comment.contains(&link), "{comment}");
+    let first = comment.lines().find(|line| line.starts_with("### ")).unwrap();
+    assert!(first.contains(": feed.hidden is larger, "), "{first}");
+    // The printed command draws both versions, and without git the same files name the lines of the stack.
+    let printed = said
+        .lines()
+        .find(|line| line.contains("report --compare") && line.contains("quadratic_attention"));
+    let files: Vec<&str> = printed
+        .unwrap()
+        .split(' ')
+        .filter(|word| word.ends_with(".json"))
+        .collect();
+    let page = common::vram(&["report", "--compare", files[0], files[1], "-o", "page.html"])
+        .current_dir(repository.folder.root())
+        .output()
+        .unwrap();
+    assert!(page.status.success(), "{}", common::said(&page));
+    let diff = common::vram(&["diff", files[0], files[1], "--why"])
+        .current_dir(repository.folder.root())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(diff.stdout).unwrap();
+    assert!(text.contains("why lines/quadratic_attention grew"), "{text}");
+    assert!(
+        text.contains("lines/src/quadratic_attention/layers.rs:35  let first = "),
+        "{text}"
+    );
+    let reports = common::vram(&["diff", "report.json", "report.json", "--why"])
+        .current_dir(repository.folder.root())
+        .output()
+        .unwrap();
+    assert_eq!(reports.status.code(), Some(2));
+    assert!(common::said(&reports).contains("--why needs two explanations"));
+}
+
+#[test]
+fn a_model_that_the_base_lacks_or_that_did_not_grow_is_listed_with_the_reason() {
+    let name = "larger-embedding".to_owned();
+    // Another package than in the test above, because Cargo would take both for one.
+    let repository = before("unchanged", std::slice::from_ref(&name));
+    // A second model, and a limit that both models were over before.
+    let bench = repository.folder.path("lines/benches/vram.rs");
+    let text = std::fs::read_to_string(&bench).unwrap();
+    let (head, function) = text.split_at(text.find("fn larger_embedding").unwrap());
+    let again = function.replace("fn larger_embedding", "fn again");
+    let head = head.replace("models!(larger_embedding)", "models!(larger_embedding, again)");
+    std::fs::write(&bench, format!("{head}{function}\n{again}")).unwrap();
+    repository.folder.write(
+        "budgets.yaml",
+        "version: 1\ngpu: l4\nmodels:\n  larger_embedding: { live: 1 MiB }\n  again: { live: 1 MiB }\n",
+    );
+    let (report, exit, said) = why(&repository, &[]);
+    let report = report.unwrap_or_else(|| panic!("{said}"));
+    assert_eq!((exit, report.growth.len()), (100, 0), "{said}");
+    let skipped = report
+        .skipped
+        .iter()
+        .filter(|skipped| skipped.check == SkippedCheck::GrowthCauses);
+    let skipped: Vec<_> = skipped
+        .map(|skipped| (skipped.model.as_deref().unwrap(), skipped.why.as_str()))
+        .collect();
+    assert_eq!(
+        skipped,
+        [
+            ("unchanged/larger_embedding", "live memory did not grow since main"),
+            ("unchanged/again", "main has no value to compare with"),
+        ]
+    );
+}
+
+#[test]
+fn the_option_needs_the_models_of_the_base() {
+    let output = common::vram(&["check", "--base", "main", "--why"]).output().unwrap();
+    let said = common::said(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--rebuild"), "{said}");
+}
