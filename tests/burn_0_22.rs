@@ -491,6 +491,9 @@ fn uploads_from_the_programs_own_thread_allocate_in_one_order_under_load() {
         assert_eq!(exit, 0, "{text}");
         let mut run = serde_json::to_value(only(&report)).unwrap();
         run["seconds"].take();
+        for time in run["pass_seconds"].as_array_mut().unwrap() {
+            time["seconds"].take();
+        }
         run
     };
     let quiet = estimate();

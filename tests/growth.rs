@@ -22,7 +22,8 @@ fn changes() -> Vec<String> {
     names
 }
 
-/// Copies the source files of a folder to the module of a change. One package compiles Burn's code once for all of them.
+/// Copies the source files of a folder to the module of a change, and removes the files that its `lib.rs` no longer
+/// declares. One package compiles Burn's code once for all changes.
 fn put(repository: &Repository, folder: &Path, change: &str) {
     let module = module(change);
     for entry in walk(&folder.join("src")) {
@@ -31,6 +32,15 @@ fn put(repository: &Repository, folder: &Path, change: &str) {
         let text = std::fs::read_to_string(&entry).unwrap();
         let text = text.replace("crate::", &format!("crate::{module}::"));
         repository.folder.write(&format!("lines/src/{module}/{name}"), &text);
+    }
+    let folder = repository.folder.path(&format!("lines/src/{module}"));
+    let declared = std::fs::read_to_string(folder.join("mod.rs")).unwrap();
+    for file in walk(&folder) {
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        let is_module = file.extension().is_some_and(|extension| extension == "rs") && name != "mod";
+        if is_module && !declared.contains(&format!("pub mod {name};")) {
+            std::fs::remove_file(&file).unwrap();
+        }
     }
 }
 
@@ -67,6 +77,7 @@ pub(crate) fn before(package: &str, changes: &[String]) -> Repository {
     let read = |name: &str| std::fs::read_to_string(lines().join("before").join(name)).unwrap();
     let manifest = read("Cargo.toml").replace("lines-before", package);
     repository.folder.write("lines/Cargo.toml", &manifest);
+    repository.folder.write("lines/build.rs", &read("build.rs"));
     let bench = read("benches/vram.rs");
     let (head, function) = bench.split_at(bench.find("fn text").unwrap());
     let modules: Vec<_> = changes.iter().map(|change| module(change)).collect();
@@ -90,6 +101,11 @@ pub(crate) fn before(package: &str, changes: &[String]) -> Repository {
     repository.folder.write("budgets.yaml", &budgets);
     for change in changes {
         put(&repository, &lines().join("before"), change);
+        // Some changes need other code before them.
+        let other = lines().join("changes").join(change).join("before");
+        if other.exists() {
+            put(&repository, &other, change);
+        }
     }
     repository.commit("before");
     repository.git(&["checkout", "--quiet", "-b", "change"]);
@@ -124,7 +140,8 @@ fn each_change_is_named_by_its_line_among_changes_that_cost_nothing() {
         put(&repository, &lines().join("changes").join(change), change);
     }
     repository.commit("change");
-    let (report, exit, said) = why(&repository, &[]);
+    // The feature of explanations from the start: the same build then serves the check and the explanations.
+    let (report, exit, said) = why(&repository, &["--features", "cargo-vram/explain"]);
     let report = report.unwrap_or_else(|| panic!("{said}"));
     assert_eq!(exit, 100, "{said}");
     let mut named = BTreeMap::new();
@@ -236,6 +253,63 @@ fn a_model_that_the_base_lacks_or_that_did_not_grow_is_listed_with_the_reason() 
             ("unchanged/again", "main has no value to compare with"),
         ]
     );
+}
+
+/// Writes a dependency outside of the repository, as a package of a registry is.
+fn sizes(folder: &Path, version: &str, hidden: u32) {
+    std::fs::create_dir_all(folder.join("src")).unwrap();
+    let manifest = format!("[package]\nname = \"sizes\"\nversion = \"{version}\"\nedition = \"2024\"\n");
+    std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+    let source = format!("pub fn hidden() -> usize {{\n    {hidden}\n}}\n");
+    std::fs::write(folder.join("src/lib.rs"), source).unwrap();
+}
+
+#[test]
+fn a_constant_is_named_without_line_tables_and_a_dependency_that_grew_is_not_blamed_on_another_line() {
+    let name = "larger-embedding".to_owned();
+    let repository = before("untold", std::slice::from_ref(&name));
+    let elsewhere = tempfile::tempdir().unwrap();
+    sizes(&elsewhere.path().join("first"), "1.0.0", 1024);
+    sizes(&elsewhere.path().join("second"), "1.1.0", 3072);
+    let edit = |file: &str, old: &str, new: &str| {
+        let path = repository.folder.path(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(old), "{old} is not in {text}");
+        std::fs::write(path, text.replace(old, new)).unwrap();
+    };
+    let dependency = |folder: &str| format!("sizes = {{ path = {:?} }}\n", elsewhere.path().join(folder));
+    let burn = "burn.workspace = true\n";
+    edit("lines/Cargo.toml", burn, &format!("{burn}{}", dependency("first")));
+    edit("lines/src/larger_embedding/layers.rs", "1024", "sizes::hidden()");
+    edit(
+        "Cargo.toml",
+        "[profile.dev.package]\n",
+        "[profile.dev.package]\nuntold = { debug = false }\n",
+    );
+    repository.commit("without line tables");
+    repository.git(&["branch", "--quiet", "--force", "main"]);
+    edit("lines/Cargo.toml", &dependency("first"), &dependency("second"));
+    edit("lines/src/larger_embedding/settings.rs", "16_000", "48_000");
+    repository.commit("a dependency and a constant");
+    let (report, exit, said) = why(&repository, &[]);
+    let report = report.unwrap_or_else(|| panic!("{said}"));
+    assert_eq!((exit, report.growth.len()), (100, 1), "{said}");
+    let of = &report.growth[0];
+    assert_sums(of);
+    let place = |name: &str| {
+        let cause = of.causes.iter().find(|cause| cause.what.contains(name));
+        let place = cause
+            .unwrap_or_else(|| panic!("no cause is {name}: {said}"))
+            .place
+            .as_ref();
+        place.map(|place| (format!("{}:{}", place.file, place.line), place.edited))
+    };
+    assert_eq!(
+        place("embedding"),
+        Some(("lines/src/larger_embedding/settings.rs:6".to_owned(), true)),
+        "{said}"
+    );
+    assert_eq!(place("feed.hidden"), None, "{said}");
 }
 
 #[test]

@@ -49,8 +49,9 @@ pub fn build(rustc: &Path, target: Option<&str>, target_dir: &Path) -> Result<Dr
     }
     // The folder gets its final name last. So a build that is killed leaves nothing that looks like a driver.
     // See docs/design/driver.md.
-    let scratch = parent.join(format!(".{key}"));
-    remove(&scratch)?;
+    // Each build has a folder of its own: if a command ends during a build, its compiler may go on writing for a while.
+    remove_unfinished(&parent)?;
+    let scratch = parent.join(format!(".{key}-{}", std::process::id()));
     // `open` found it incomplete, and `rename` cannot replace a folder that has files.
     remove(&folder)?;
     compile(rustc, target, &scratch)?;
@@ -61,6 +62,15 @@ pub fn build(rustc: &Path, target: Option<&str>, target_dir: &Path) -> Result<Dr
         path: folder,
         source: Error::from(ErrorKind::NotFound),
     })
+}
+
+/// Removes the folders of builds that did not finish.
+fn remove_unfinished(parent: &Path) -> Result<(), DriverError> {
+    let entries = fs::read_dir(parent).map_err(io("read", parent))?.flatten();
+    let unfinished = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with('.'));
+    unfinished
+        .map(|entry| entry.path())
+        .try_for_each(|folder| remove(&folder))
 }
 
 /// The output of `rustc -vV`.

@@ -126,6 +126,7 @@ pub fn explain(mut of: ExplainInput<'_>) -> std::io::Result<Explanation> {
         layers,
         peak,
         changed: Vec::new(),
+        growth: None,
         phases: phases::phases(&of.run, of.cold),
         leak: leak(&of.run, &tensors, &memory),
         tensors,

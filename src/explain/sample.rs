@@ -162,6 +162,7 @@ impl Play {
                 tensors: Vec::new(),
             },
             changed: Vec::new(),
+            growth: None,
             phases: Vec::new(),
             tensors: Vec::new(),
             timeline: MemoryTimeline::default(),

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
-use crate::report::{Assumption, Growing, Pass, Phase, Run, Tool};
+use crate::report::{Assumption, Growing, GrowthExplanation, Pass, Phase, Run, Tool};
 
 /// The version of the explanation format that this program writes.
 pub const EXPLANATION_VERSION: u32 = 3;
@@ -43,6 +43,9 @@ pub struct Explanation {
     /// other runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<Changed>,
+    /// Why the run's memory grew since the base. Only in the documents that `check --why` writes for the page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth: Option<GrowthExplanation>,
     /// Every phase of every step, by pass.
     pub phases: Vec<PhaseRow>,
     /// Every tensor that held memory, in the order in which they came.

@@ -8,6 +8,8 @@ pub struct SourceChanges {
     files: BTreeMap<String, ChangedFile>,
     /// Where lines before the change are with it, if only single lines are known.
     known: BTreeMap<(String, u32), (String, u32)>,
+    /// The lines before the change whose text it does not have, if only single lines are known.
+    gone: BTreeSet<(String, u32)>,
 }
 
 /// The edited lines of one file.
@@ -73,11 +75,20 @@ impl SourceChanges {
                         hunk.into_iter().for_each(|hunk| hunk.added.push(line[1..].to_owned()));
                     }
                     // `\ No newline at end of file`
-                    _ => {}
+                    Some(b'\\') => {}
+                    // Not a line of the hunk, so the hunk's header was wrong.
+                    _ => left = (0, 0),
                 }
-                continue;
+                if left != (0, 0) || line.starts_with(['-', '+', '\\']) {
+                    continue;
+                }
             }
-            if let Some(name) = line.strip_prefix("--- ") {
+            // A file that only has another name has no other lines than these two.
+            if let Some(name) = line.strip_prefix("rename from ") {
+                before = name.to_owned();
+            } else if let Some(name) = line.strip_prefix("rename to ") {
+                files.entry(name.to_owned()).or_default().before = std::mem::take(&mut before);
+            } else if let Some(name) = line.strip_prefix("--- ") {
                 before = file_name(name, "a/").unwrap_or_default();
             } else if let Some(name) = line.strip_prefix("+++ ") {
                 // A deleted file has no new name, but its lines may be in another file now.
@@ -136,7 +147,12 @@ impl SourceChanges {
                 files.entry(file.to_owned()).or_default().edited.insert(line, edited);
             }
         }
-        Self { files, known: places }
+        let gone = known.into_values().flatten().collect();
+        Self {
+            files,
+            known: places,
+            gone,
+        }
     }
 
     fn from_files(mut files: BTreeMap<String, ChangedFile>) -> Self {
@@ -151,14 +167,25 @@ impl SourceChanges {
             *gone.entry(bare(removed)).or_default() += 1;
             skeletons.entry(skeleton(removed)).or_default().push(removed.clone());
         }
+        // A line moved within its hunk rather than from another place, and within its file rather than from another.
+        let mut moved: BTreeSet<(String, u32)> = BTreeSet::new();
+        for (name, file) in &files {
+            for hunk in &file.hunks {
+                moved.extend(claimed(name, std::slice::from_ref(hunk), &moved, &mut gone));
+            }
+        }
+        for (name, file) in &files {
+            moved.extend(claimed(name, &file.hunks, &moved, &mut gone));
+        }
         for (name, file) in &mut files {
             for hunk in &file.hunks {
-                hunk.read(name, &mut gone, &skeletons, &mut file.edited, &mut file.removed);
+                hunk.read(name, &mut gone, &moved, &skeletons, &mut file.edited, &mut file.removed);
             }
         }
         Self {
             files,
             known: BTreeMap::new(),
+            gone: BTreeSet::new(),
         }
     }
 
@@ -191,6 +218,9 @@ impl SourceChanges {
         if let Some(known) = self.known.get(&(file.to_owned(), line)) {
             return Some(known.clone());
         }
+        if self.gone.contains(&(file.to_owned(), line)) {
+            return None;
+        }
         let mut found = self.files.iter().filter(|(_, changed)| changed.before == file);
         let Some((name, changed)) = found.next() else {
             // The change does not touch the file.
@@ -208,15 +238,46 @@ impl SourceChanges {
                 break;
             }
             if line < begins.saturating_add(count) {
-                // A changed line stays comparable if its hunk replaces line by line.
+                // A changed line stays comparable if its hunk replaces line by line, or if it has a newer text.
                 let same = hunk.before.1 == hunk.after.1;
-                return same.then(|| (name.clone(), hunk.after.0.saturating_add(line - first)));
+                let same = same.then(|| hunk.after.0.saturating_add(line - first));
+                let same = same.or_else(|| hunk.newer(line - first, &changed.edited));
+                return same.map(|line| (name.clone(), line));
             }
             shift += i64::from(hunk.after.1) - i64::from(count);
         }
         let line = u32::try_from(i64::from(line) + shift).ok()?;
         Some((name.clone(), line))
     }
+}
+
+/// Returns the added lines of some hunks of a file whose text the same hunks remove. Takes each from `gone`, which counts
+/// the removed lines that explain no added line yet.
+fn claimed(
+    file: &str,
+    hunks: &[Hunk],
+    moved: &BTreeSet<(String, u32)>,
+    gone: &mut HashMap<String, u32>,
+) -> Vec<(String, u32)> {
+    let mut own: HashMap<String, u32> = HashMap::new();
+    for removed in hunks.iter().flat_map(|hunk| &hunk.removed) {
+        *own.entry(bare(removed)).or_default() += 1;
+    }
+    let mut found = Vec::new();
+    for (number, text) in hunks.iter().flat_map(|hunk| (hunk.after.0..).zip(&hunk.added)) {
+        let place = (file.to_owned(), number);
+        let text = bare(text);
+        let is_new = !moved.contains(&place);
+        let (Some(here), Some(left)) = (own.get_mut(&text), gone.get_mut(&text)) else {
+            continue;
+        };
+        if is_new && *here > 0 && *left > 0 {
+            *here -= 1;
+            *left -= 1;
+            found.push(place);
+        }
+    }
+    found
 }
 
 impl Hunk {
@@ -237,20 +298,29 @@ impl Hunk {
         })
     }
 
+    /// Returns the new number of a removed line, given by its place in the hunk, whose text the change edits.
+    fn newer(&self, removed: u32, edited: &BTreeMap<u32, EditedLine>) -> Option<u32> {
+        let text = self.removed.get(removed as usize)?.trim();
+        let lines = self.after.0..self.after.0.saturating_add(self.after.1);
+        let mut lines = edited.range(lines);
+        let (line, _) = lines.find(|(_, edited)| edited.before.as_deref() == Some(text))?;
+        Some(*line)
+    }
+
     fn read(
         &self,
         file: &str,
         gone: &mut HashMap<String, u32>,
+        moved: &BTreeSet<(String, u32)>,
         skeletons: &HashMap<String, Vec<String>>,
         edited: &mut BTreeMap<u32, EditedLine>,
         removed: &mut BTreeSet<u32>,
     ) {
         for (number, text) in (self.after.0..).zip(&self.added) {
-            let text_bare = bare(text);
-            if is_idle(file, text) {
+            if is_idle(file, text) || moved.contains(&(file.to_owned(), number)) {
                 continue;
             }
-            if let Some(left) = gone.get_mut(&text_bare).filter(|left| **left > 0) {
+            if let Some(left) = gone.get_mut(&bare(text)).filter(|left| **left > 0) {
                 *left -= 1;
                 continue;
             }

@@ -54,6 +54,7 @@ pub fn growth(of: &GrowthInput<'_>) -> GrowthExplanation {
         unexplained: of.grown.1.less(of.grown.0) - explained,
         allocator,
         notes: words::notes(before, after),
+        limits: words::limits(before, after),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::changes::{EditedLine, SourceChanges, words};
@@ -22,6 +23,9 @@ const OPTIMIZERS: [&str; 8] = [
 
 /// Words that stand in lines that keep a tensor.
 const KEEPERS: [&str; 7] = ["clone", "push", "insert", "extend", "Some", "replace", "collect"];
+
+/// Names of functions that say nothing about which function is called.
+const COMMON: [&str; 4] = ["new", "init", "forward", "default"];
 
 /// What is known about a cause.
 #[derive(Debug, Default)]
@@ -64,6 +68,21 @@ pub(super) struct SourceFiles<'a> {
 struct SourceFile {
     lines: Vec<String>,
     functions: SourceFunctions,
+    /// The numbers of the lines of `models!`, from its name to its closing bracket.
+    declaration: Range<u32>,
+}
+
+/// Returns the lines of `models!(a, b)`; an empty range if there is none.
+fn declaration(lines: &[String]) -> Range<u32> {
+    let Some(first) = lines
+        .iter()
+        .position(|line| line.contains("models!") && !line.trim_start().starts_with("//"))
+    else {
+        return 0..0;
+    };
+    let last = lines[first..].iter().position(|line| line.contains([')', '}', ']']));
+    let number = |index: usize| u32::try_from(index).map_or(u32::MAX, |index| index.saturating_add(1));
+    number(first)..number(first + last.unwrap_or(0)).saturating_add(1)
 }
 
 impl<'a> SourceFiles<'a> {
@@ -83,8 +102,10 @@ impl<'a> SourceFiles<'a> {
             return Rc::clone(file);
         }
         let text = self.read.and_then(|read| read(name)).unwrap_or_default();
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         let file = Rc::new(SourceFile {
-            lines: text.lines().map(str::to_owned).collect(),
+            declaration: declaration(&lines),
+            lines,
             functions: match name.ends_with(".rs") {
                 true => SourceFunctions::parse(&text).unwrap_or_default(),
                 false => SourceFunctions::default(),
@@ -92,6 +113,12 @@ impl<'a> SourceFiles<'a> {
         });
         self.files.borrow_mut().insert(name.to_owned(), Rc::clone(&file));
         file
+    }
+
+    /// Whether a line is part of `models!`.
+    fn is_declaration(&self, file: &str, line: u32) -> bool {
+        let known = self.texts.get(&(file, line));
+        known.is_some_and(|text| text.contains("models!")) || self.file(file).declaration.contains(&line)
     }
 
     fn text(&self, file: &str, line: u32) -> Option<String> {
@@ -116,6 +143,14 @@ type SourcePlace = (String, u32);
 impl LineNaming<'_> {
     /// Returns the line that explains a cause; `None` if nothing is known about it.
     pub(super) fn place(&self, evidence: &CauseEvidence<'_>) -> Option<GrowthPlace> {
+        // Every tensor of a model has the line of `models!` on its stack, so it says nothing.
+        let frames = evidence.frames.iter();
+        let frames = frames.filter(|frame| !self.sources.is_declaration(&frame.file, frame.line));
+        let evidence = &CauseEvidence {
+            frames: frames.cloned().collect(),
+            sizes: evidence.sizes.clone(),
+            ..*evidence
+        };
         let edited_frame = || self.edited_frame(&evidence.frames);
         let found = match evidence.kind {
             TracedCause::Parameter => self
@@ -124,11 +159,11 @@ impl LineNaming<'_> {
                 .or_else(|| self.by_size(evidence, in_ratio))
                 .or_else(|| self.by_new_number(evidence))
                 .or_else(|| self.by_mention(&evidence.frames))
-                .or_else(|| self.only_number())
+                .or_else(|| self.only_number(&evidence.frames))
                 .or_else(edited_frame),
             TracedCause::Module => self
                 .by_module(evidence)
-                .or_else(|| self.only_number())
+                .or_else(|| self.only_number(&evidence.frames))
                 .or_else(edited_frame),
             TracedCause::OptimizerState => self.by_words(&evidence.frames, &OPTIMIZERS).or_else(edited_frame),
             TracedCause::Kept => edited_frame()
@@ -166,18 +201,10 @@ impl LineNaming<'_> {
         Some((frame.file.clone(), frame.line))
     }
 
-    /// Returns the innermost line of the stack. Generated files come last, and the line of `models!` never.
+    /// Returns the innermost line of the stack. Generated files come last.
     fn innermost(&self, frames: &[SourceLocation]) -> Option<SourcePlace> {
-        let is_declaration = |frame: &SourceLocation| {
-            self.sources
-                .text(&frame.file, frame.line)
-                .is_some_and(|text| text.contains("models!("))
-        };
-        let own = frames.iter().filter(|frame| !is_declaration(frame));
-        let frame = own
-            .clone()
-            .find(|frame| !frame.file.starts_with("target/"))
-            .or_else(|| own.clone().next())?;
+        let mut own = frames.iter().filter(|frame| !frame.file.starts_with("target/"));
+        let frame = own.next().or_else(|| frames.first())?;
         Some((frame.file.clone(), frame.line))
     }
 
@@ -196,6 +223,7 @@ impl LineNaming<'_> {
 
     fn edited_lines_of(&self, is_meant: impl Fn(&str, &EditedLine) -> bool) -> Vec<SourcePlace> {
         let edited = self.changes.edited().filter(|(file, _, edited)| is_meant(file, edited));
+        let edited = edited.filter(|(file, line, _)| !self.sources.is_declaration(file, *line));
         edited.map(|(file, line, _)| (file.to_owned(), line)).collect()
     }
 
@@ -264,8 +292,12 @@ impl LineNaming<'_> {
                 let functions = self.sources.file(file);
                 let mut around = functions.functions.at(*line);
                 let is_around = |function: &SourceFunction| {
+                    let is_called = mentioned.contains(function.name.as_str())
+                        && text.contains(&format!("{}(", function.name))
+                        // Almost every type has functions of these names.
+                        && !COMMON.contains(&function.name.as_str());
                     // The frame's own function does not count: its line does not call it.
-                    text.contains(&format!("{}(", function.name)) && !function.has(frame.line)
+                    is_called && (*file != frame.file || !function.has(frame.line))
                 };
                 defined.is_some_and(|name| mentioned.contains(name)) || around.any(is_around)
             };
@@ -274,10 +306,10 @@ impl LineNaming<'_> {
         })
     }
 
-    /// Returns the only edited line with another number, if there is only one.
-    fn only_number(&self) -> Option<SourcePlace> {
+    /// Returns the only edited line with another number, if there is only one and it is in a file of the stack.
+    fn only_number(&self, frames: &[SourceLocation]) -> Option<SourcePlace> {
         match self.edited_lines(|line| !line.changed_numbers().is_empty()).as_slice() {
-            [only] if only.0.ends_with(".rs") => Some(only.clone()),
+            [only] if frames.iter().any(|frame| frame.file == only.0) => Some(only.clone()),
             _ => None,
         }
     }
@@ -375,7 +407,8 @@ fn names_dtype(line: &EditedLine, before: &str, after: &str) -> bool {
     let was = line.before.as_deref().unwrap_or_default();
     let gains = has(&line.text, after) && !has(was, after);
     let loses = has(was, before) && !has(&line.text, before);
-    gains || loses
+    // A new line with `f32` may do anything. One with `DType` chooses an element type.
+    gains && (line.before.is_some() || has(&line.text, "DType")) || loses
 }
 
 /// Returns the name that a line defines: `BATCH` for `pub const BATCH: usize = 64;`.

@@ -133,6 +133,14 @@ impl SizeChange {
         Some((before / divisor, after / divisor))
     }
 
+    /// Returns the size of the dimension before the change.
+    const fn size(&self) -> Option<u64> {
+        match self {
+            Self::Dimension(before, _) => Some(*before),
+            Self::Dtype(..) => None,
+        }
+    }
+
     /// Returns how far the two sizes are apart, as a fraction that is at least 1.
     fn distance(&self) -> (u64, u64) {
         match self {
@@ -215,23 +223,54 @@ impl<'a> GrowthRoots<'a> {
     }
 }
 
+/// The first tensor that shows a change in some ratio.
+struct RatioRoot {
+    /// The size of its dimension before the change.
+    size: u64,
+    /// Whether it is a parameter.
+    is_parameter: bool,
+    root: usize,
+}
+
+impl RatioRoot {
+    /// Whether a dimension of another tensor, which has this size before the change, follows from that of the root.
+    ///
+    /// A parameter's size does not change the batch, which may be a divisor of it.
+    fn explains(&self, size: u64) -> bool {
+        let is_multiple = |size: u64, of: u64| of != 0 && size % of == 0;
+        is_multiple(size, self.size) || !self.is_parameter && is_multiple(self.size, size)
+    }
+}
+
 /// Returns, for each tensor of another size, the first tensor that shows the same change: exactly, or in the same ratio.
 fn resized(before: &Explanation, after: &Explanation, pairs: &TensorPairs) -> BTreeMap<usize, usize> {
     let mut exact: BTreeMap<SizeChange, usize> = BTreeMap::new();
-    let mut ratios: BTreeMap<(u64, u64), usize> = BTreeMap::new();
+    let mut ratios: BTreeMap<(u64, u64), Vec<RatioRoot>> = BTreeMap::new();
     let mut roots = BTreeMap::new();
     for (index, tensor) in after.tensors.iter().enumerate() {
         let Some(other) = pairs.counterpart(index) else {
             continue;
         };
+        let is_parameter = matches!(tensor.category, Category::Parameter | Category::Buffer);
         let mut best: Option<(SizeChange, usize)> = None;
         for change in size_changes(&before.tensors[other], tensor) {
             let known = exact.get(&change).copied();
-            let known = known.or_else(|| ratios.get(&change.ratio()?).copied());
-            let root = known.unwrap_or(index);
+            // Not for a parameter: two layers may be made twice as wide by two edits.
+            let by_ratio = || {
+                let size = change.size()?;
+                let mut roots = ratios.get(&change.ratio()?)?.iter();
+                roots
+                    .find(|known| !is_parameter && known.explains(size))
+                    .map(|known| known.root)
+            };
+            let root = known.or_else(by_ratio).unwrap_or(index);
             exact.entry(change.clone()).or_insert(root);
-            if let Some(ratio) = change.ratio() {
-                ratios.entry(ratio).or_insert(root);
+            if let (Some(ratio), Some(size)) = (change.ratio(), change.size()) {
+                ratios.entry(ratio).or_default().push(RatioRoot {
+                    size,
+                    is_parameter,
+                    root,
+                });
             }
             // Of several changed dimensions, the one that changed most made the tensor grow most.
             let is_more = best.as_ref().is_none_or(|(best, _)| {

@@ -68,20 +68,23 @@ fn growth_that_the_explanations_do_not_show_has_its_own_part() {
     assert_sums(&explained);
 }
 
-/// Makes two explanations that differ in one parameter's and one activation's size.
-#[test]
-fn a_wider_layer_is_the_cause_of_what_follows_from_it() {
-    let before = sample::resnet_of(2, 2);
-    let mut after = before.clone();
+/// Explains a parameter and an activation that are three times as large as before. `size` is the activation's first
+/// dimension before, in multiples of the parameter's; with `None`, it is that of the batch.
+fn three_times_as_large(size: Option<u64>) -> (GrowthExplanation, String, i64) {
+    let mut before = sample::resnet_of(2, 2);
     let held: Vec<usize> = before.peak.tensors.iter().map(|index| *index as usize).collect();
-    let of = |category: Category| {
+    let of = |before: &Explanation, category: Category| {
         let found = held.iter().copied().find(|index| {
             let tensor = &before.tensors[*index];
             tensor.category == category && tensor.bytes.0 > 0 && !tensor.shape.is_empty()
         });
         found.unwrap_or_else(|| panic!("no {category:?}"))
     };
-    let (parameter, activation) = (of(Category::Parameter), of(Category::Activation));
+    let (parameter, activation) = (of(&before, Category::Parameter), of(&before, Category::Activation));
+    if let Some(size) = size {
+        before.tensors[activation].shape[0] = before.tensors[parameter].shape[0] * size;
+    }
+    let mut after = before.clone();
     let mut more = 0;
     for index in [parameter, activation] {
         let tensor = &mut after.tensors[index];
@@ -105,12 +108,24 @@ fn a_wider_layer_is_the_cause_of_what_follows_from_it() {
         read: None,
     });
     assert_sums(&explained);
-    let [cause] = explained.causes.as_slice() else {
-        panic!("{:#?}", explained.causes)
-    };
-    assert_eq!(cause.change, i64::try_from(more).unwrap());
-    let module = before.tensors[parameter].module.as_deref().unwrap();
-    assert_eq!(cause.what, format!("{module} is larger"));
+    let module = before.tensors[parameter].module.clone().unwrap();
+    (explained, module, i64::try_from(more).unwrap())
+}
+
+#[test]
+fn a_wider_layer_is_the_cause_of_what_follows_from_it_and_of_nothing_else() {
+    for size in [1, 4] {
+        let (explained, module, more) = three_times_as_large(Some(size));
+        let [cause] = explained.causes.as_slice() else {
+            panic!("{:#?}", explained.causes)
+        };
+        assert_eq!((cause.change, &cause.what), (more, &format!("{module} is larger")));
+    }
+    // A batch that is three times as large is another edit: its size is not a multiple of the layer's.
+    let (explained, module, _) = three_times_as_large(None);
+    let causes: Vec<_> = explained.causes.iter().map(|cause| cause.what.as_str()).collect();
+    assert!(causes.contains(&format!("{module} is larger").as_str()), "{causes:?}");
+    assert_eq!(causes.len(), 2, "{causes:?}");
 }
 
 #[test]

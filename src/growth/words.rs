@@ -68,6 +68,18 @@ fn subject(tensor: &TensorLife) -> String {
     }
 }
 
+/// Returns what the explanations do not show, with what to do.
+pub(super) fn limits(before: &Explanation, after: &Explanation) -> Vec<String> {
+    let has_lines = |explanation: &Explanation| explanation.stacks.iter().any(|stack| !stack.is_empty());
+    match has_lines(before) && has_lines(after) {
+        true => Vec::new(),
+        false => vec![
+            "the models have no line numbers: set `debug = \"line-tables-only\"` for their packages in the profile"
+                .to_owned(),
+        ],
+    }
+}
+
 /// Returns other differences that change how much memory the allocator and the kernels take.
 pub(super) fn notes(before: &Explanation, after: &Explanation) -> Vec<String> {
     let mut notes = Vec::new();

@@ -1,5 +1,7 @@
 //! Annotations for GitHub workflows: one line per annotation. GitHub's runner reads them from standard output.
 
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
 use super::refused::advice;
@@ -13,6 +15,8 @@ use crate::untrusted::clean;
 const SHOWN: usize = 10;
 /// The most causes of a value's growth that are shown.
 const CAUSES: usize = 5;
+/// The characters that a message keeps free for the count of what it leaves out.
+const REST: usize = 40;
 /// The most characters that are written of a message.
 const MESSAGE: usize = 2000;
 
@@ -43,7 +47,7 @@ struct Annotation<'a> {
 }
 
 /// The place in a file that an annotation points at.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct AnnotationPlace<'a> {
     file: &'a str,
     line: Option<u32>,
@@ -141,15 +145,66 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
             message: verdict.message.clone(),
         });
     }
-    all.extend(report.growth.iter().flat_map(causes));
+    all.extend(by_line(report.growth.iter().flat_map(causes)));
     all
+}
+
+/// Merges annotations at one line into one, in the order of the lines' first annotations.
+///
+/// A line that many models share would otherwise use up GitHub's limit.
+fn by_line<'a>(annotations: impl Iterator<Item = Annotation<'a>>) -> impl Iterator<Item = Annotation<'a>> {
+    let mut lines: Vec<Vec<Annotation<'_>>> = Vec::new();
+    let mut known: HashMap<Option<AnnotationPlace<'_>>, usize> = HashMap::new();
+    for annotation in annotations {
+        match known.entry(annotation.at) {
+            Entry::Occupied(at) => lines[*at.get()].push(annotation),
+            Entry::Vacant(at) => {
+                at.insert(lines.len());
+                lines.push(vec![annotation]);
+            }
+        }
+    }
+    lines.into_iter().map(merged)
+}
+
+/// Merges annotations at one line. If they are about several runs, the message names each.
+fn merged(annotations: Vec<Annotation<'_>>) -> Annotation<'_> {
+    let runs: BTreeSet<&String> = annotations.iter().map(|annotation| &annotation.title).collect();
+    let runs = runs.len();
+    let message = |annotation: &Annotation<'_>| match runs {
+        1 => annotation.message.clone(),
+        _ => format!("{}: {}", annotation.title, annotation.message),
+    };
+    let title = match runs {
+        1 => annotations[0].title.clone(),
+        _ => format!("{runs} runs: grew here"),
+    };
+    let mut text = String::new();
+    for (number, annotation) in annotations.iter().enumerate() {
+        let line = message(annotation);
+        let rest = annotations.len() - number;
+        // Whole lines, and room for the count of the others.
+        if number > 0 && text.chars().count() + line.chars().count() + REST > MESSAGE {
+            text.push_str(&format!("\nand {rest} more, see the report"));
+            break;
+        }
+        let separator = if number > 0 { "\n" } else { "" };
+        text.push_str(&format!("{separator}{line}"));
+    }
+    Annotation {
+        kind: annotations[0].kind,
+        at: annotations[0].at,
+        title,
+        message: text,
+    }
 }
 
 /// Returns an annotation at the line of each cause that adds memory, for the first [`CAUSES`] of a value.
 fn causes(of: &GrowthExplanation) -> impl Iterator<Item = Annotation<'_>> {
     let causes = of.causes.iter().filter(|cause| cause.change > 0).take(CAUSES);
     causes.filter_map(|cause| {
-        let place = cause.place.as_ref()?;
+        // A line that the change does not edit is only where the memory was asked for.
+        let place = cause.place.as_ref().filter(|place| place.edited)?;
         Some(Annotation {
             kind: AnnotationKind::Notice,
             at: Some(AnnotationPlace {
@@ -216,7 +271,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::report::{Verdict, sample};
+    use crate::report::{Metric, Verdict, sample};
 
     fn failing(message: &str) -> Verdict {
         Verdict {
@@ -280,6 +335,47 @@ mod tests {
             "::notice file=model/src/model.rs,line=41,title=p/resnet18 on l4%2C estimated%3A grew here::+35 MiB of +40 MiB: \
              reserved memory 80 MiB → 120 MiB; hidden is larger\n"
         );
+    }
+
+    #[test]
+    fn causes_at_one_line_are_one_annotation() {
+        let of = |model: &str, metric| GrowthExplanation {
+            model: model.to_owned(),
+            metric,
+            ..sample::growth()
+        };
+        let drawn = |growth| {
+            let report = Report {
+                growth,
+                ..sample::report(Vec::new())
+            };
+            render(&report, "")
+        };
+        assert_eq!(
+            drawn(vec![of("a", Metric::Live), of("a", Metric::Reserved)]),
+            "::notice file=src/model.rs,line=41,title=p/a on l4%2C estimated%3A grew here::+35 MiB of +40 MiB: \
+             live memory 80 MiB → 120 MiB; hidden is larger%0A+35 MiB of +40 MiB: reserved memory 80 MiB → 120 MiB; \
+             hidden is larger\n"
+        );
+        // Many models that share a line would otherwise take all places.
+        let names: Vec<_> = (0..12).map(|number| format!("m{number}")).collect();
+        let text = drawn(names.iter().map(|name| of(name, Metric::Live)).collect());
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(
+            text.contains("title=12 runs%3A grew here::p/m0 on l4, estimated: grew here: +35 MiB"),
+            "{text}"
+        );
+        // What does not fit is counted, and no line is cut.
+        let names: Vec<_> = (0..99)
+            .map(|number| format!("a_model_with_a_long_name_{number}"))
+            .collect();
+        let text = drawn(names.iter().map(|name| of(name, Metric::Live)).collect());
+        let shown = text.matches("hidden is larger").count();
+        assert!(
+            text.ends_with(&format!("hidden is larger%0Aand {} more, see the report\n", 99 - shown)),
+            "{text}"
+        );
+        assert!((5..99).contains(&shown), "{text}");
     }
 
     #[test]

@@ -59,9 +59,9 @@ pub fn render(report: &Report) -> Result<String, quick_junit::SerializeError> {
 /// Describes why a value grew, on one line per cause.
 fn sentence(of: &GrowthExplanation) -> String {
     let rows = of.rows(CAUSES).into_iter().map(|row| {
-        let place = row
-            .place
-            .map_or_else(String::new, |place| format!(", {}:{}", place.file, place.line));
+        let place = row.place.map_or_else(String::new, |place| {
+            format!(", {}:{}{}", place.file, place.line, place.remark())
+        });
         format!("{} {}{place}", signed_bytes(row.change), row.what)
     });
     rows.collect::<Vec<_>>().join("\n")

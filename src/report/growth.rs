@@ -44,6 +44,9 @@ pub struct GrowthExplanation {
     /// Other differences that change how much memory the allocator takes, such as another version of Burn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// What this explanation lacks, with the reason. Absent if it lacks nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<String>,
 }
 
 /// One cause of growth.
@@ -68,6 +71,14 @@ pub struct GrowthPlace {
     pub text: Option<String>,
     /// Whether the change under review edits this line.
     pub edited: bool,
+}
+
+impl GrowthPlace {
+    /// Returns what follows the place in output: that the change does not edit this line, if that is so.
+    #[must_use]
+    pub const fn remark(&self) -> &'static str {
+        if self.edited { "" } else { " (not edited)" }
+    }
 }
 
 /// The growth of one category, layer or other part.
@@ -151,7 +162,8 @@ impl GrowthPart {
         match (self.before.0, self.after.0) {
             (0, _) => PartState::New,
             (_, 0) => PartState::Removed,
-            (before, after) if after >= before => PartState::Larger,
+            // Not by the two sizes: the part without a layer also has what no tensor has.
+            _ if self.change >= 0 => PartState::Larger,
             _ => PartState::Smaller,
         }
     }

@@ -60,6 +60,7 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
         range: None,
         error: None,
         seconds: 0.0,
+        pass_seconds: Vec::new(),
     }
 }
 
@@ -197,5 +198,6 @@ pub(crate) fn growth() -> GrowthExplanation {
         allocator: vec![part("unused parts of pages (fragmentation)", 10 * MIB, 13 * MIB)],
         unexplained: 1 << 20,
         notes: vec!["Burn 0.21.0 → 0.22.1".to_owned()],
+        limits: Vec::new(),
     }
 }

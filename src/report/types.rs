@@ -232,6 +232,15 @@ pub enum Pass {
     Traced,
 }
 
+/// How long a pass took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PassSeconds {
+    /// The pass.
+    pub pass: Pass,
+    /// Its wall-clock time in seconds.
+    pub seconds: f64,
+}
+
 /// How many steps a pass ran until the allocator reserved nothing more. The allocator of Burn 0.22 adapts its pages to
 /// what it has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -321,8 +330,12 @@ pub struct Run {
     /// Why the run is incomplete; null if it is complete.
     pub error: Option<RunError>,
     /// Wall-clock time of all passes of this run together, in seconds, without the time spent waiting for other
-    /// processes. It is the only value that differs between two equal runs.
+    /// processes. Only this value and `pass_seconds` differ between two equal runs.
     pub seconds: f64,
+    /// The wall-clock time of each pass, first the cold one. `check` runs two warm passes. Their sum is `seconds`, except
+    /// for rounding. Absent if no pass ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pass_seconds: Vec<PassSeconds>,
 }
 
 impl Run {

@@ -17,8 +17,8 @@ use crate::bytes::Bytes;
 use crate::protocol::{BurnFeatures, Float, Inside, ProbeEvent};
 use crate::report::words::pass_name;
 use crate::report::{
-    Assumption, Autotune, ErrorCode, GpuShare, Measurement, Mode, Oom, Parameters, Pass, Peak, Peaks, RecordingId, Run,
-    RunError, RunGpu, Settling, Step, Tuning, grows,
+    Assumption, Autotune, ErrorCode, GpuShare, Measurement, Mode, Oom, Parameters, Pass, PassSeconds, Peak, Peaks,
+    RecordingId, Run, RunError, RunGpu, Settling, Step, Tuning, grows,
 };
 
 /// The outputs of the passes of a case; `None` for a pass that did not run.
@@ -208,7 +208,7 @@ fn is_free_form(left: &PassOutput) -> bool {
 }
 
 /// Assembles the run.
-pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took: Duration) -> Run {
+pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times: &[(Pass, Duration)]) -> Run {
     let outputs = Outputs::new(case, hardware, collected);
     let (cold, warm, traced) = (
         outputs.of(Pass::Cold),
@@ -297,8 +297,20 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, took:
         range: None,
         error,
         oom: outputs.oom.clone(),
-        seconds: (took.as_secs_f64() * 1000.0).round() / 1000.0,
+        seconds: seconds(times.iter().map(|(_, took)| *took).sum()),
+        pass_seconds: times
+            .iter()
+            .map(|&(pass, took)| PassSeconds {
+                pass,
+                seconds: seconds(took),
+            })
+            .collect(),
     }
+}
+
+/// Returns a time in seconds, rounded to milliseconds.
+fn seconds(took: Duration) -> f64 {
+    (took.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
 /// The outputs of the passes that count for a run.

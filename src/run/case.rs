@@ -266,7 +266,7 @@ fn run(
         // The results of a stopped case say nothing about the model.
         let is_done = settings.stop.load(Relaxed) == 0;
         is_done.then(|| CaseOutcome {
-            run: assemble::run(case, &settings.hardware, &collected, passes.took()),
+            run: assemble::run(case, &settings.hardware, &collected, &passes.times()),
             unplanned: collected.unplanned,
         })
     };

@@ -8,6 +8,7 @@ use super::checkout;
 use super::child::{End, ProcessLimits};
 use super::process;
 use super::process::Meanwhile;
+use super::slots::JobSlots;
 use crate::bytes::Bytes;
 use crate::protocol::{Action, PROTOCOL, ProbeEvent, Task};
 use crate::report::{ErrorCode, Problem};
@@ -32,13 +33,13 @@ const LIMITS: ProcessLimits = ProcessLimits {
 
 /// Lists the models of all targets, and the problems of targets that do not answer.
 ///
-/// Runs each target in its own process, with files in `folder`.
+/// Runs each target in its own process, with files in `folder`. Runs as many processes in parallel as there are cores.
 #[must_use]
 pub fn list(targets: &[Built], folder: &Path) -> (Vec<Listed>, Vec<Problem>) {
     let mut models: Vec<Listed> = Vec::new();
     let mut problems = Vec::new();
-    for (number, built) in targets.iter().enumerate() {
-        match ask(built, &folder.join(format!("list-{number}"))) {
+    for answer in answers(targets, folder) {
+        match answer {
             Ok(found) => models.extend(found),
             Err(problem) => problems.push(*problem),
         }
@@ -63,7 +64,30 @@ pub fn list(targets: &[Built], folder: &Path) -> (Vec<Listed>, Vec<Problem>) {
     (models, problems)
 }
 
-fn ask(built: &Built, folder: &Path) -> Result<Vec<Listed>, Box<Problem>> {
+/// The models of one target, or why it does not list them.
+type ListAnswer = Result<Vec<Listed>, Box<Problem>>;
+
+/// Asks all targets, and returns their answers in the order of the targets.
+fn answers(targets: &[Built], folder: &Path) -> Vec<ListAnswer> {
+    let slots = JobSlots::new(std::thread::available_parallelism().map_or(1, usize::from));
+    std::thread::scope(|scope| {
+        let asked = targets.iter().enumerate().map(|(number, built)| {
+            let (slots, folder) = (&slots, folder.join(format!("list-{number}")));
+            scope.spawn(move || {
+                let _slot = slots.take();
+                ask(built, &folder)
+            })
+        });
+        // All of them start before the first answer is waited for.
+        let asked: Vec<_> = asked.collect();
+        let answer = |asked: std::thread::ScopedJoinHandle<'_, ListAnswer>| {
+            asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        asked.into_iter().map(answer).collect()
+    })
+}
+
+fn ask(built: &Built, folder: &Path) -> ListAnswer {
     let problem = |code: ErrorCode, message: String, help: &str| {
         Box::new(Problem {
             package: built.target.package.clone(),

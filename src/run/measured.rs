@@ -195,10 +195,12 @@ pub(super) fn repeated(first: Run, further: Vec<Run>) -> Run {
         cold: spread(&runs, Pass::Cold),
     };
     let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
+    let passes: Vec<_> = runs.iter().flat_map(|run| run.pass_seconds.clone()).collect();
     // A failure must not disappear among repetitions that went well.
     let wrong = runs.iter().position(|run| run.error.is_some() || run.oom.is_some());
     let mut run = runs.swap_remove(wrong.unwrap_or(0));
     run.seconds = (seconds * 1000.0).round() / 1000.0;
+    run.pass_seconds = passes;
     if let Some(measurement) = &mut run.measurement {
         measurement.spread = Some(spread);
     }

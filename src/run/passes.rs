@@ -1,7 +1,7 @@
 //! Runs the passes of one case: a first launch, later launches that replay its choices, and passes that verify these.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -116,8 +116,8 @@ pub(super) struct Runner<'a> {
     undecided: AtomicBool,
     /// Receives progress events.
     progress: &'a (dyn Fn(RunProgress<'_>) + Sync),
-    /// The sum of the times that the processes took, in microseconds.
-    took: AtomicU64,
+    /// How long each process took, with its pass and the name of its folder.
+    times: Mutex<Vec<(Pass, String, Duration)>>,
 }
 
 impl<'a> Runner<'a> {
@@ -140,13 +140,15 @@ impl<'a> Runner<'a> {
             gpus: AtomicU32::new(1),
             undecided: AtomicBool::new(false),
             progress,
-            took: AtomicU64::new(0),
+            times: Mutex::default(),
         }
     }
 
-    /// Returns the sum of the times that the processes took.
-    pub(super) fn took(&self) -> Duration {
-        Duration::from_micros(self.took.load(Relaxed))
+    /// Returns how long each process took, in an order that does not depend on which process ended first.
+    pub(super) fn times(&self) -> Vec<(Pass, Duration)> {
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        times.sort();
+        times.into_iter().map(|(pass, _, took)| (pass, took)).collect()
     }
 
     /// Runs all passes of the case. The cold pass uses the slot `first`.
@@ -643,8 +645,8 @@ impl<'a> Runner<'a> {
             _ => start(None),
         };
         let took = began.elapsed();
-        self.took
-            .fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        let time = (pass, run.folder.to_owned(), took);
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).push(time);
         let case = self.case;
         (self.progress)(RunProgress::Passed { case, pass, took });
         left

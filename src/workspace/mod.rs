@@ -5,6 +5,7 @@ mod declared;
 mod deployed;
 mod kernels;
 mod locked;
+mod metadata;
 mod refusal;
 mod select;
 mod tree;
@@ -16,7 +17,7 @@ pub(crate) use declared::{adapter_feature, supported_burn, supported_by, support
 pub use deployed::{DeployedBinary, deployed_binaries};
 pub use locked::changed_dependencies;
 pub(crate) use locked::update_of_prereleases;
-pub use select::{Selection, Workspace};
+pub use select::{Selection, Workspace, rustc};
 pub(crate) use tree::{BuiltFeatures, built_features, workspace_root};
 pub use tree::{Recompiled, recompiled};
 

@@ -1,14 +1,15 @@
 //! Loads the workspace and selects the packages of a command.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
 use std::process::Command;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use cargo_metadata::{Metadata, MetadataCommand, Node, Package};
 use toml_edit::{DocumentMut, Item};
 
-use super::WorkspaceError;
 use super::refusal::{CargoRefusal, quote};
+use super::{WorkspaceError, metadata};
 
 /// The options that select packages and their features. They are the same as Cargo's.
 #[derive(Debug, Clone, Default)]
@@ -97,10 +98,19 @@ impl Workspace {
         }
         let mut other = selection.cargo_flags.clone();
         other.extend(selection.features.iter().cloned());
+        // Otherwise, Cargo reads the packages of all platforms. It would download those that no build here needs, and
+        // fail with `--offline` right after a build. If the compiler does not run, Cargo reports it.
+        let toolchain = toolchain().unwrap_or_default();
+        let platform = selection.target.clone().or_else(|| host(&toolchain));
+        other.extend(
+            platform
+                .into_iter()
+                .flat_map(|platform| ["--filter-platform".to_owned(), platform]),
+        );
         command.other_options(other);
         // Messages quote Cargo's errors, so they must not contain colors.
         command.env("CARGO_TERM_COLOR", "never");
-        let metadata = command.exec().map_err(|error| unreadable(error, selection))?;
+        let metadata = metadata::read(&command, &toolchain).map_err(|error| unreadable(error, selection))?;
         let selected = select(&metadata, selection)?;
         let members = metadata.workspace_packages().len();
         let whole = selection.is_whole_workspace() && (selection.workspace || selected.len() == members);
@@ -147,14 +157,15 @@ impl Workspace {
         self.whole
     }
 
-    /// Returns the package specs for a profile of all members and path dependencies.
+    /// Returns the package specs for a profile of all members and path dependencies in a folder.
     ///
     /// If a profile in the root manifest names a package already, uses the same spelling, because Cargo refuses two
     /// spellings of one package. Otherwise, uses the package id.
     #[must_use]
-    pub fn local_specs(&self) -> BTreeSet<String> {
+    pub fn local_specs(&self, folder: &Utf8Path) -> BTreeSet<String> {
         let named = profile_packages(&self.root_manifest());
-        let local = self.metadata.packages.iter().filter(|package| package.source.is_none());
+        let packages = self.metadata.packages.iter();
+        let local = packages.filter(|package| package.source.is_none() && package.manifest_path.starts_with(folder));
         local
             .map(|package| spelling(package, &named).unwrap_or_else(|| package.id.repr.clone()))
             .collect()
@@ -358,6 +369,24 @@ fn unreadable(error: cargo_metadata::Error, selection: &Selection) -> WorkspaceE
 /// Returns the program to run as Cargo.
 pub(super) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+}
+
+/// Returns the compiler that Cargo would use.
+#[must_use]
+pub fn rustc() -> PathBuf {
+    std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()).into()
+}
+
+/// Returns what `rustc -vV` prints, or `None` if the compiler does not run.
+fn toolchain() -> Option<String> {
+    let output = Command::new(rustc()).arg("-vV").output().ok()?;
+    String::from_utf8(output.stdout).ok()
+}
+
+/// Returns the target for which the compiler builds by default.
+fn host(toolchain: &str) -> Option<String> {
+    let host = toolchain.lines().find_map(|line| line.strip_prefix("host: "))?;
+    Some(host.to_owned())
 }
 
 /// Returns a command that runs Cargo, without the environment variables that Cargo sets for a package.

@@ -6,9 +6,9 @@ use std::process::Command;
 use super::finding::Finding::{self, Fail, Pass};
 use super::finding::{DoctorCheck, help, said};
 use crate::cli::error::CliError;
-use crate::cli::session;
 use crate::cli::session::source::ModelSource;
 use crate::cli::session::survey::DriverForSurvey;
+use crate::workspace;
 
 pub(super) fn checks(source: Option<&ModelSource>, built: &Result<DriverForSurvey, CliError>) -> Vec<DoctorCheck> {
     let host = host().of("host");
@@ -20,7 +20,7 @@ pub(super) fn checks(source: Option<&ModelSource>, built: &Result<DriverForSurve
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     vec![
         host,
-        program(&session::source::rustc()).of("rustc"),
+        program(&workspace::rustc()).of("rustc"),
         program(Path::new(&cargo)).of("cargo"),
         driver(built).of("virtual-driver"),
     ]

@@ -29,6 +29,7 @@ pub(in crate::cli) fn models(context: &Context<'_>, folder: &Path) -> Result<Mod
     if running.timings {
         timings::want();
     }
+    context.prepared.source.start_driver();
     let all = all_models(context.prepared, context.packages, folder)?;
     let missing = match (context.prepared.source.is_elsewhere(), all.problems.is_empty()) {
         (true, _) => Missing::Elsewhere,

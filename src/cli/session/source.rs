@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use tempfile::TempDir;
@@ -13,7 +15,7 @@ use crate::cli::session::error::SelectionError;
 use crate::cli::session::error::file_error;
 use crate::cli::session::git::git;
 use crate::cli::terminal::{self, Progress};
-use crate::driver::{self, DriverLibrary};
+use crate::driver::{self, DriverError, DriverLibrary};
 use crate::report::Problem;
 use crate::run::{self, Listed};
 use crate::workspace::{self, Building, Built, DeployedBinary, Recompiled, Selection, Workspace, WorkspaceError};
@@ -35,6 +37,10 @@ pub(in crate::cli) struct WorkspaceSource {
     workspace: Workspace,
     /// The revision of a temporary checkout; `None` for the workspace in which the command runs.
     revision: Option<String>,
+    /// The driver, if it is known.
+    driver: OnceLock<DriverLibrary>,
+    /// The thread that gets the driver while Cargo builds the models, if it was started.
+    driver_thread: Mutex<Option<JoinHandle<Result<DriverLibrary, DriverError>>>>,
 }
 
 /// An unpacked archive, and the packages that are selected in it. Drop removes the unpacked files.
@@ -116,6 +122,8 @@ impl ModelSource {
             selection,
             workspace,
             revision,
+            driver: OnceLock::new(),
+            driver_thread: Mutex::default(),
         }))
     }
 
@@ -238,16 +246,17 @@ impl ModelSource {
         }
     }
 
+    /// Starts to build the driver, unless it exists, so that it is there when the models are built.
+    pub(in crate::cli) fn start_driver(&self) {
+        if let Self::Workspace(here) = self {
+            here.start_driver();
+        }
+    }
+
     /// Returns the driver library: built unless it exists, or taken from the archive.
     pub(in crate::cli) fn driver(&self) -> Result<DriverLibrary, CliError> {
         match self {
-            Self::Workspace(here) => {
-                // The driver is loaded into the models, so it must be for their target.
-                // See docs/design/driver.md.
-                let target = here.selection.target.as_deref();
-                let folder = here.workspace.target_directory().as_std_path();
-                Ok(driver::build(&rustc(), target, folder)?)
-            }
+            Self::Workspace(here) => Ok(here.driver()?),
             Self::Archive(brought) => Ok(brought.driver().clone()),
         }
     }
@@ -274,6 +283,35 @@ impl ModelSource {
 impl WorkspaceSource {
     pub(in crate::cli) fn workspace(&self) -> &Workspace {
         &self.workspace
+    }
+
+    /// Starts to get the driver on another thread, unless it is known.
+    fn start_driver(&self) {
+        let mut thread = self.driver_thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.driver.get().is_none() && thread.is_none() {
+            *thread = Some(std::thread::spawn(self.driver_build()));
+        }
+    }
+
+    fn driver(&self) -> Result<DriverLibrary, DriverError> {
+        if let Some(driver) = self.driver.get() {
+            return Ok(driver.clone());
+        }
+        let thread = self.driver_thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let driver = match thread {
+            Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            None => self.driver_build()(),
+        }?;
+        Ok(self.driver.get_or_init(|| driver).clone())
+    }
+
+    /// Returns the function that gets the driver.
+    fn driver_build(&self) -> impl FnOnce() -> Result<DriverLibrary, DriverError> + Send + use<> {
+        // The driver is loaded into the models, so it must be for their target.
+        // See docs/design/driver.md.
+        let target = self.selection.target.clone();
+        let folder = self.workspace.target_directory().to_owned();
+        move || driver::build(&workspace::rustc(), target.as_deref(), folder.as_std_path())
     }
 
     fn build(&self, packages: &Packages) -> Result<(Vec<Built>, Vec<Problem>), CliError> {
@@ -457,9 +495,4 @@ pub(in crate::cli) fn built_on_demand(features: &[&str]) -> String {
          as long as the first build of cargo-vram itself",
         names.join(" and "),
     )
-}
-
-/// Returns the compiler that Cargo would use.
-pub(in crate::cli) fn rustc() -> PathBuf {
-    std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()).into()
 }

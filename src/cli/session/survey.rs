@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::cli::error::CliError;
 use crate::cli::session::error::file_error;
 use crate::cli::session::source::ModelSource;
-use crate::cli::session::source::rustc;
 use crate::driver::{self, DriverError, DriverLibrary};
+use crate::workspace::rustc;
 
 /// The driver library, with its folder if that is temporary and removed on drop.
 pub(in crate::cli) struct DriverForSurvey {

@@ -88,8 +88,13 @@ fn grown(run: &Run, verdicts: &[&Verdict], revision: &str) -> Option<Result<Grow
 
     // Of several values, the one that grew most. The headline of a comment names the same one.
     let verdict = failed(Rule::Growth).rev().max_by_key(grew);
+    let grew_since_base = |verdict: &&Verdict| {
+        let (pass, metric) = (verdict.pass?, verdict.metric?);
+        let before = figure(&run.baseline.as_ref()?.peaks, pass, metric)?;
+        Some(figure(&run.peaks, pass, metric)?.less(before))
+    };
     let verdict = verdict
-        .or_else(|| failed(Rule::Budget).next())
+        .or_else(|| failed(Rule::Budget).rev().max_by_key(grew_since_base))
         .or_else(|| failed(Rule::Leak).next())?;
     if !run.gpus.is_empty() {
         return Some(Err(
@@ -127,7 +132,7 @@ fn both_sides(
     wanted: &[Wanted],
 ) -> Result<(Vec<GrowthExplanation>, Vec<Skipped>), CliError> {
     let root = context.prepared.source.root();
-    let changes = changes(root, base.commit());
+    let (changes, unknown) = changes(root, base.commit());
     let read = |file: &str| source_text::content(root, file);
     let packages = context.packages.with_feature(EXPLAIN);
     let here = prepared::prepare(&packages, None, context.running.budgets.as_deref())?;
@@ -143,7 +148,7 @@ fn both_sides(
         let key = ExplainedCase::from_run(run);
         match (&before[&key], &after[&key]) {
             (Ok(before), Ok(after)) => {
-                explained.push(growth(&GrowthInput {
+                let mut growth = growth(&GrowthInput {
                     run,
                     value: (value.pass, value.metric),
                     grown: (value.before, value.after),
@@ -151,11 +156,13 @@ fn both_sides(
                     after,
                     changes: &changes,
                     read: Some(&read),
-                }));
+                });
+                growth.limits.extend(unknown.clone());
                 // The pages are an extra. That they cannot be written must not hide the causes.
-                if let Err(error) = write_pages(context, &key, (before, after)) {
+                if let Err(error) = write_pages(context, &key, (before, after), &growth) {
                     terminal::remark(&one_line(&error));
                 }
+                explained.push(growth);
             }
             (Err(why), _) => failed.push(skipped(&run.full_name(), format!("at {}, {why}", base.revision()))),
             (_, Err(why)) => failed.push(skipped(&run.full_name(), why.clone())),
@@ -250,6 +257,7 @@ fn write_pages(
     context: &Context<'_>,
     case: &ExplainedCase,
     (before, after): (&Explanation, &Explanation),
+    growth: &GrowthExplanation,
 ) -> Result<(), CliError> {
     let ModelSource::Workspace(here) = &context.prepared.source else {
         return Ok(());
@@ -263,11 +271,15 @@ fn write_pages(
             '-'
         }
     };
-    let name: String = format!("{}-{}-{}", case.package, case.name, case.gpu)
-        .chars()
-        .map(plain)
-        .collect();
+    // No name has a plus, so two cases never have the same file.
+    let names = [&case.package, &case.name, &case.gpu].map(|name| name.chars().map(plain).collect::<String>());
+    let name = names.join("+");
     let mut paths = Vec::new();
+    // The page then names the same lines as this check, which knows the change's diff.
+    let after = &Explanation {
+        growth: Some(growth.clone()),
+        ..after.clone()
+    };
     for (side, explanation) in [("before", before), ("after", after)] {
         let path = folder.join(format!("{name}-{side}.json"));
         let json = serde_json::to_string(explanation).map_err(Internal::new)?;
@@ -284,8 +296,9 @@ fn write_pages(
     Ok(())
 }
 
-/// Returns the lines that differ between a commit and the files of the workspace. Without git's help, no line is edited.
-fn changes(root: &Utf8Path, commit: &str) -> SourceChanges {
+/// Returns the lines that differ between a commit and the files of the workspace, and a note if git cannot compare them.
+/// No line then counts as edited.
+fn changes(root: &Utf8Path, commit: &str) -> (SourceChanges, Option<String>) {
     let diff = git_or_why(
         root,
         &[
@@ -293,6 +306,7 @@ fn changes(root: &Utf8Path, commit: &str) -> SourceChanges {
             "core.quotePath=false",
             "diff",
             "--unified=0",
+            "--inter-hunk-context=0",
             "--no-color",
             "--no-ext-diff",
             "--no-textconv",
@@ -321,7 +335,11 @@ fn changes(root: &Utf8Path, commit: &str) -> SourceChanges {
             let text = is_small.then(|| source_text::content(root, file)).flatten()?;
             Some((file.to_owned(), text))
         });
-    SourceChanges::parse(&diff.unwrap_or_default(), new.collect())
+    let why = diff.as_ref().err().map(|why| {
+        let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("no line counts as edited, because `git diff` failed: {why}")
+    });
+    (SourceChanges::parse(&diff.unwrap_or_default(), new.collect()), why)
 }
 
 fn skipped(model: &str, why: String) -> Skipped {

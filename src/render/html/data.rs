@@ -11,6 +11,7 @@ use crate::render::palette::{self, Swatch};
 use crate::render::picture::{ShownExplanation, out_of_memory, thinned};
 use crate::render::savings;
 use crate::render::terminal::explanation;
+use crate::report::change::{figure, metric_name};
 use crate::report::words::kernel_name;
 use crate::report::{Assumption, GrowthRow};
 use crate::untrusted::{clean, named};
@@ -49,20 +50,27 @@ pub(super) fn page(shown: &[ShownExplanation<'_>], compare: bool) -> Value {
 /// Returns why live memory grew between two compared explanations; null if it did not grow.
 fn growth(shown: &[ShownExplanation<'_>], compare: bool) -> Value {
     let [before, after] = shown else { return Value::Null };
-    let explained = compare
-        .then(|| growth_between(before.explanation, after.explanation))
-        .flatten();
+    // A check knows the change's diff, so it knows the lines better.
+    let of_check = after.explanation.growth.as_ref().filter(|growth| {
+        let value = figure(&before.explanation.run.peaks, growth.pass, growth.metric);
+        value == Some(growth.before)
+    });
+    let explained = of_check
+        .cloned()
+        .or_else(|| growth_between(before.explanation, after.explanation))
+        .filter(|_| compare);
     let Some(growth) = explained else { return Value::Null };
     let row = |row: &GrowthRow<'_>| {
         json!({
             "change": row.change,
             "what": named(&row.what),
-            "place": row.place.map(|place| format!("{}:{}", named(&place.file), place.line)),
+            "place": row.place.map(|place| format!("{}:{}{}", named(&place.file), place.line, place.remark())),
             "text": row.place.and_then(|place| place.text.as_deref()).map(named),
         })
     };
     let rows: Vec<_> = growth.rows(MOST_ROWS).iter().map(row).collect();
-    json!({ "growth": growth.growth(), "rows": rows })
+    let value = metric_name(growth.pass, growth.metric);
+    json!({ "value": value, "growth": growth.growth(), "rows": rows })
 }
 
 fn model(shown: &ShownExplanation<'_>) -> Value {

@@ -100,6 +100,8 @@ pub(in crate::render) fn table(of: &GrowthExplanation, links: Option<&SourceLink
     text.push_str(&list("Lines", &lines));
     let notes: Vec<_> = of.notes.iter().map(|note| words(note)).collect();
     text.push_str(&list("Also changed", &notes));
+    let limits: Vec<_> = of.limits.iter().map(|limit| words(limit)).collect();
+    text.push_str(&list("Note", &limits));
     text.push_str("\n</details>\n\n");
     text
 }
@@ -122,8 +124,7 @@ fn line(place: &GrowthPlace, links: Option<&SourceLinks<'_>>) -> String {
         .text
         .as_deref()
         .map_or_else(String::new, |text| format!("<br>{}", code(text)));
-    let edited = if place.edited { "" } else { " (not edited)" };
-    format!("{}{edited}{text}", link(place, links))
+    format!("{}{}{text}", link(place, links), place.remark())
 }
 
 fn link(place: &GrowthPlace, links: Option<&SourceLinks<'_>>) -> String {

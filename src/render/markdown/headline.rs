@@ -160,7 +160,9 @@ fn largest(explained: Option<&GrowthExplanation>) -> String {
         .and_then(GrowthExplanation::largest)
         .map_or_else(String::new, |cause| {
             let place = cause.place.as_ref();
-            let place = place.map_or_else(String::new, |place| format!(", {}:{}", name(&place.file), place.line));
+            let place = place.map_or_else(String::new, |place| {
+                format!(", {}:{}{}", name(&place.file), place.line, place.remark())
+            });
             format!(": {}{place}", name(&cause.what))
         })
 }

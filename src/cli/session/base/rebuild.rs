@@ -121,8 +121,10 @@ impl BaseRevision {
             Err(error) => return Err(self.unreadable(here, &error).into()),
         };
         if let ModelSource::Workspace(there) = &source {
-            // The packages are known only now. Before it builds them, Cargo must distinguish them from those here.
-            worktree.configure(target, profile.as_deref(), &there.workspace().local_specs())?;
+            // The packages are known only now. Before it builds them, Cargo must distinguish them from those here. A
+            // package outside of the checkout is the same for both, so it is built once.
+            let packages = there.workspace().local_specs(worktree.path());
+            worktree.configure(target, profile.as_deref(), &packages)?;
         }
         let base = Prepared {
             source,

@@ -129,7 +129,7 @@ function causesOfGrowth(growth) {
   if (!growth) return null;
   const line = ({ change, what, place, text }) => el('tr', {}, el('td', { class: 'number' }, signed(change)), el('th', { scope: 'row' }, what),
     el('td', {}, place ? [el('code', {}, place), text ? [' ', el('span', { class: 'muted' }, text)] : null] : '–'));
-  return el('div', {}, el('p', { class: 'culprit' }, el('b', {}, 'Why live memory grew: '), signed(growth.growth)),
+  return el('div', {}, el('p', { class: 'culprit' }, el('b', {}, `Why ${growth.value} memory grew: `), signed(growth.growth)),
     scrolling('causes of growth', el('table', { class: 'compare' }, el('caption', {}, 'causes of growth'),
       el('thead', {}, el('tr', {}, ['change', 'cause', 'line'].map((heading, column) => el('th', { scope: 'col', class: column === 0 ? 'number' : null }, heading)))),
       el('tbody', {}, growth.rows.map(line)))));

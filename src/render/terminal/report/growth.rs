@@ -56,6 +56,9 @@ fn block(of: &GrowthExplanation) -> String {
     text.push_str(&list("by line", &lines, PARTS));
     let notes: Vec<_> = of.notes.iter().map(|note| named(note)).collect();
     text.push_str(&list("also changed", &notes, notes.len()));
+    for limit in &of.limits {
+        text.push_str(&format!("  note: {}\n", named(limit)));
+    }
     text
 }
 
@@ -97,7 +100,7 @@ fn place(place: &GrowthPlace) -> String {
         .text
         .as_deref()
         .map_or_else(String::new, |text| format!("  {}", named(text)));
-    format!("{}{text}", at(Some(place)))
+    format!("{}{}{text}", at(Some(place)), place.remark())
 }
 
 #[cfg(test)]
