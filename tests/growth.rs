@@ -209,7 +209,7 @@ fn each_change_is_named_by_its_line_among_changes_that_cost_nothing() {
     let text = String::from_utf8(diff.stdout).unwrap();
     assert!(text.contains("why lines/quadratic_attention grew"), "{text}");
     assert!(
-        text.contains("lines/src/quadratic_attention/layers.rs:35  let first = "),
+        text.contains("lines/src/quadratic_attention/layers.rs:35 (not edited)  let first = "),
         "{text}"
     );
     let reports = common::vram(&["diff", "report.json", "report.json", "--why"])

@@ -170,7 +170,16 @@ fn evidence<'a>(
         GrowthRoot::Resized(_) | GrowthRoot::New(_) if is_parameter => TracedCause::Parameter,
         GrowthRoot::Resized(_) | GrowthRoot::New(_) => TracedCause::Tensor,
     };
+    // Burn makes a parameter when it is first used, so its stack is that of the training. The stack of what the module
+    // computes says where the module is.
+    let used = after
+        .tensors
+        .iter()
+        .filter(|other| is_parameter && module.is_some() && other.module.as_deref() == module);
+    let used = used.filter(|other| !matches!(other.category, Category::Parameter | Category::Buffer));
+    let used = used.map(|other| frames(after, other)).find(|frames| !frames.is_empty());
     let frames = match largest.after.is_some() {
+        true if used.is_some() => [frames(after, tensor), used.unwrap_or_default()].concat().into(),
         true => Cow::Borrowed(frames(after, tensor)),
         // Lines before the change are looked up at their place with the change.
         false => frames(before, tensor)

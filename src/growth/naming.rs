@@ -237,8 +237,16 @@ impl LineNaming<'_> {
             let is_rust = file.ends_with(".rs");
             // A ratio alone says little. A limit or a version in a configuration file often doubles, too.
             let is_same = if is_rust { is_same } else { exactly };
+            // A parameter's size is a multiple of what its line says: two layers may grow in one ratio.
+            let is_plausible = |size: &SizeChange, (before, _): (u64, u64)| {
+                let is_multiple = size.size().is_none_or(|size| size.is_multiple_of(before));
+                is_multiple || evidence.kind != TracedCause::Parameter
+            };
             evidence.sizes.iter().any(|size| match size {
-                SizeChange::Dimension(..) => line.changed_numbers().into_iter().any(|pair| is_same(size, pair)),
+                SizeChange::Dimension(..) => {
+                    let mut numbers = line.changed_numbers().into_iter();
+                    numbers.any(|pair| is_same(size, pair) && is_plausible(size, pair))
+                }
                 SizeChange::Dtype(before, after) => is_rust && names_dtype(line, before, after),
             })
         };

@@ -134,7 +134,7 @@ impl SizeChange {
     }
 
     /// Returns the size of the dimension before the change.
-    const fn size(&self) -> Option<u64> {
+    pub(super) const fn size(&self) -> Option<u64> {
         match self {
             Self::Dimension(before, _) => Some(*before),
             Self::Dtype(..) => None,
@@ -237,8 +237,7 @@ impl RatioRoot {
     ///
     /// A parameter's size does not change the batch, which may be a divisor of it.
     fn explains(&self, size: u64) -> bool {
-        let is_multiple = |size: u64, of: u64| of != 0 && size % of == 0;
-        is_multiple(size, self.size) || !self.is_parameter && is_multiple(self.size, size)
+        size.is_multiple_of(self.size) || !self.is_parameter && self.size.is_multiple_of(size)
     }
 }
 
