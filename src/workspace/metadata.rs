@@ -23,7 +23,7 @@ const KEPT: usize = 32;
 /// If Cargo cannot be started or fails.
 pub(super) fn read(command: &MetadataCommand, toolchain: &str) -> Result<Metadata, Error> {
     // If this fails, the whole command fails, too, and its message is the one to show.
-    let Some(kept) = Kept::find(command, toolchain) else {
+    let Some(kept) = CachedMetadata::find(command, toolchain) else {
         return MetadataCommand::parse(printed(command)?);
     };
     if let Some(metadata) = kept.read() {
@@ -50,13 +50,13 @@ fn printed(command: &MetadataCommand) -> Result<String, Error> {
 }
 
 /// The place of a document in the target folder.
-struct Kept {
+struct CachedMetadata {
     folder: Utf8PathBuf,
     /// The hash of everything that Cargo reads for the metadata, except for packages outside of the workspace.
     key: String,
 }
 
-impl Kept {
+impl CachedMetadata {
     fn find(command: &MetadataCommand, toolchain: &str) -> Option<Self> {
         let members = printed(command.clone().no_deps()).ok()?;
         let workspace = MetadataCommand::parse(&members).ok()?;
@@ -219,7 +219,7 @@ mod tests {
         let plain = command(&[]);
         // The first command writes the lock file, so only the second one can keep what Cargo prints.
         assert_eq!([names(&plain, "1"), names(&plain, "1")], ["a b", "a b"]);
-        let kept = Kept::find(&plain, "1").unwrap().path();
+        let kept = CachedMetadata::find(&plain, "1").unwrap().path();
         let text = std::fs::read_to_string(&kept).unwrap();
         let mark = || std::fs::write(&kept, text.replace("\"name\":\"b\"", "\"name\":\"kept\"")).unwrap();
         mark();
@@ -237,10 +237,10 @@ mod tests {
         package(folder, "a", "c = { path = \"../c\" }\n");
         assert_eq!(names(&plain, "1"), "a c");
         // A damaged document, and no lock file.
-        std::fs::write(Kept::find(&plain, "1").unwrap().path(), "1\n{").unwrap();
+        std::fs::write(CachedMetadata::find(&plain, "1").unwrap().path(), "1\n{").unwrap();
         assert_eq!(names(&plain, "1"), "a c");
         std::fs::remove_file(folder.join("a/Cargo.lock")).unwrap();
-        assert!(Kept::find(&plain, "1").is_none());
+        assert!(CachedMetadata::find(&plain, "1").is_none());
         assert_eq!(names(&plain, "1"), "a c");
         // An error is Cargo's own.
         std::fs::write(folder.join("a/Cargo.toml"), "[package").unwrap();
