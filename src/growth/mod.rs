@@ -170,19 +170,14 @@ fn evidence<'a>(
         GrowthRoot::Resized(_) | GrowthRoot::New(_) if is_parameter => TracedCause::Parameter,
         GrowthRoot::Resized(_) | GrowthRoot::New(_) => TracedCause::Tensor,
     };
-    // Burn makes a parameter when it is first used, so its stack is that of the training. The stack of what the module
-    // computes says where the module is.
-    let used = after
-        .tensors
-        .iter()
-        .filter(|other| is_parameter && module.is_some() && other.module.as_deref() == module);
-    let used = used.filter(|other| !matches!(other.category, Category::Parameter | Category::Buffer));
-    let used = used.map(|other| frames(after, other)).find(|frames| !frames.is_empty());
-    let frames = match largest.after.is_some() {
-        true if used.is_some() => [frames(after, tensor), used.unwrap_or_default()].concat().into(),
-        true => Cow::Borrowed(frames(after, tensor)),
+    let computing = module
+        .filter(|_| is_parameter)
+        .and_then(|module| computing(after, module));
+    let frames = match (largest.after.is_some(), computing) {
+        (true, Some(computing)) => [frames(after, tensor), computing].concat().into(),
+        (true, None) => Cow::Borrowed(frames(after, tensor)),
         // Lines before the change are looked up at their place with the change.
-        false => frames(before, tensor)
+        (false, _) => frames(before, tensor)
             .iter()
             .filter_map(|frame| moved(of.changes, frame))
             .collect(),
@@ -193,6 +188,18 @@ fn evidence<'a>(
         module,
         kind,
     }
+}
+
+/// Returns the lines that led to the first tensor that a module computes; `None` if none is known.
+///
+/// They say where the module is. Burn makes a parameter when it is first used, so its own lines are those of the training.
+fn computing<'a>(of: &'a Explanation, module: &str) -> Option<&'a [SourceLocation]> {
+    let computed = of.tensors.iter().filter(|tensor| {
+        tensor.module.as_deref() == Some(module) && !matches!(tensor.category, Category::Parameter | Category::Buffer)
+    });
+    computed
+        .map(|tensor| frames(of, tensor))
+        .find(|frames| !frames.is_empty())
 }
 
 /// Returns the place with the change of a line before it; `None` if the line was removed.

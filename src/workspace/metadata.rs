@@ -3,7 +3,6 @@
 //! `cargo metadata` takes as long as a build with nothing to do. With `--no-deps`, it takes a tenth of that.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
@@ -169,10 +168,7 @@ fn local_manifests(metadata: &Metadata) -> String {
 }
 
 fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use camino::Utf8Path;
 
@@ -336,7 +337,7 @@ fn changes(root: &Utf8Path, commit: &str) -> (SourceChanges, Option<String>) {
             Some((file.to_owned(), text))
         });
     let why = diff.as_ref().err().map(|why| {
-        let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
+        let why = one_line(why);
         format!("no line counts as edited, because `git diff` failed: {why}")
     });
     (SourceChanges::parse(&diff.unwrap_or_default(), new.collect()), why)
@@ -350,6 +351,6 @@ fn skipped(model: &str, why: String) -> Skipped {
     }
 }
 
-fn one_line(error: &CliError) -> String {
+fn one_line(error: &impl Display) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
