@@ -225,7 +225,11 @@ fn kernels_that_are_found_change_no_figure() {
         };
         let run = report.runs.into_iter().next().unwrap();
         (
-            cargo_vram::report::Run { seconds: 0.0, ..run },
+            cargo_vram::report::Run {
+                seconds: 0.0,
+                pass_seconds: Vec::new(),
+                ..run
+            },
             ["cold", "warm"].map(pass),
         )
     };
