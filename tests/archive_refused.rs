@@ -350,6 +350,8 @@ fn an_archive_that_would_fill_the_disk_is_refused() {
         });
         entries.bytes()
     };
+    // The whole archive has less than a megabyte.
+    assert_refused(&with_sizes(&[3 << 30]), "inflated");
     assert_refused(&with_sizes(&[(8 << 30) + 1]), "too_large");
     assert_refused(&with_sizes(&[5 << 30, 5 << 30]), "too_large");
     assert_refused(&with_sizes(&[u64::MAX, u64::MAX]), "too_large");

@@ -39,6 +39,8 @@ mod gate;
 mod gpus;
 mod growth;
 #[cfg(target_os = "linux")]
+mod leftovers;
+#[cfg(target_os = "linux")]
 mod measure;
 #[cfg(target_os = "linux")]
 mod nvml;

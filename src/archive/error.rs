@@ -6,6 +6,7 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::elf::Glibc;
+use super::manifest::MOST_RATIO;
 use crate::bytes::Bytes;
 
 /// The reason why an archive could not be made or cannot be used.
@@ -76,6 +77,22 @@ pub enum ArchiveError {
     #[error("the files have a total size of {0}, but an archive can have at most 8 GiB")]
     #[diagnostic(code(archive::too_large), help("make one archive per package (-p)"))]
     TooLarge(Bytes),
+    /// The disk has too little space for the files of the archive.
+    #[error("cannot unpack {} to {}: its files need {needed}, and {free} are free", file.display(), folder.display())]
+    #[diagnostic(
+        code(archive::disk_full),
+        help("delete files, or set TMPDIR to a folder with more space")
+    )]
+    DiskFull {
+        /// The archive.
+        file: PathBuf,
+        /// The folder to unpack to.
+        folder: PathBuf,
+        /// The total size of the files.
+        needed: Bytes,
+        /// The free space.
+        free: Bytes,
+    },
     /// The archive does not have the selected package.
     #[error("no package `{package}` in the archive {}", file.display())]
     #[diagnostic(code(archive::unknown_package), help("select one of its packages: {known}"))]
@@ -306,6 +323,18 @@ pub enum ArchiveRefusal {
     #[error("its files have a total size of {0}, but at most 8 GiB are allowed")]
     #[diagnostic(code(archive::too_large), help("make one archive per package (-p)"))]
     TooLarge(Bytes),
+    /// The archive's files are much larger than the archive, as no programs are.
+    #[error("it has {packed}, but its files would have {unpacked}, more than {MOST_RATIO} times as much")]
+    #[diagnostic(
+        code(archive::inflated),
+        help("do not unpack it: programs compress to a third or a tenth, so somebody made it to fill a disk")
+    )]
+    Inflated {
+        /// The size of the archive.
+        packed: Bytes,
+        /// The total size of its files.
+        unpacked: Bytes,
+    },
 }
 
 pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> ArchiveError + use<> {

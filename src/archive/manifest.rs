@@ -38,6 +38,10 @@ pub(super) const MOST_MANIFEST: Bytes = Bytes(4 << 20);
 pub(super) const MOST_FILES: usize = 10_000;
 /// The largest allowed total size of all files.
 pub(super) const MOST_BYTES: Bytes = Bytes(8 << 30);
+/// How much larger than an archive its files may be, beyond [`ALWAYS_ALLOWED`].
+pub(super) const MOST_RATIO: u64 = 50;
+/// The total size of files that an archive of any size may have.
+pub(super) const ALWAYS_ALLOWED: Bytes = Bytes(64 << 20);
 
 /// The manifest of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,6 +198,18 @@ impl ArchiveManifest {
         let sizes = self.files.iter().map(|file| file.bytes.0);
         // A forged manifest may name sizes whose sum overflows.
         Bytes(sizes.fold(0, u64::saturating_add))
+    }
+
+    /// Checks that the files of an archive of this size are not much larger than it.
+    ///
+    /// Programs compress to about a sixth: an archive of 11.6 MiB had files of 75.2 MiB.
+    pub(super) fn check_ratio(&self, packed: Bytes) -> Result<(), ArchiveRefusal> {
+        let unpacked = self.total();
+        let allowed = packed.0.saturating_mul(MOST_RATIO).saturating_add(ALWAYS_ALLOWED.0);
+        match unpacked.0 > allowed {
+            true => Err(ArchiveRefusal::Inflated { packed, unpacked }),
+            false => Ok(()),
+        }
     }
 
     fn validate(&self) -> Result<(), ArchiveRefusal> {

@@ -14,6 +14,7 @@ use super::machine::Machine;
 use super::manifest::{ArchiveManifest, ArchivedFile, BASELINE, BUDGETS, DRIVER, MANIFEST, MOST_MANIFEST, WORKSPACE};
 use super::pack::hex;
 use super::tar::TarEntries;
+use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
 use crate::workspace::{Built, DeclaredTarget};
 
@@ -151,12 +152,15 @@ impl From<ArchiveError> for UnpackFailure {
 fn extract(path: &Path, into: &Path) -> Result<ArchiveManifest, UnpackFailure> {
     let mut file = fs::File::open(path).map_err(ArchiveRefusal::Open)?;
     is_zstd(&mut file)?;
+    let packed = file.metadata().map_err(ArchiveRefusal::Open)?.len();
     let broken = |error: std::io::Error| ArchiveRefusal::Damaged(error.to_string());
     // By default, zstd reads on into the next frame. What it has would count as part of this archive.
     // See docs/design/archives.md.
     let decoder = zstd::Decoder::new(file).map_err(broken)?.single_frame();
     let mut entries = TarEntries::new(decoder);
     let manifest = manifest(&mut entries)?;
+    manifest.check_ratio(Bytes(packed))?;
+    has_space(path, into, manifest.total())?;
     let mut left: BTreeMap<&str, &ArchivedFile> =
         manifest.files.iter().map(|file| (file.path.as_str(), file)).collect();
     while let Some(entry) = entries.next()? {
@@ -169,8 +173,7 @@ fn extract(path: &Path, into: &Path) -> Result<ArchiveManifest, UnpackFailure> {
             }
             .into());
         };
-        // Before anything is written: the manifest's sizes add up
-        // to at most `MOST_BYTES`, so the disk cannot fill up.
+        // The manifest's sizes were checked, and nothing larger is written.
         if entry.bytes != file.bytes {
             return Err(ArchiveRefusal::Size {
                 path: entry.path,
@@ -192,6 +195,21 @@ fn extract(path: &Path, into: &Path) -> Result<ArchiveManifest, UnpackFailure> {
         return Err(ArchiveRefusal::Trailing.into());
     }
     Ok(manifest)
+}
+
+/// Checks that a folder has space for the files of an archive.
+fn has_space(archive: &Path, folder: &Path, needed: Bytes) -> Result<(), ArchiveError> {
+    let disk = rustix::fs::statvfs(folder).map_err(|error| io("read", folder)(error.into()))?;
+    let free = Bytes(disk.f_bavail.saturating_mul(disk.f_frsize));
+    match needed > free {
+        true => Err(ArchiveError::DiskFull {
+            file: archive.to_owned(),
+            folder: folder.to_owned(),
+            needed,
+            free,
+        }),
+        false => Ok(()),
+    }
 }
 
 fn is_zstd(file: &mut fs::File) -> Result<(), ArchiveRefusal> {
@@ -248,4 +266,19 @@ fn extract_file(entries: &mut TarEntries<impl Read>, file: &ArchivedFile, to: &P
         return Err(ArchiveRefusal::Changed(file.path.clone()).into());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_without_space_is_named_before_anything_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Path::new("models.tar.zst");
+        has_space(archive, folder.path(), Bytes(1)).unwrap();
+        let full = has_space(archive, folder.path(), Bytes(u64::MAX)).unwrap_err();
+        let text = full.to_string();
+        assert!(text.starts_with("cannot unpack models.tar.zst to /"), "{text}");
+    }
 }

@@ -13,6 +13,7 @@ use crate::archive::{self, ArchiveManifest, Contents, PackedArchive};
 use crate::cli::error::CliError;
 use crate::cli::session;
 use crate::cli::session::base::Parted;
+use crate::cli::temporary::TemporaryFolder;
 use crate::render;
 
 /// Pack the built models into one file, to run them on other machines
@@ -57,7 +58,7 @@ struct BaseOnDisk {
     base: archive::ArchivedBase,
     budgets: Option<PathBuf>,
     lock: Option<PathBuf>,
-    _folder: tempfile::TempDir,
+    _folder: TemporaryFolder,
 }
 
 impl BaseOnDisk {
@@ -68,7 +69,7 @@ impl BaseOnDisk {
             let path = path.to_string_lossy().into_owned().into();
             move |source| session::SelectionError::File { path, source }
         };
-        let folder = tempfile::tempdir().map_err(at(&std::env::temp_dir()))?;
+        let folder = TemporaryFolder::new().map_err(at(&std::env::temp_dir()))?;
         let put = |name: &str, text: Option<String>| -> Result<Option<PathBuf>, CliError> {
             let Some(text) = text else { return Ok(None) };
             let path = folder.path().join(name);

@@ -100,7 +100,7 @@ impl ExitCoded for NotUtf8 {
 impl ExitCoded for ArchiveError {
     fn exit(&self) -> Exit {
         match self {
-            Self::Io { .. } | Self::InUse(_) => Exit::Incomplete,
+            Self::Io { .. } | Self::InUse(_) | Self::DiskFull { .. } => Exit::Incomplete,
             Self::Refused { .. }
             | Self::NotEmpty(_)
             | Self::NoModels

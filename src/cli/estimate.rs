@@ -13,7 +13,7 @@ use crate::cli::session::{self, Context, TableSetup};
 ///
 /// The estimates are not compared with budgets: the exit code only says whether every model could be estimated.
 ///
-/// If SIGINT or SIGTERM stops the command, it prints the finished models and exits with 130 or 143. The report then
+/// If a signal stops the command, it prints the finished models and exits with 130, 143 or 129. The report then
 /// says that it is incomplete.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\

@@ -64,7 +64,7 @@ impl Exit {
                  could not be written"
             }
             Self::Unusable => "unusable command line, configuration or version",
-            Self::Interrupted(_) => "stopped by SIGINT (Ctrl-C); 143 if stopped by SIGTERM",
+            Self::Interrupted(_) => "stopped by SIGINT (Ctrl-C); 143 if stopped by SIGTERM, 129 by SIGHUP",
         }
     }
 

@@ -1,18 +1,22 @@
-//! Handles SIGINT and SIGTERM while models run: the running models end, and the command keeps the finished results.
+//! Handles SIGINT, SIGTERM and SIGHUP.
 //!
-//! At all other times, and for a second signal, these signals have their default effect.
+//! While models run, the first signal only stops them, and the command keeps the finished results. At all other times,
+//! and for a second signal, the command ends at once: it ends the processes that it started, removes its temporary
+//! folders, and exits with 128 plus the signal's number.
 
 use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use miette::Diagnostic;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use thiserror::Error;
 
 use crate::cli::error::ExitCoded;
 use crate::cli::exit::Exit;
+use crate::cli::temporary;
+use crate::run::processes;
 
 /// The error after a signal stopped the command.
 #[derive(Debug, Error, Diagnostic)]
@@ -43,48 +47,77 @@ fn of_models(finished: usize, count: usize) -> String {
     }
 }
 
+/// The handled signals, with their names.
+const SIGNALS: [(i32, &str); 3] = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGHUP, "SIGHUP")];
+
 /// Returns the name of a signal.
-pub(super) const fn name(signal: usize) -> &'static str {
-    match signal == SIGTERM as usize {
-        true => "SIGTERM",
-        false => "SIGINT",
-    }
+pub(super) fn name(signal: usize) -> &'static str {
+    let found = SIGNALS.iter().find(|(number, _)| *number as usize == signal);
+    found.map_or("a signal", |(_, name)| name)
 }
 
-struct Handlers {
-    /// Whether a signal has its default effect.
-    by_default: Arc<AtomicBool>,
-    /// The caught signal, or 0.
-    caught: Arc<AtomicUsize>,
-}
+/// How many [`Catching`] values exist.
+static CATCHING: AtomicUsize = AtomicUsize::new(0);
+/// The first signal that was caught, or 0.
+static CAUGHT: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+/// Whether the thread of the signals is ending the program.
+static ENDS: AtomicBool = AtomicBool::new(false);
 
-static HANDLERS: OnceLock<Handlers> = OnceLock::new();
-
-impl Handlers {
-    /// Installs the handlers. If that fails, a signal ends the command as usual.
-    fn new() -> Self {
-        let handlers = Self {
-            by_default: Arc::new(AtomicBool::new(true)),
-            caught: Arc::new(AtomicUsize::new(0)),
-        };
-        for signal in [SIGINT, SIGTERM] {
-            // Handlers run in this order: the first signal is caught, and then the last handler restores the default
-            // effect for the next signal.
-            let set = flag::register_conditional_default(signal, Arc::clone(&handlers.by_default))
-                .and_then(|_| flag::register_usize(signal, Arc::clone(&handlers.caught), signal as usize))
-                .and_then(|_| flag::register(signal, Arc::clone(&handlers.by_default)));
-            debug_assert!(set.is_ok(), "{set:?}");
+/// Starts to handle signals, except for those that the program that started this one ignores, as `nohup` does.
+///
+/// If that fails, a signal ends the program as usual.
+pub(super) fn handle_signals() {
+    let ignored = ignored();
+    let handled = SIGNALS.map(|(signal, _)| signal);
+    let handled = handled.iter().filter(|signal| ignored >> (**signal - 1) & 1 == 0);
+    let Ok(mut signals) = Signals::new(handled) else { return };
+    let handle = move || {
+        for signal in signals.forever() {
+            received(signal);
         }
-        handlers
+    };
+    // A program that cannot start a thread ends soon.
+    let _ = std::thread::Builder::new().name("signals".into()).spawn(handle);
+}
+
+/// Reads the set of ignored signals, one bit each.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
+        .unwrap_or_default()
+}
+
+fn received(signal: i32) {
+    let number = signal as usize;
+    let is_first = CATCHING.load(SeqCst) > 0 && CAUGHT.compare_exchange(0, number, SeqCst, SeqCst).is_ok();
+    if is_first {
+        return;
+    }
+    ENDS.store(true, SeqCst);
+    let own = std::process::id();
+    processes::end(|| processes::descendants(own), processes::GRACE);
+    for folder in temporary::all() {
+        processes::end(|| processes::of_models_in(&folder), processes::GRACE);
+        let _ = crate::folders::remove(&folder);
+    }
+    std::process::exit(128 + signal);
+}
+
+/// Waits for the end of the program if a signal is ending it. What it started ends before it, so whatever fails then
+/// is no result.
+pub(super) fn wait_for_end() {
+    while ENDS.load(SeqCst) {
+        std::thread::park();
     }
 }
 
-/// Catches signals until this value is dropped.
+/// Catches the first signal while this value exists.
 pub(super) struct Catching(());
 
 impl Catching {
     pub(super) fn new() -> Self {
-        HANDLERS.get_or_init(Handlers::new).by_default.store(false, SeqCst);
+        CATCHING.fetch_add(1, SeqCst);
         Self(())
     }
 
@@ -94,7 +127,7 @@ impl Catching {
     ///
     /// A signal was caught.
     pub(super) fn check(&self) -> Result<(), Interrupted> {
-        match self.caught().load(SeqCst) {
+        match CAUGHT.load(SeqCst) {
             0 => Ok(()),
             signal => Err(Interrupted {
                 signal,
@@ -106,12 +139,12 @@ impl Catching {
 
     /// Returns the number of the caught signal; it is 0 until there is one.
     pub(super) fn caught(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&HANDLERS.get_or_init(Handlers::new).caught)
+        Arc::clone(&CAUGHT)
     }
 }
 
 impl Drop for Catching {
     fn drop(&mut self) {
-        HANDLERS.get_or_init(Handlers::new).by_default.store(true, SeqCst);
+        CATCHING.fetch_sub(1, SeqCst);
     }
 }

@@ -26,6 +26,7 @@ mod report;
 mod schema;
 mod session;
 mod source_text;
+mod temporary;
 mod terminal;
 mod timings;
 
@@ -130,6 +131,7 @@ pub fn main() -> ExitCode {
         }
     };
     terminal::set_up(verbosity);
+    interrupt::handle_signals();
     let result = match command {
         Command::Init(init) => init.run(),
         Command::List(list) => list.run(),
@@ -150,6 +152,7 @@ pub fn main() -> ExitCode {
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(),
     };
+    interrupt::wait_for_end();
     let exit = result.unwrap_or_else(|stopped: CliError| {
         terminal::complain(&stopped);
         stopped.exit_code()

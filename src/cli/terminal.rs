@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anstream::{stderr, stdout};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::interrupt;
 use super::options::{Color, Verbosity};
 use crate::cli::error::CliError;
 
@@ -109,6 +110,7 @@ static UNWRITTEN: AtomicBool = AtomicBool::new(false);
 
 /// Writes a result to standard output. If that fails, [`unwritten`] returns `true` from then on.
 pub(super) fn show(text: &str) {
+    interrupt::wait_for_end();
     let mut stdout = stdout();
     // Standard output is buffered, so a full disk may show only when it is flushed.
     written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
@@ -138,6 +140,7 @@ pub(super) fn unwritten() -> bool {
 
 /// Writes a remark to standard error. Ignores failures, because there is no other place to report them.
 pub(super) fn remark(text: &str) {
+    interrupt::wait_for_end();
     let _ = writeln!(stderr(), "{text}");
 }
 

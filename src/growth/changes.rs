@@ -1,6 +1,6 @@
 //! The lines that a change edits, without those that cannot change what a model needs: comments, imports, moved lines.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 /// The edited lines of a change, by file relative to the workspace root.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -177,9 +177,15 @@ impl SourceChanges {
         for (name, file) in &files {
             moved.extend(claimed(name, &file.hunks, &moved, &mut gone));
         }
+        let mut whole = WholeChange {
+            gone,
+            moved,
+            skeletons,
+            comparisons: MOST_COMPARISONS,
+        };
         for (name, file) in &mut files {
             for hunk in &file.hunks {
-                hunk.read(name, &mut gone, &moved, &skeletons, &mut file.edited, &mut file.removed);
+                hunk.read(name, &mut whole, &mut file.edited, &mut file.removed);
             }
         }
         Self {
@@ -310,25 +316,30 @@ impl Hunk {
     fn read(
         &self,
         file: &str,
-        gone: &mut HashMap<String, u32>,
-        moved: &BTreeSet<(String, u32)>,
-        skeletons: &HashMap<String, Vec<String>>,
+        whole: &mut WholeChange,
         edited: &mut BTreeMap<u32, EditedLine>,
         removed: &mut BTreeSet<u32>,
     ) {
+        let bytes = |lines: &[String]| lines.iter().map(String::len).sum::<usize>();
+        let comparisons = bytes(&self.removed).saturating_mul(bytes(&self.added));
+        let left = whole.comparisons.checked_sub(comparisons);
+        whole.comparisons = left.unwrap_or(whole.comparisons);
+        let here: HashSet<&str> = self.removed.iter().map(String::as_str).collect();
         for (number, text) in (self.after.0..).zip(&self.added) {
-            if is_idle(file, text) || moved.contains(&(file.to_owned(), number)) {
+            if is_idle(file, text) || whole.moved.contains(&(file.to_owned(), number)) {
                 continue;
             }
-            if let Some(left) = gone.get_mut(&bare(text)).filter(|left| **left > 0) {
+            if let Some(left) = whole.gone.get_mut(&bare(text)).filter(|left| **left > 0) {
                 *left -= 1;
                 continue;
             }
+            let same_line = whole.same_line(text, &here);
+            let older = same_line.or_else(|| left.and_then(|_| self.most_similar(text)));
             edited.insert(
                 number,
                 EditedLine {
                     text: text.trim().to_owned(),
-                    before: self.counterpart(text, skeletons),
+                    before: older.map(|older| older.trim().to_owned()),
                 },
             );
         }
@@ -337,39 +348,56 @@ impl Hunk {
         }
     }
 
-    /// Returns the old text of a line: one of this hunk or, for a line that moved, of the whole change.
-    fn counterpart(&self, text: &str, skeletons: &HashMap<String, Vec<String>>) -> Option<String> {
-        // A line that differs only in its numbers is the same line, wherever it was.
-        let own = skeleton(text);
-        let all = skeletons.get(&own).map_or(&[][..], Vec::as_slice);
-        let is_here = |text: &&String| self.removed.len() <= MOST_COMPARED && self.removed.contains(text);
-        let here = all.iter().take(MOST_COMPARED / 100).find(is_here);
-        let elsewhere = || all.first();
-        let similar = || {
-            // To compare long lines, or many, would take minutes, and they are generated.
-            let is_large = self.removed.len().saturating_mul(self.added.len()) > MOST_COMPARED;
-            let likeness = |removed: &&String| {
-                if is_large || removed.len().max(text.len()) > LONGEST {
-                    return None;
-                }
-                // A comparison without fractions, so that it has an order.
-                let likeness = strsim::normalized_levenshtein(removed.trim(), text.trim());
-                (likeness >= LIKE).then_some((likeness * 1000.0) as u32)
-            };
-            let all = self
-                .removed
-                .iter()
-                .filter_map(|removed| Some((likeness(&removed)?, removed)));
-            all.max_by_key(|(likeness, _)| *likeness).map(|(_, removed)| removed)
+    /// Returns the removed line of this hunk that is most similar to an added one.
+    fn most_similar(&self, text: &str) -> Option<&str> {
+        let likeness = |removed: &str| {
+            // Such long lines are generated.
+            if removed.len().max(text.len()) > LONGEST {
+                return None;
+            }
+            // A comparison without fractions, so that it has an order.
+            let likeness = strsim::normalized_levenshtein(removed.trim(), text.trim());
+            (likeness >= LIKE).then_some((likeness * 1000.0) as u32)
         };
-        let found = here.or_else(elsewhere).or_else(similar)?;
-        Some(found.trim().to_owned())
+        let removed = self.removed.iter().map(String::as_str);
+        let similar = removed.filter_map(|removed| Some((likeness(removed)?, removed)));
+        similar
+            .max_by_key(|(likeness, _)| *likeness)
+            .map(|(_, removed)| removed)
     }
 }
 
-/// The longest line in bytes, and the most pairs of lines of a hunk, that are compared letter by letter.
+/// What the hunks of a change share while they look for the older texts of their lines.
+struct WholeChange {
+    /// How many times each removed line, without blanks, explains no added line yet.
+    gone: HashMap<String, u32>,
+    /// The added lines that the change removes elsewhere.
+    moved: BTreeSet<(String, u32)>,
+    /// The removed lines by [`skeleton`].
+    skeletons: HashMap<String, Vec<String>>,
+    /// How many pairs of letters may still be compared.
+    comparisons: usize,
+}
+
+impl WholeChange {
+    /// Returns the removed line that differs from an added one only in its numbers. Prefers one of the same hunk, whose
+    /// removed lines are `here`.
+    fn same_line(&self, text: &str, here: &HashSet<&str>) -> Option<&str> {
+        let all = self.skeletons.get(&skeleton(text))?;
+        // A generated file may have many thousand such lines.
+        let nearest = all.iter().take(MOST_ALIKE).find(|text| here.contains(text.as_str()));
+        nearest.or(all.first()).map(String::as_str)
+    }
+}
+
+/// The longest line in bytes that is compared letter by letter.
 const LONGEST: usize = 400;
-const MOST_COMPARED: usize = 10_000;
+
+/// The most pairs of letters that are compared in a whole change: about a second.
+const MOST_COMPARISONS: usize = 1_000_000_000;
+
+/// The most removed lines with the same [`skeleton`] among which one of the same hunk is looked for.
+const MOST_ALIKE: usize = 100;
 
 /// How similar a removed line must be to count as the older text of an added one.
 const LIKE: f64 = 0.5;

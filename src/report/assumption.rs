@@ -56,6 +56,8 @@ pub enum Assumption {
         /// The number of these processes.
         count: usize,
     },
+    /// Processes that the model started still ran after it, and were ended.
+    ProcessesLeft,
     /// The loop is hand-written.
     HandWrittenStep,
     /// Uploaded tensors are allocated in program order.
@@ -160,6 +162,7 @@ impl Assumption {
             Self::PassesDiffer { .. } => "passes-differ",
             Self::OtherValuesUnfinished => "other-values-unfinished",
             Self::HelperProcesses { .. } => "helper-processes",
+            Self::ProcessesLeft => "processes-left",
             Self::HandWrittenStep => "hand-written-step",
             Self::ProgramOrder => "program-order",
             Self::NoLines { .. } => "no-lines",
@@ -217,6 +220,10 @@ impl fmt::Display for Assumption {
                 f,
                 "the model started other processes that used the CUDA driver ({count}): their peaks are added to the \
                  model's as if all occurred at once, and all their reserved memory counts as live memory"
+            ),
+            Self::ProcessesLeft => f.write_str(
+                "processes that the model started still ran after it, and were ended: the values leave out what such \
+                 processes would have allocated later",
             ),
             Self::HandWrittenStep => f.write_str(
                 "the loop is hand-written: unless it forks its model to the device, its reserved memory \

@@ -653,6 +653,10 @@ fn assumptions(
     if let Some(count @ 1..) = passes.iter().map(|left| left.record.helpers.len()).max() {
         list.push(Assumption::HelperProcesses { count });
     }
+    // Without their number, which may differ from run to run.
+    if passes.iter().any(|left| left.ended.is_outlived) {
+        list.push(Assumption::ProcessesLeft);
+    }
     if traced.or(cold).is_some_and(is_free_form) {
         list.push(Assumption::HandWrittenStep);
     }

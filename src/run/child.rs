@@ -3,16 +3,20 @@
 use std::io::Read;
 use std::ops::ControlFlow;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::processes;
 use crate::bytes::Bytes;
 
 /// How often to check whether a process has ended.
 const INTERVAL: Duration = Duration::from_millis(2);
-/// How long to wait for a killed process to end, and for the rest of its standard error.
+/// How long to wait for the rest of a process's standard error.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the processes that a model started may still run after it.
+const OUTLIVED: Duration = Duration::from_secs(1);
 /// How often to check the memory and the progress of a process.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
 /// How many bytes of a process's output to keep: the last ones, because they contain the reason of a failure.
@@ -56,17 +60,20 @@ pub struct ProcessOutcome {
     pub host_memory: Bytes,
     /// How long the process ran.
     pub took: Duration,
+    /// Whether processes of the model still ran a second after it had ended by itself. They were ended, too.
+    pub is_outlived: bool,
 }
 
-/// Runs a command to its end in its own process group, and kills the rest of the group afterwards.
+/// Runs a command to its end in its own process group. Afterwards, ends all processes that it started.
 ///
-/// Calls `started` with the process id. While the process runs, calls `meanwhile` every 20 ms; `Break` ends the
-/// process.
+/// `folder` is the folder of the job in the command's environment, by which its processes are found. Calls `started`
+/// with the process id. While the process runs, calls `meanwhile` every 20 ms; `Break` ends the process.
 ///
 /// # Errors
 /// If the process cannot be started or watched.
 pub fn run(
     command: &mut Command,
+    folder: &Path,
     limits: ProcessLimits,
     started: impl FnOnce(u32),
     mut meanwhile: impl FnMut() -> ControlFlow<()>,
@@ -86,39 +93,42 @@ pub fn run(
     let stderr = tail(child.stderr.take());
     let mut host_memory = Bytes(0);
     let mut memory_looked = start;
+    let mut is_outlived = false;
+    let leader = child.id();
+    let others = || processes::of_model(leader, folder);
     let end = loop {
         if let Some(status) = child.try_wait()? {
+            is_outlived = !processes::wait(others, OUTLIVED).is_empty();
             break ended(status);
         }
         let now = Instant::now();
         if now - start > limits.timeout {
             // Before the kill: `/proc` does not list the threads of a dead process.
             let starved = waited_for_cores(child.id());
-            kill(&mut child);
             break End::TimedOut { starved };
         }
         if now - memory_looked >= MEMORY_INTERVAL {
             memory_looked = now;
             if meanwhile().is_break() {
-                kill(&mut child);
                 break End::Stopped;
             }
             // A process that is just exiting has no such line any more.
             host_memory = host_memory.max(resident(child.id()).unwrap_or_default());
             if host_memory > limits.host_memory {
-                kill(&mut child);
                 break End::HostMemory(host_memory);
             }
         }
         std::thread::sleep(INTERVAL);
     };
-    // Child processes of the model would keep the pipes open.
-    kill_group(child.id());
+    let took = start.elapsed();
+    // They would keep the pipes open, and the memory of a GPU.
+    end_all(&mut child, folder, end);
     Ok(ProcessOutcome {
         end,
         stderr: said(stderr),
         host_memory,
-        took: start.elapsed(),
+        took,
+        is_outlived,
     })
 }
 
@@ -143,22 +153,22 @@ fn ended(status: ExitStatus) -> End {
     }
 }
 
-fn kill(child: &mut Child) {
-    kill_group(child.id());
-    let _ = child.kill();
-    // A process that hangs in the GPU's kernel module cannot be killed: stop waiting and leave it.
-    let killed = Instant::now();
-    while matches!(child.try_wait(), Ok(None)) && killed.elapsed() < PATIENCE {
-        std::thread::sleep(INTERVAL);
-    }
-}
-
-fn kill_group(leader: u32) {
-    let pid = i32::try_from(leader).ok().and_then(rustix::process::Pid::from_raw);
-    if let Some(pid) = pid {
-        // This usually fails because the group has no process any more.
-        let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-    }
+/// Ends a process, unless it has ended, and all processes that it started.
+fn end_all(child: &mut Child, folder: &Path, why: End) {
+    let grace = match why {
+        // It takes the memory of other programs as long as it runs.
+        End::HostMemory(_) => Duration::ZERO,
+        _ => processes::GRACE,
+    };
+    let leader = child.id();
+    let running = || {
+        let mut all = processes::of_model(leader, folder);
+        if matches!(child.try_wait(), Ok(None)) {
+            all.insert(leader);
+        }
+        all
+    };
+    processes::end(running, grace);
 }
 
 fn tail(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
@@ -214,7 +224,14 @@ mod tests {
             timeout: Duration::from_millis(500),
             host_memory: Bytes::GIB,
         };
-        let outcome = run(program, limits, |_| (), || ControlFlow::Continue(())).unwrap();
+        let outcome = run(
+            program,
+            Path::new("/nonexistent"),
+            limits,
+            |_| (),
+            || ControlFlow::Continue(()),
+        )
+        .unwrap();
         match outcome.end {
             End::TimedOut { starved } => starved,
             end => panic!("{end:?}"),

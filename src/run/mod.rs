@@ -16,6 +16,7 @@ mod pass_difference;
 mod passes;
 pub mod plan;
 mod process;
+pub mod processes;
 pub mod record;
 mod slots;
 mod steps;

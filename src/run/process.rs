@@ -142,7 +142,7 @@ pub(super) fn run(
         }
     };
     let mut follow = Follow::new(events.clone());
-    let ended = child::run(&mut command, limits, started, || {
+    let ended = child::run(&mut command, folder, limits, started, || {
         if let Some(place) = follow.look() {
             (meanwhile.reached)(place);
         }

@@ -1,6 +1,6 @@
 //! Runs cases, and shows their progress.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::cli::timings;
 use crate::driver::DriverLibrary;
 use crate::recording::Recordings;
 use crate::report::words::{pass_name, phase_name};
-use crate::report::{ErrorCode, Problem, Run};
+use crate::report::{Assumption, ErrorCode, Problem, Run};
 use crate::run::{self, Case, Hardware, PassPosition, Settings};
 use crate::untrusted::named;
 
@@ -219,9 +219,25 @@ pub(in crate::cli) fn run_partly(cases: &[Case], context: &Context<'_>, on: RunS
             }
         }
     }
+    tell_of_processes_left(&partly.ran.runs);
     // A signal after the last case was finished has no effect.
     partly.signal = signal.filter(|_| !partly.unfinished.is_empty());
     partly
+}
+
+/// Names each model whose processes still ran after it: whoever starts such a model elsewhere has to end them.
+fn tell_of_processes_left(runs: &[Run]) {
+    let left = |run: &&Run| {
+        run.assumptions
+            .iter()
+            .any(|assumption| matches!(assumption, Assumption::ProcessesLeft))
+    };
+    let models: BTreeSet<String> = runs.iter().filter(left).map(Run::full_name).collect();
+    if !terminal::is_quiet() {
+        for model in models {
+            terminal::remark(&format!("{}: {}", named(&model), Assumption::ProcessesLeft));
+        }
+    }
 }
 
 /// Names cases in the progress output, so that each name is unique.

@@ -6,7 +6,6 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use tempfile::TempDir;
 
 use crate::archive::{self, ArchiveError, ArchiveManifest, Unpacked};
 use crate::cli::error::{CliError, NotUtf8};
@@ -14,6 +13,7 @@ use crate::cli::options::Packages;
 use crate::cli::session::error::SelectionError;
 use crate::cli::session::error::file_error;
 use crate::cli::session::git::git;
+use crate::cli::temporary::TemporaryFolder;
 use crate::cli::terminal::{self, Progress};
 use crate::driver::{self, DriverError, DriverLibrary};
 use crate::report::Problem;
@@ -49,7 +49,7 @@ pub(in crate::cli) struct ArchiveSource {
     packages: Vec<String>,
     unpacked: Unpacked,
     root: Utf8PathBuf,
-    folder: TempDir,
+    folder: TemporaryFolder,
 }
 
 /// The texts of the base's budgets and baseline; `None` for a file that does not exist.
@@ -63,7 +63,7 @@ pub(in crate::cli) struct BaseFiles {
 pub(in crate::cli) struct Scratch {
     path: PathBuf,
     /// Removes the folder on drop, unless the files are kept.
-    _temporary: Option<TempDir>,
+    _temporary: Option<TemporaryFolder>,
 }
 
 impl Scratch {
@@ -230,7 +230,7 @@ impl ModelSource {
             Self::Archive(brought) => brought.folder.path().to_owned(),
         };
         let temporary = std::fs::create_dir_all(&parent)
-            .and_then(|()| tempfile::Builder::new().prefix("run-").tempdir_in(&parent))
+            .and_then(|()| TemporaryFolder::new_in(&parent))
             .map_err(file_error(&parent))?;
         Ok(Scratch {
             path: temporary.path().to_owned(),
@@ -385,10 +385,7 @@ impl WorkspaceSource {
 
 impl ArchiveSource {
     fn open(file: &Utf8Path, packages: Vec<String>) -> Result<Self, CliError> {
-        let folder = tempfile::Builder::new()
-            .prefix("cargo-vram-")
-            .tempdir()
-            .map_err(file_error(&std::env::temp_dir()))?;
+        let folder = TemporaryFolder::new().map_err(file_error(&std::env::temp_dir()))?;
         let into = Utf8PathBuf::try_from(folder.path().join("archive")).map_err(NotUtf8)?;
         let unpacked = archive::unpack(file.as_std_path(), &into)?;
         let brought = Self {

@@ -5,13 +5,14 @@ use std::path::Path;
 use crate::cli::error::CliError;
 use crate::cli::session::error::file_error;
 use crate::cli::session::source::ModelSource;
+use crate::cli::temporary::TemporaryFolder;
 use crate::driver::{self, DriverError, DriverLibrary};
 use crate::workspace::rustc;
 
 /// The driver library, with its folder if that is temporary and removed on drop.
 pub(in crate::cli) struct DriverForSurvey {
     pub(in crate::cli) library: DriverLibrary,
-    _folder: Option<tempfile::TempDir>,
+    _folder: Option<TemporaryFolder>,
 }
 
 /// Takes the library from an archive, which must outlive it, or builds it for this machine.
@@ -23,7 +24,7 @@ pub(in crate::cli) fn built(source: Option<&ModelSource>) -> Result<DriverForSur
         Some(ModelSource::Archive(brought)) => (brought.driver().clone(), None),
         Some(ModelSource::Workspace(here)) => (build(here.workspace().target_directory().as_std_path())?, None),
         None => {
-            let folder = tempfile::tempdir().map_err(file_error(&std::env::temp_dir()))?;
+            let folder = TemporaryFolder::new().map_err(file_error(&std::env::temp_dir()))?;
             (build(folder.path())?, Some(folder))
         }
     };

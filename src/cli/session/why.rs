@@ -1,6 +1,5 @@
 //! Explains the growth of models that failed a check: runs each of them on both sides of the change with a trace.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
@@ -216,19 +215,27 @@ fn side(
         measuring: None,
         packages,
     };
-    let profile = |id: &str| context.prepared.profiles.get(id);
-    // There is at least one.
-    let mut stage = Stage::on_virtual(prepared, asked, profile(&wanted[0].0.gpu.id)?)?;
-    let models = stage.built()?;
-    let mut explanations = Explanations::new();
-    for (number, (run, _)) in wanted.iter().enumerate() {
-        let key = ExplainedCase::from_run(run);
-        // A model that failed both as an estimate and as a measurement is explained once.
-        if let Entry::Vacant(entry) = explanations.entry(key) {
-            stage.set_gpu(profile(&entry.key().gpu)?);
-            let explained = explained(&stage, &models, entry.key(), number)?;
-            entry.insert(explained);
+    let (mut explanations, mut known) = (Explanations::new(), Vec::new());
+    // A model that failed both as an estimate and as a measurement is explained once.
+    let cases: BTreeSet<_> = wanted.iter().map(|(run, _)| ExplainedCase::from_run(run)).collect();
+    for case in cases {
+        match context.prepared.profiles.get(&case.gpu) {
+            Ok(profile) => known.push((case, profile)),
+            // Other models may have run on a GPU that has a profile.
+            Err(error) => {
+                explanations.insert(case, Err(one_line(&error)));
+            }
         }
+    }
+    let Some((_, first)) = known.first() else {
+        return Ok(explanations);
+    };
+    let mut stage = Stage::on_virtual(prepared, asked, first)?;
+    let models = stage.built()?;
+    for (number, (case, profile)) in known.into_iter().enumerate() {
+        stage.set_gpu(profile);
+        let explained = explained(&stage, &models, &case, number)?;
+        explanations.insert(case, explained);
     }
     Ok(explanations)
 }

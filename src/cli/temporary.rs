@@ -1,0 +1,128 @@
+//! Temporary folders that a command leaves behind in no case: not after an error, not after a signal, and after SIGKILL
+//! only until the next command.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use tempfile::TempDir;
+
+use crate::run::processes;
+
+/// The beginning of the names of these folders. Every folder of this name that no process has locked is removed, so
+/// nothing else may be named so.
+const PREFIX: &str = "vram-temporary-";
+
+/// How many new folders to try. Another command may remove a folder in the moment before it is locked.
+const TRIES: usize = 10;
+
+/// The folders that exist now, for [`all`].
+static ALL: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// A folder that is removed with its content when this value is dropped.
+pub(in crate::cli) struct TemporaryFolder {
+    folder: TempDir,
+    /// Keeps the folder locked, which shows other commands that it is in use. `None` if the file system has no locks.
+    _lock: Option<File>,
+}
+
+impl TemporaryFolder {
+    /// Creates a folder in the system's folder for temporary files.
+    pub(in crate::cli) fn new() -> io::Result<Self> {
+        Self::new_in(&std::env::temp_dir())
+    }
+
+    /// Creates a folder in `parent`, which must exist. First removes the folders of commands that were killed, and ends
+    /// the models that they left running.
+    pub(in crate::cli) fn new_in(parent: &Path) -> io::Result<Self> {
+        remove_abandoned(parent);
+        for _ in 1..TRIES {
+            let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+            let lock = open(folder.path()).filter(|file| file.lock().is_ok());
+            // This fails if another command has just taken it for an abandoned one.
+            if folder.path().exists() {
+                existing().insert(folder.path().to_owned());
+                return Ok(Self { folder, _lock: lock });
+            }
+        }
+        Err(io::Error::other("other commands removed every new folder"))
+    }
+
+    pub(in crate::cli) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        existing().remove(self.folder.path());
+    }
+}
+
+/// Returns the folders that exist now, to be removed when a signal ends the program.
+pub(in crate::cli) fn all() -> Vec<PathBuf> {
+    existing().iter().cloned().collect()
+}
+
+fn existing() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes the folders in `parent` that no process has locked. What cannot be removed is left to the next command.
+fn remove_abandoned(parent: &Path) {
+    let own = rustix::process::geteuid().as_raw();
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX)
+            && entry
+                .metadata()
+                .is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own);
+        let lock = is_ours.then(|| open(&path)).flatten();
+        // The kernel frees the lock of a process that was killed.
+        if lock.is_some_and(|file| file.try_lock().is_ok()) {
+            processes::end(|| processes::of_models_in(&path), Duration::ZERO);
+            let _ = std::fs::remove_dir_all(&path);
+        }
+    }
+}
+
+/// Opens a folder, to lock it.
+fn open(folder: &Path) -> Option<File> {
+    // No links: the parent may be writable for everybody.
+    let flags = OFlags::NOFOLLOW | OFlags::DIRECTORY;
+    let flags = i32::try_from(flags.bits()).ok()?;
+    std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(folder)
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_folders_that_nobody_uses_are_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let used = TemporaryFolder::new_in(parent.path()).unwrap();
+        let [abandoned, foreign] = ["vram-temporary-1", "another"].map(|name| parent.path().join(name));
+        for folder in [&abandoned, &foreign] {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::write(folder.join("file"), "").unwrap();
+        }
+        let link = parent.path().join("vram-temporary-2");
+        std::os::unix::fs::symlink(&foreign, &link).unwrap();
+        let second = TemporaryFolder::new_in(parent.path()).unwrap();
+        assert!(!abandoned.exists() && foreign.join("file").exists() && link.exists());
+        assert!(used.path().exists() && second.path().exists());
+        let path = used.path().to_owned();
+        drop(used);
+        assert!(!path.exists());
+    }
+}

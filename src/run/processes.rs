@@ -1,0 +1,193 @@
+//! Finds and ends the processes that a model or a command started.
+
+use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use crate::protocol::JOB_VARIABLE;
+
+/// How often to check whether processes have ended.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// How long processes have to end after SIGTERM, before SIGKILL.
+pub const GRACE: Duration = Duration::from_secs(1);
+
+/// A running process, from `/proc/PID/stat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RunningProcess {
+    id: u32,
+    parent: u32,
+    group: u32,
+}
+
+impl RunningProcess {
+    /// Reads a process. Returns `None` if it has ended, even if its parent has not collected it.
+    fn read(id: u32) -> Option<Self> {
+        Self::parse(id, &std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+    }
+
+    /// Parses `PID (name) state parent group …`.
+    fn parse(id: u32, stat: &str) -> Option<Self> {
+        // A name may contain parentheses and blanks.
+        let (_, rest) = stat.rsplit_once(')')?;
+        let mut words = rest.split_whitespace();
+        let state = words.next()?;
+        let [parent, group] = [words.next()?, words.next()?].map(|word| word.parse().unwrap_or(0));
+        (!matches!(state, "Z" | "X")).then_some(Self { id, parent, group })
+    }
+
+    fn all() -> Vec<Self> {
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        ids.filter_map(Self::read).collect()
+    }
+}
+
+/// Returns the running processes that a process started, and those that they started.
+#[must_use]
+pub fn descendants(of: u32) -> BTreeSet<u32> {
+    descendants_in(&RunningProcess::all(), of)
+}
+
+fn descendants_in(all: &[RunningProcess], of: u32) -> BTreeSet<u32> {
+    let (mut found, mut parents) = (BTreeSet::new(), vec![of]);
+    while let Some(parent) = parents.pop() {
+        let children = all.iter().filter(|process| process.parent == parent);
+        parents.extend(children.map(|child| child.id).filter(|child| found.insert(*child)));
+    }
+    found
+}
+
+/// Returns the running processes of the model that runs in `folder` and whose own process is `leader`, except for that
+/// process.
+///
+/// Finds those of its process group and its descendants. Finds processes that left both by the job's file in their
+/// environment, which they inherit.
+#[must_use]
+pub fn of_model(leader: u32, folder: &Path) -> BTreeSet<u32> {
+    let all = RunningProcess::all();
+    let mut found = descendants_in(&all, leader);
+    let group = all.iter().filter(|process| process.group == leader);
+    found.extend(group.map(|process| process.id));
+    found.extend(all.iter().map(|process| process.id).filter(|id| works_in(*id, folder)));
+    found.remove(&leader);
+    found.remove(&std::process::id());
+    found
+}
+
+/// Returns the running processes of all models that run in `folder` or in a folder inside it.
+#[must_use]
+pub fn of_models_in(folder: &Path) -> BTreeSet<u32> {
+    let all = RunningProcess::all();
+    let mut found: BTreeSet<u32> = all
+        .iter()
+        .map(|process| process.id)
+        .filter(|id| works_in(*id, folder))
+        .collect();
+    found.remove(&std::process::id());
+    found
+}
+
+/// Whether a process began with a job of this folder in its environment.
+fn works_in(id: u32, folder: &Path) -> bool {
+    // Other users' processes cannot be read, and cannot be models of this user.
+    let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+    let job = |variable: &[u8]| {
+        let value = variable.strip_prefix(JOB_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
+        Some(Path::new(std::ffi::OsStr::from_bytes(value)).starts_with(folder))
+    };
+    environment
+        .split(|byte| *byte == 0)
+        .any(|variable| job(variable) == Some(true))
+}
+
+/// Ends processes: SIGTERM, and SIGKILL for those that still run after `grace`.
+///
+/// Calls `find` again until it returns nothing, because processes may start others meanwhile. Gives up after five
+/// seconds: a process that hangs in the kernel cannot be killed.
+pub fn end(mut find: impl FnMut() -> BTreeSet<u32>, grace: Duration) {
+    let began = Instant::now();
+    let mut asked = BTreeSet::new();
+    loop {
+        let running = find();
+        let waited = began.elapsed();
+        if running.is_empty() || waited > grace + Duration::from_secs(5) {
+            return;
+        }
+        for id in running {
+            if waited >= grace {
+                send(id, Signal::KILL);
+            } else if asked.insert(id) {
+                send(id, Signal::TERM);
+            }
+        }
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+/// Waits until `find` returns nothing or `patience` is over. Returns what still runs.
+pub(super) fn wait(mut find: impl FnMut() -> BTreeSet<u32>, patience: Duration) -> BTreeSet<u32> {
+    let began = Instant::now();
+    loop {
+        let running = find();
+        if running.is_empty() || began.elapsed() > patience {
+            return running;
+        }
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+fn send(id: u32, signal: Signal) {
+    let id = i32::try_from(id).ok().and_then(Pid::from_raw);
+    if let Some(id) = id {
+        // This fails if the process has just ended.
+        let _ = rustix::process::kill_process(id, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_read_whatever_its_name_is() {
+        let parsed = RunningProcess::parse(7, "7 (a) S 1 (b)) S 5 6 6 0 -1");
+        let expected = RunningProcess {
+            id: 7,
+            parent: 5,
+            group: 6,
+        };
+        assert_eq!(parsed, Some(expected));
+        assert_eq!(RunningProcess::parse(7, "7 (dead) Z 5 6 6 0 -1"), None);
+        assert_eq!(RunningProcess::parse(7, "7 (cut"), None);
+    }
+
+    #[test]
+    fn a_process_that_left_its_group_and_its_parent_is_found_and_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let job = folder.path().join("case-0/job.json");
+        // `setsid` starts a new group, and the shell ends at once, so that init becomes the parent.
+        let script = "setsid sh -c 'trap \"\" TERM; while :; do sleep 0.05; done' & sleep 0.3";
+        let mut shell = Command::new("sh")
+            .args(["-c", script])
+            .env(JOB_VARIABLE, &job)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let leader = shell.id();
+        assert!(descendants(std::process::id()).contains(&leader));
+        shell.wait().unwrap();
+        let left = || of_model(leader, folder.path());
+        assert!(!left().is_empty());
+        assert!(of_model(leader, &folder.path().join("case-1")).is_empty());
+        assert_eq!(of_models_in(folder.path()), left());
+        end(left, Duration::from_millis(100));
+        assert_eq!(left(), BTreeSet::new());
+    }
+}
