@@ -49,7 +49,7 @@ fn text(output: &Output) -> String {
 #[test]
 fn a_measurement_says_what_it_was_made_with_and_proves_it() {
     let gpu = gpu("l4", "");
-    let (report, text) = measured(&gpu, &["-m", "transformer", "-m", "transformer_inference"]);
+    let (report, text) = measured(&gpu, &["-m", "sequential", "-m", "sequential_inference"]);
     assert_eq!(report.runs.len(), 2);
     for run in &report.runs {
         assert_eq!(run.mode, Mode::Measure);
@@ -80,15 +80,15 @@ fn a_measurement_says_what_it_was_made_with_and_proves_it() {
         .iter()
         .map(|run| run.measurement.as_ref().unwrap().proof.seed)
         .collect();
-    let again = measured(&gpu, &["-m", "transformer_inference"]).0;
+    let again = measured(&gpu, &["-m", "sequential_inference"]).0;
     assert!(!seeds.contains(&again.runs[0].measurement.as_ref().unwrap().proof.seed));
 }
 
 #[test]
 fn process_is_what_the_gpu_charges_context_and_modules_included() {
     let gpu = gpu("l4", "");
-    let (report, _) = measured(&gpu, &["-m", "vgg16"]);
-    let run = run(&report, "vgg16");
+    let (report, _) = measured(&gpu, &["-m", "sequential"]);
+    let run = run(&report, "sequential");
     let process = run.measurement.as_ref().unwrap().process.clone().unwrap();
     assert_eq!(process.of, ProcessOf::Process);
     assert_eq!(process.interval_us, 10_000);
@@ -115,7 +115,7 @@ fn live_is_that_of_the_estimate_to_the_byte_and_reserved_where_the_plan_is_the_s
     let gpu = gpu("l4", "");
     let recordings = tempfile::tempdir().unwrap();
     let folder = recordings.path().to_str().unwrap();
-    let models = ["-m", "transformer", "-m", "sequential*", "-m", "vgg16*"];
+    let models = ["-m", "sequential*", "-m", "transformer_inference"];
     let (report, _) = measured(&gpu, &[&models[..], &["--record", folder]].concat());
     let arguments = [
         &["estimate", "-p", "zoo", "--gpu", "l4", "--recordings", folder],
@@ -162,7 +162,7 @@ fn agree(measured: &Run, estimated: &Run) {
 fn where_nvml_shows_no_processes_the_device_is_looked_at() {
     for processes in ["none", "unavailable", "foreign"] {
         let gpu = gpu("l4", &format!("nvml_processes={processes}\nnvml_idle={}\n", 300 << 20));
-        let (report, text) = measured(&gpu, &["-m", "transformer_inference", "--verbose"]);
+        let (report, text) = measured(&gpu, &["-m", "sequential_inference", "--verbose"]);
         let run = &report.runs[0];
         let measurement = run.measurement.as_ref().unwrap();
         assert_eq!(
@@ -180,7 +180,7 @@ fn where_nvml_shows_no_processes_the_device_is_looked_at() {
 fn without_nvml_process_is_not_measured_and_nothing_is_made_up() {
     let gpu = gpu("l4", "");
     std::fs::remove_file(gpu.path.join("libnvidia-ml.so.1")).unwrap();
-    let (report, _) = measured(&gpu, &["-m", "transformer_inference"]);
+    let (report, _) = measured(&gpu, &["-m", "sequential_inference"]);
     let run = &report.runs[0];
     assert_eq!(run.peaks.warm.process, None);
     assert_eq!(run.measurement.as_ref().unwrap().process, None);
@@ -194,7 +194,7 @@ fn without_nvml_process_is_not_measured_and_nothing_is_made_up() {
 #[test]
 fn other_processes_on_the_gpu_are_told_and_refused_where_it_is_to_be_exclusive() {
     let gpu = gpu("l4", &format!("nvml_other={}:{}\n", std::process::id(), 2_u64 << 30));
-    let (report, text) = measured(&gpu, &["-m", "transformer_inference"]);
+    let (report, text) = measured(&gpu, &["-m", "sequential_inference"]);
     let others = &report.runs[0].measurement.as_ref().unwrap().others;
     assert_eq!(
         (others[0].pid, others[0].bytes),
@@ -217,7 +217,7 @@ fn other_processes_on_the_gpu_are_told_and_refused_where_it_is_to_be_exclusive()
 fn a_second_measurement_of_a_gpu_waits_for_the_first() {
     let gpu = gpu("l4", "");
     let start = || {
-        let mut command = common::vram(&["measure", "-p", "zoo", "-m", "transformer_inference"]);
+        let mut command = common::vram(&["measure", "-p", "zoo", "-m", "sequential_inference"]);
         gpu.apply(&mut command);
         command
             .stderr(std::process::Stdio::piped())
@@ -256,7 +256,7 @@ fn a_large_gpu_can_be_measured_as_a_smaller_one() {
 #[test]
 fn repeated_measurements_tell_how_far_they_lie_apart() {
     let gpu = gpu("l4", "");
-    let (report, text) = measured(&gpu, &["-m", "transformer_inference", "--repeat", "2"]);
+    let (report, text) = measured(&gpu, &["-m", "sequential_inference", "--repeat", "2"]);
     let run = &report.runs[0];
     let spread = run.measurement.as_ref().unwrap().spread.clone().unwrap();
     assert_eq!(spread.repeats, 2);
@@ -275,7 +275,7 @@ fn a_gpu_is_chosen_by_number_or_by_uuid() {
     let gpu = gpu("l4", "devices=2\n");
     let second = "GPU-7672616d-0000-0001-0000-000000000001";
     for device in ["1", second, "GPU-7672616d-0000-0001-0000-000000000001"] {
-        let (report, _) = measured(&gpu, &["-m", "transformer_inference", "--device", device]);
+        let (report, _) = measured(&gpu, &["-m", "sequential_inference", "--device", device]);
         assert_eq!(report.runs[0].measurement.as_ref().unwrap().uuid, second);
     }
     let unknown = output(&gpu, &["measure", "-p", "zoo", "--device", "7"]);
@@ -335,8 +335,8 @@ fn what_was_measured_of_a_gpu_goes_into_its_estimates() {
     let gpu = gpu("l4", "");
     let recordings = tempfile::tempdir().unwrap();
     let folder = recordings.path().to_str().unwrap();
-    let model = ["-p", "zoo", "-m", "transformer_inference"];
-    measured(&gpu, &["-m", "transformer_inference", "--record", folder]);
+    let model = ["-p", "zoo", "-m", "sequential_inference"];
+    measured(&gpu, &["-m", "sequential_inference", "--record", folder]);
     let (estimate, ..) = common::report(&[&["estimate", "--gpu", "l4", "--recordings", folder], &model[..]].concat());
     let context = estimate.runs[0].gpu.context.clone().unwrap();
     assert_eq!((context.bytes, context.obtained), (Bytes(CONTEXT), Obtained::Measured));
@@ -352,16 +352,16 @@ fn a_gpu_of_ones_own_is_estimated_with_what_was_recorded_on_the_gpu_it_is_like()
     let gpu = gpu("l4", "");
     let recordings = tempfile::tempdir().unwrap();
     let folder = recordings.path().to_str().unwrap();
-    let model = ["-p", "zoo", "-m", "transformer_inference"];
-    measured(&gpu, &["-m", "transformer_inference", "--record", folder]);
+    let model = ["-p", "zoo", "-m", "sequential_inference"];
+    measured(&gpu, &["-m", "sequential_inference", "--record", folder]);
     let (_folder, budgets) = common::budgets("version: 1\ngpu_profiles:\n  edge: { like: l4, total: 8 GiB }\n");
     let estimate = ["estimate", "--recordings", folder, "--budgets", &budgets, "-v", "--gpu"];
     let (edge, _, text) = common::report(&[&estimate[..], &["edge"], &model].concat());
     let (edge, own) = (
-        run(&edge, "transformer_inference"),
+        run(&edge, "sequential_inference"),
         common::report(&[&estimate[..], &["l4"], &model].concat()).0,
     );
-    let own = run(&own, "transformer_inference");
+    let own = run(&own, "sequential_inference");
     assert!(edge.autotune.recorded > 0, "{:?}", edge.autotune);
     assert_eq!(edge.autotune, own.autotune);
     assert_eq!((&edge.recording, edge.gpu.id.as_str()), (&own.recording, "edge"));
@@ -387,7 +387,7 @@ fn a_measurement_replays_what_was_recorded_with_the_driver_that_is_here() {
     let gpu = gpu("l4", "");
     let recordings = tempfile::tempdir().unwrap();
     let folder = recordings.path().to_str().unwrap();
-    let model = ["-m", "transformer_inference"];
+    let model = ["-m", "sequential_inference"];
     measured(&gpu, &[&model[..], &["--record", folder]].concat());
     // Copy the recording as one of a newer driver.
     let (here, newer) = ("580.82.07", "590.1");
@@ -406,11 +406,11 @@ fn a_measurement_replays_what_was_recorded_with_the_driver_that_is_here() {
     }
     let driver = |run: &Run| run.recording.as_ref().unwrap().driver.clone();
     let (replayed, _) = measured(&gpu, &[&model[..], &["--recordings", folder]].concat());
-    assert_eq!(driver(run(&replayed, "transformer_inference")), here);
+    assert_eq!(driver(run(&replayed, "sequential_inference")), here);
     let arguments = ["estimate", "-p", "zoo", "--gpu", "l4", "--recordings", folder];
     let (estimated, ..) = common::report(&[&arguments[..], &model].concat());
     assert_eq!(
-        driver(run(&estimated, "transformer_inference")),
+        driver(run(&estimated, "sequential_inference")),
         newer,
         "an estimate uses the newest recording, so it is the same on every machine"
     );
@@ -473,11 +473,11 @@ fn check_measures_where_there_is_a_gpu_and_estimates_the_declared_one_and_that_o
 fn a_gpu_that_is_there_and_cannot_be_used_is_never_silently_estimated() {
     let dev = tempfile::tempdir().unwrap();
     std::fs::write(dev.path().join("nvidiactl"), "").unwrap();
-    let mut command = common::vram(&["check", "-p", "zoo", "-m", "transformer_inference"]);
+    let mut command = common::vram(&["check", "-p", "zoo", "-m", "sequential_inference"]);
     command.env("CARGO_VRAM_DEV", dev.path());
     let refused = command.output().unwrap();
     assert_eq!(refused.status.code(), Some(101), "{}", text(&refused));
-    let mut command = common::vram(&["check", "-p", "zoo", "-m", "transformer_inference", "--estimate"]);
+    let mut command = common::vram(&["check", "-p", "zoo", "-m", "sequential_inference", "--estimate"]);
     command.env("CARGO_VRAM_DEV", dev.path());
     let estimated = command.output().unwrap();
     assert_eq!(estimated.status.code(), Some(0), "{}", text(&estimated));
