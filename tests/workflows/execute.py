@@ -560,6 +560,44 @@ def what_can_write_runs_nothing_that_another_job_made(folder):
                     expect(given["name"] == "vram-report", f"{path}: {name} downloads more than the report")
 
 
+FOREIGN = {"STAND_IN_FOREIGN": "1"}
+
+
+@test
+def foreign_text_starts_no_workflow_command(folder):
+    runs = {
+        "vram.yml": run("vram.yml", pull_request(FORK), folder, environment={**FOREIGN, "STAND_IN_CODE": "100"}),
+        "vram-measure.yml": run("vram-measure.yml", pull_request(), folder, variables=GPU, environment=FOREIGN),
+        "vram-matrix.yml": run("vram-matrix.yml", BY_HAND, folder, environment=FOREIGN),
+        "vram-weekly.yml": run("vram-weekly.yml", WEEKLY, folder, variables=GPU, environment=FOREIGN),
+        "vram-measure-forks.yml": measured_fork(folder, **FOREIGN),
+        "vram-comment.yml": post(folder, after(), report(), environment=FOREIGN),
+    }
+    # These two run only the code of the commit that they check out.
+    expect({Path(path).name for path in WORKFLOWS} - set(runs) == {"ci.yml", "release.yml"}, WORKFLOWS)
+    for path, one in runs.items():
+        expect("foreign" in one.log, f"{path}: no program printed foreign text")
+        started = [command for command in one.commands if "foreign" in command]
+        expect(not started, f"{path}: {started}")
+        # The workflows' own commands still count.
+        expect(("github of" in "".join(one.commands)) == ("github of" in one.log), (path, one.commands))
+    expect("The check failed" in "".join(runs["vram.yml"].commands), runs["vram.yml"].commands)
+
+
+@test
+def a_script_that_stops_no_commands_starts_foreign_ones(folder):
+    """Without this, the test above would pass if the runner found no commands."""
+    for part, instead, count in (("exec 2>&1; ", "", 4), ("exec 2>&1; echo", "true", 8)):
+        reports = artifact(folder, "vram-report", {"report.json": json.dumps(report())})
+        one = Run(tempfile.mkdtemp(dir=folder), ".github/workflows/vram-comment.yml", after(), artifacts=reports,
+                  environment=FOREIGN)
+        step = one.workflow["jobs"]["comment"]["steps"][-1]
+        step["run"] = step["run"].replace(part, instead)
+        one.all()
+        started = [command for command in one.commands if "foreign" in command]
+        expect(len(started) == count, (part, started))
+
+
 @test
 def the_parts_are_joined(folder):
     one = run("vram-matrix.yml", BY_HAND, folder)
