@@ -560,6 +560,20 @@ def what_can_write_runs_nothing_that_another_job_made(folder):
                     expect(given["name"] == "vram-report", f"{path}: {name} downloads more than the report")
 
 
+@test
+def what_a_gpu_runner_runs_comes_from_no_cache(folder):
+    """On some servers, a fork's programs that were measured can write the cache of the main branch."""
+    forks = after(name="GPU memory, measured", repository=FORK)
+    events = {"vram-measure.yml": PUSH, "vram-weekly.yml": WEEKLY, "vram-measure-forks.yml": forks}
+    runners = {Path(path).name: [job["runs-on"] for job in load(path)["jobs"].values()] for path in WORKFLOWS}
+    with_gpu = {name for name, labels in runners.items() if any("VRAM_GPU_RUNNER" in label for label in labels)}
+    expect(with_gpu == set(events), with_gpu)
+    for path, event in events.items():
+        models = artifact(folder, "vram-models", {"models.tar.zst": "", "cargo-vram": ""})
+        one = run(path, event, folder, variables=GPU, artifacts=models)
+        expect(set(one.results.values()) == {"success"} and "[cache/" not in one.log, (path, one.log))
+
+
 FOREIGN = {"STAND_IN_FOREIGN": "1"}
 
 
