@@ -713,6 +713,27 @@ def gitlab_compares_a_merge_request_with_its_base(folder):
 
 
 @test
+def gitlab_takes_no_tool_from_a_cache(folder):
+    """The code of a merge request may have written the cache."""
+    forged = {"tool/.crates.toml": "", "tool/bin/cargo-vram": "#!/bin/sh\ntouch injected\necho '{}' > report.json\n"}
+    job, project, record = gitlab(folder, forged)
+    [install] = [call for call in record if call["program"] == "cargo" and call["arguments"][0] == "install"]
+    expect(len([call for call in record if call["program"] == "cargo-vram"]) == 2, "the tool of the cache was run")
+    # Cargo compiles the sources that lie in its home, and reuses what lies in the target folder.
+    cached = [project / path for path in job["cache"]["paths"]]
+    root = install["arguments"][install["arguments"].index("--root") + 1]
+    for used in filter(None, (root, install["cargo_home"], install["target"])):
+        used = project / used
+        expect(not any(used.is_relative_to(path) or path.is_relative_to(used) for path in cached), f"{used} is cached")
+
+
+@test
+def gitlab_shares_no_cache_between_merge_requests(folder):
+    [job] = yaml.safe_load(snippets()[".gitlab-ci.yml"]).values()
+    expect("$CI_MERGE_REQUEST_IID" in job["cache"]["key"]["prefix"], job["cache"])
+
+
+@test
 def nothing_was_injected_anywhere(folder):
     found = [str(path) for path in Path(folder).rglob("injected*")]
     expect(not found, found)
