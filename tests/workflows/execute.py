@@ -48,8 +48,16 @@ def expect(what, message):
         raise Failed(message)
 
 
-def pull_request(fork=False, labels=(), base="main", labeled=None, unlabeled=None, action="synchronize"):
-    event = {"pull_request": {"head": {"repo": {"fork": fork}}, "labels": [{"name": one} for one in labels]}}
+# The repository that a pull request comes from, as GitHub describes it.
+OWN = {"full_name": "owner/project", "fork": False}
+FORK = {"full_name": "stranger/project", "fork": True}
+# The repository that this one is a fork of.
+UPSTREAM = {"full_name": "upstream/project", "fork": False}
+DELETED = None
+
+
+def pull_request(repository=OWN, labels=(), base="main", labeled=None, unlabeled=None, action="synchronize"):
+    event = {"pull_request": {"head": {"repo": repository}, "labels": [{"name": one} for one in labels]}}
     event["pull_request"]["base"] = {"sha": "0123abc"}
     event["action"] = "labeled" if labeled else "unlabeled" if unlabeled else action
     event["label"] = {"name": labeled or unlabeled}
@@ -57,9 +65,11 @@ def pull_request(fork=False, labels=(), base="main", labeled=None, unlabeled=Non
 
 
 PUSH = {"event_name": "push", "event": {}}
+WEEKLY = {"event_name": "schedule", "event": {}}
+BY_HAND = {"event_name": "workflow_dispatch", "event": {}}
 
 
-def after(event="pull_request", name="GPU memory", repository="owner/project", conclusion="success"):
+def after(event="pull_request", name="GPU memory", repository=OWN, conclusion="success"):
     """The event after another workflow has ended."""
     run = {
         "event": event,
@@ -67,19 +77,42 @@ def after(event="pull_request", name="GPU memory", repository="owner/project", c
         "id": 5,
         "workflow_id": 3,
         "conclusion": conclusion,
-        "head_repository": {"full_name": repository},
+        "head_repository": repository and {**repository, "owner": {"login": repository["full_name"].split("/")[0]}},
         "head_branch": "$(touch injected)",
+        "head_sha": "c0ffee",
     }
     event = {"workflow_run": run, "repository": {"default_branch": "main"}}
     return {"event_name": "workflow_run", "event": event}
 
 
-def artifact(folder, name, *files):
+def artifact(folder, name, files):
+    """An artifact of another run, from the texts of its files."""
     there = Path(tempfile.mkdtemp(dir=folder)) / name
     there.mkdir()
-    for file in files:
-        (there / file).write_text("{}\n")
+    for file, text in files.items():
+        (there / file).write_text(text)
     return {name: there}
+
+
+def report(mode="estimate", **more):
+    """A report with only the fields that the workflows check."""
+    lists = {"expected": [], "runs": [{"mode": mode}], "verdicts": [], "skipped": []}
+    return {"version": 2, "tool": {}, "status": "pass", **lists, **more}
+
+
+def comments(one):
+    """The arguments of its calls of `cargo vram comment`."""
+    return [call[2:] for call in one.calls("cargo-vram") if call[1] == "comment"]
+
+
+def label(comment):
+    return comment[comment.index("--label") + 1]
+
+
+def post(folder, event, document=None, **more):
+    """Runs the workflow that comments on another run. A document is the report of that run."""
+    artifacts = artifact(folder, "vram-report", {"report.json": json.dumps(document)}) if document else {}
+    return run("vram-comment.yml", event, folder, artifacts=artifacts, **more)
 
 
 def action(folder, inputs, **environment):
@@ -112,7 +145,7 @@ def scripts_take_nothing_but_variables(folder):
 
 @test
 def a_pull_request_is_estimated_without_a_token(folder):
-    one = run("vram.yml", pull_request(fork=True), folder)
+    one = run("vram.yml", pull_request(FORK), folder)
     expect(one.results == {"estimate": "success"}, one.results)
     expect("vram-report" in one.own, "no report was uploaded")
     expect("markdown of" in one.summary and "github of" in one.log, "nothing was shown")
@@ -131,7 +164,7 @@ def bases(one):
 def a_pull_request_is_compared_with_its_base_and_a_push_with_none(folder):
     for event, told in (
         (pull_request(), ["--base=origin/main"]),
-        (pull_request(fork=True, base="release/1"), ["--base=origin/release/1"]),
+        (pull_request(FORK, base="release/1"), ["--base=origin/release/1"]),
         (pull_request(base="$(touch injected) *"), ["--base=origin/$(touch injected) *"]),
         (PUSH, []),
     ):
@@ -299,45 +332,166 @@ def a_tool_that_is_there_is_taken(folder):
 
 @test
 def the_comment_is_posted_by_what_is_on_the_main_branch(folder):
-    report = artifact(folder, "vram-report", "report.json")
-    one = run("vram-comment.yml", after(), folder, artifacts=report)
+    one = post(folder, after(), report())
     expect(one.results == {"comment": "success"}, one.log)
-    [comment] = [call for call in one.calls("cargo-vram") if call[1] == "comment"]
+    [comment] = comments(one)
     place = "https://github.invalid/owner/project/actions/runs/5"
     expect(comment[-5:] == ["--on-change-only", "--label", "estimated", "--artifact-url", place], comment)
     expect("[cache/" not in one.log, "a job with write permissions used a cache")
-    one = run("vram-comment.yml", after(name="GPU memory, measured"), folder, artifacts=report)
-    [comment] = [call for call in one.calls("cargo-vram") if call[1] == "comment"]
-    expect("measured" in comment, comment)
+    for mode in ("measure", "estimate"):
+        [comment] = comments(post(folder, after(name="GPU memory, measured"), report(mode)))
+        expect(label(comment) == "measured", comment)
 
 
 @test
 def a_push_and_a_run_without_a_report_get_no_comment(folder):
-    one = run("vram-comment.yml", after(event="push"), folder)
+    one = post(folder, after(event="push"))
     expect(one.results == {"comment": "skipped"}, one.results)
-    one = run("vram-comment.yml", after(), folder)
+    one = post(folder, after())
     expect(one.results == {"comment": "success"} and not one.ran, one.log)
 
 
 @test
 def a_run_that_failed_without_a_report_takes_back_what_a_comment_says(folder):
-    one = run("vram-comment.yml", after(conclusion="failure"), folder)
+    one = post(folder, after(conclusion="failure"))
     expect(one.results == {"comment": "success"}, one.log)
-    [comment] = [call for call in one.calls("cargo-vram") if call[1] == "comment"]
-    expect(comment[2:] == ["--no-report", "--label", "estimated", "--artifact-url", comment[-1]], comment)
+    [comment] = comments(one)
+    expect(comment == ["--no-report", "--label", "estimated", "--artifact-url", comment[-1]], comment)
+
+
+@test
+def a_fork_never_comments_as_measured(folder):
+    """A fork gives its workflows the names that it wants, and its artifacts the reports that it wants."""
+    for repository in (FORK, UPSTREAM, DELETED):
+        for name, conclusion, told in (
+            ("GPU memory", "success", ["estimated"]),
+            ("GPU memory", "failure", ["estimated"]),
+            ("GPU memory, in parts", "success", ["estimated"]),
+            ("GPU memory, measured", "success", []),
+            ("GPU memory, measured", "failure", ["fork-measured"]),
+        ):
+            one = post(folder, after(name=name, repository=repository, conclusion=conclusion), report())
+            labels = [label(comment) for comment in comments(one)]
+            expect(one.results == {"comment": "success"} and labels == told, (repository, name, conclusion, labels))
+            # A measured run of a fork has no report of its own, so this one is forged.
+            read = any("--report" in comment for comment in comments(one))
+            expect(read == (name != "GPU memory, measured"), (repository, name, conclusion))
+    # The label of an approved measurement, too: the fork's programs ran beside the tool that measured.
+    [comment] = comments(measured_fork(folder))
+    expect(label(comment) == "fork-measured", comment)
+
+
+@test
+def a_fork_reports_only_estimates(folder):
+    """A comment shows the mode of each run, whatever its label is."""
+    measured = {"mode": "measure", "status": "pass"}
+    for repository in (FORK, UPSTREAM, DELETED):
+        for document in (
+            report("measure"),
+            report("Estimate"),
+            report(runs=[{"mode": "estimate"}, {"mode": "measure"}]),
+            report(runs=[{}]),
+            report(verdicts=[measured]),
+            report(growth=[measured]),
+        ):
+            one = post(folder, after(repository=repository), document)
+            expect(one.results == {"comment": "failure"} and not comments(one), (repository, document))
+        # `--exact` fails for a measured baseline whose model was removed.
+        one = post(folder, after(repository=repository), report(verdicts=[{**measured, "status": "fail"}]))
+        expect(one.results == {"comment": "success"} and comments(one), one.log)
+
+
+CHECK = "Check the size and the shape of the report"
+
+
+@test
+def a_report_is_checked_before_anything_reads_it(folder):
+    jobs = [job for path in WORKFLOWS for job in load(path)["jobs"].values()
+            if job.get("permissions", {}).get("pull-requests") == "write"]
+    expect(len(jobs) == 2, f"{len(jobs)} jobs can comment")
+    for job in jobs:
+        get, check = job["steps"][:2]
+        expect("download-artifact" in get["uses"] and check.get("name") == CHECK, job["steps"][:2])
+        expect("if" in check and "continue-on-error" not in check, check)
+        expect(check["run"] == jobs[0]["steps"][1]["run"], "the jobs check their reports in two ways")
+
+
+@test
+def what_is_no_report_is_refused(folder):
+    good, foreign = json.dumps(report()), "::error::foreign"
+    texts = [
+        "", "null", "[]", foreign, good[:-1], good + good, f"[{good}]", json.dumps(foreign),
+        *(json.dumps({key: value for key, value in report().items() if key != left_out}) for left_out in report()),
+        *(json.dumps({**report(), key: foreign}) for key in report() if key != "status"),
+        json.dumps({**report(), "status": 1}), json.dumps({**report(), "runs": {"a": {"mode": "estimate"}}}),
+    ]
+    artifacts = [artifact(folder, "vram-report", {"report.json": text}) for text in texts]
+    artifacts.append(artifact(folder, "vram-report", {"report.json": good, foreign: good}))
+    artifacts.append(artifact(folder, "vram-report", {"another.json": good}))
+
+    def edited(edit):
+        artifacts.append(artifact(folder, "vram-report", {"report.json": good}))
+        edit(artifacts[-1]["vram-report"] / "report.json")
+
+    def link(path):
+        path.unlink()
+        path.symlink_to(ROOT / "Cargo.toml")
+
+    def link_to_a_report(path):
+        path.rename(path.parent.parent / "elsewhere.json")
+        path.symlink_to(path.parent.parent / "elsewhere.json")
+
+    def folder_instead(path):
+        path.unlink()
+        path.mkdir()
+
+    def large(path):
+        path.write_text(good + " " * ((64 << 20) + 1 - len(good)))
+
+    for edit in (link, link_to_a_report, folder_instead, large, lambda path: (path.parent / "more").mkdir()):
+        edited(edit)
+    for there in artifacts:
+        one = run("vram-comment.yml", after(), folder, artifacts=there)
+        files = [path.name for path in there["vram-report"].iterdir()]
+        expect(one.results == {"comment": "failure"}, (files, one.log))
+        expect(len(one.ran) == 1 and len(one.commands) == 1, f"something ran after the check: {files} {one.log}")
+        expect(one.commands[0].startswith("::error::Refused the artifact vram-report: "), one.commands)
+        expect("foreign" not in one.log, "the check printed a text of the report")
+
+
+@test
+def what_the_real_program_writes_passes_the_check(folder):
+    """The real program writes its report again, with all top-level keys."""
+    tool = {"name": "cargo-vram", "version": "0.1.0", "fingerprint": "0"}
+    nothing = {"commit": None, "dirty": None, "partition": None, "problems": []}
+    written = Path(tempfile.mkdtemp(dir=folder)) / "report.json"
+    written.write_text(json.dumps({**report(runs=[]), "command": "check", "tool": tool, **nothing}))
+    result = subprocess.run([VRAM, "vram", "merge", str(written), "--message-format", "json"],
+                            capture_output=True, text=True, timeout=60)
+    document = json.loads(result.stdout)
+    for repository in (OWN, FORK):
+        one = post(folder, after(repository=repository), document)
+        expect(one.results == {"comment": "success"} and comments(one), (document, one.log))
 
 
 @test
 def only_those_who_may_push_are_measured_at_once(folder):
+    own_branch_of_a_fork = {**OWN, "fork": True}
     for event, variables, results in (
         (PUSH, GPU, ["success", "success"]),
         (pull_request(), GPU, ["success", "success"]),
+        (pull_request(own_branch_of_a_fork), GPU, ["success", "success"]),
         (pull_request(), {}, ["skipped", "skipped"]),
-        (pull_request(fork=True), GPU, ["skipped", "skipped"]),
-        (pull_request(fork=True, labels=["measure"]), GPU, ["success", "skipped"]),
-        (pull_request(fork=True, labels=["measure"]), {}, ["success", "skipped"]),
-        (pull_request(fork=True, labels=["measure"], labeled="measure"), GPU, ["success", "skipped"]),
-        (pull_request(fork=True, labels=["measure"], labeled="bug"), GPU, ["success", "skipped"]),
+        (pull_request(FORK), GPU, ["skipped", "skipped"]),
+        (pull_request(FORK, labels=["measure"]), GPU, ["success", "skipped"]),
+        (pull_request(FORK, labels=["measure"]), {}, ["success", "skipped"]),
+        (pull_request(FORK, labels=["measure"], labeled="measure"), GPU, ["success", "skipped"]),
+        (pull_request(FORK, labels=["measure"], labeled="bug"), GPU, ["success", "skipped"]),
+        (pull_request(UPSTREAM), GPU, ["skipped", "skipped"]),
+        (pull_request(UPSTREAM, labels=["measure"]), GPU, ["success", "skipped"]),
+        # A label starts the workflow after the fork was deleted.
+        (pull_request(DELETED, labels=["bug"], labeled="bug"), GPU, ["skipped", "skipped"]),
+        (pull_request(DELETED, labels=["measure"], labeled="measure"), GPU, ["success", "skipped"]),
         # GitHub counts a skipped job as passed, so a label must not skip the job.
         (pull_request(labels=["bug"], labeled="bug"), GPU, ["success", "success"]),
         (pull_request(unlabeled="bug"), GPU, ["success", "success"]),
@@ -351,13 +505,18 @@ def only_those_who_may_push_are_measured_at_once(folder):
     expect(one.results["measure"] == "failure" and "vram-report" in one.own, "a failed check uploaded no report")
 
 
+def measured_fork(folder, event=None, **environment):
+    """Runs the workflow that measures a fork, after that fork's models were built."""
+    models = artifact(folder, "vram-models", {"models.tar.zst": "", "cargo-vram": ""})
+    event = event or after(name="GPU memory, measured", repository=FORK)
+    return run("vram-measure-forks.yml", event, folder, variables=GPU, artifacts=models, environment=environment)
+
+
 @test
 def a_fork_is_measured_where_somebody_is_asked(folder):
-    models = artifact(folder, "vram-models", "models.tar.zst", "cargo-vram")
-    fork = after(name="GPU memory, measured", repository="stranger/project")
-    one = run("vram-measure-forks.yml", fork, folder, variables=GPU, artifacts=models)
+    one = measured_fork(folder)
     expect(set(one.results.values()) == {"success"}, (one.results, one.log))
-    [comment] = [call for call in one.calls("cargo-vram") if call[1] == "comment"]
+    [comment] = comments(one)
     expect(comment[-1] == "https://github.invalid/owner/project/actions/runs/6", comment)
     workflow = load(".github/workflows/vram-measure-forks.yml")
     for name, job in workflow["jobs"].items():
@@ -365,13 +524,24 @@ def a_fork_is_measured_where_somebody_is_asked(folder):
         expect(not takes or job.get("environment") == "gpu-forks", f"{name} runs a fork's programs without approval")
         expect(not takes or job["permissions"] == {"actions": "read"}, f"{name} has too many permissions")
     for reviewers in ("0", ""):
-        one = run("vram-measure-forks.yml", fork, folder, variables=GPU, artifacts=models,
-                  environment={"STAND_IN_REVIEWERS": reviewers})
+        one = measured_fork(folder, STAND_IN_REVIEWERS=reviewers)
         others = {name: result for name, result in one.results.items() if name != "guarded"}
         expect(one.results["guarded"] == "failure" and set(others.values()) == {"skipped"}, one.results)
-    for event in (after(name="GPU memory, measured"), after(event="push", repository="stranger/project")):
-        one = run("vram-measure-forks.yml", event, folder, variables=GPU)
+    for event in (after(name="GPU memory, measured"), after(event="push", repository=FORK)):
+        one = measured_fork(folder, event)
         expect(set(one.results.values()) == {"skipped"}, one.results)
+
+
+@test
+def nobody_is_asked_about_a_fork_without_the_label(folder):
+    """The fork's own vram-measure.yml may build the models without the label."""
+    other_commit = after(name="GPU memory, measured", repository=FORK)
+    other_commit["event"]["workflow_run"]["head_sha"] = "f00d"
+    for one in (measured_fork(folder, STAND_IN_LABEL="measured"), measured_fork(folder, other_commit)):
+        expect(list(one.results.values()) == ["success", "skipped", "skipped", "skipped"], (one.results, one.log))
+    # The fork chose the name of its branch.
+    [pulls] = [call for call in measured_fork(folder).calls("gh") if "repos/owner/project/pulls" in call]
+    expect(pulls[-1] == "head=stranger:$(touch injected)", pulls)
 
 
 @test
@@ -391,15 +561,67 @@ def what_can_write_runs_nothing_that_another_job_made(folder):
 
 
 @test
+def what_a_gpu_runner_runs_comes_from_no_cache(folder):
+    """On some servers, a fork's programs that were measured can write the cache of the main branch."""
+    forks = after(name="GPU memory, measured", repository=FORK)
+    events = {"vram-measure.yml": PUSH, "vram-weekly.yml": WEEKLY, "vram-measure-forks.yml": forks}
+    runners = {Path(path).name: [job["runs-on"] for job in load(path)["jobs"].values()] for path in WORKFLOWS}
+    with_gpu = {name for name, labels in runners.items() if any("VRAM_GPU_RUNNER" in label for label in labels)}
+    expect(with_gpu == set(events), with_gpu)
+    for path, event in events.items():
+        models = artifact(folder, "vram-models", {"models.tar.zst": "", "cargo-vram": ""})
+        one = run(path, event, folder, variables=GPU, artifacts=models)
+        expect(set(one.results.values()) == {"success"} and "[cache/" not in one.log, (path, one.log))
+
+
+FOREIGN = {"STAND_IN_FOREIGN": "1"}
+
+
+@test
+def foreign_text_starts_no_workflow_command(folder):
+    runs = {
+        "vram.yml": run("vram.yml", pull_request(FORK), folder, environment={**FOREIGN, "STAND_IN_CODE": "100"}),
+        "vram-measure.yml": run("vram-measure.yml", pull_request(), folder, variables=GPU, environment=FOREIGN),
+        "vram-matrix.yml": run("vram-matrix.yml", BY_HAND, folder, environment=FOREIGN),
+        "vram-weekly.yml": run("vram-weekly.yml", WEEKLY, folder, variables=GPU, environment=FOREIGN),
+        "vram-measure-forks.yml": measured_fork(folder, **FOREIGN),
+        "vram-comment.yml": post(folder, after(), report(), environment=FOREIGN),
+    }
+    # These two run only the code of the commit that they check out.
+    expect({Path(path).name for path in WORKFLOWS} - set(runs) == {"ci.yml", "release.yml"}, WORKFLOWS)
+    for path, one in runs.items():
+        expect("foreign" in one.log, f"{path}: no program printed foreign text")
+        started = [command for command in one.commands if "foreign" in command]
+        expect(not started, f"{path}: {started}")
+        # The workflows' own commands still count.
+        expect(("github of" in "".join(one.commands)) == ("github of" in one.log), (path, one.commands))
+    expect("The check failed" in "".join(runs["vram.yml"].commands), runs["vram.yml"].commands)
+
+
+@test
+def a_script_that_stops_no_commands_starts_foreign_ones(folder):
+    """Without this, the test above would pass if the runner found no commands."""
+    for part, instead, count in (("exec 2>&1; ", "", 4), ("exec 2>&1; echo", "true", 8)):
+        reports = artifact(folder, "vram-report", {"report.json": json.dumps(report())})
+        one = Run(tempfile.mkdtemp(dir=folder), ".github/workflows/vram-comment.yml", after(), artifacts=reports,
+                  environment=FOREIGN)
+        step = one.workflow["jobs"]["comment"]["steps"][-1]
+        step["run"] = step["run"].replace(part, instead)
+        one.all()
+        started = [command for command in one.commands if "foreign" in command]
+        expect(len(started) == count, (part, started))
+
+
+@test
 def the_parts_are_joined(folder):
-    one = run("vram-matrix.yml", {"event_name": "workflow_dispatch", "event": {}}, folder)
+    one = run("vram-matrix.yml", BY_HAND, folder)
     expect(set(one.results.values()) == {"success"}, (one.results, one.log))
     parts = [call[call.index("--partition") + 1] for call in one.calls("cargo-vram") if "--partition" in call]
     expect(parts == [f"hash:{part}/4" for part in range(1, 5)], parts)
     merge = next(call for call in one.calls("cargo-vram") if call[1] == "merge")
     expect([Path(part).name for part in merge[2:6]] == [f"report-{part}.json" for part in range(1, 5)], merge)
     for code in ("100", "101"):
-        one = run("vram-matrix.yml", {"event_name": "workflow_dispatch", "event": {}}, folder,
+        one = run("vram-matrix.yml", BY_HAND, folder,
                   environment={"STAND_IN_CODE": code})
         expect(one.results == {"build": "success", "part": "failure", "merge": "success"}, (code, one.results))
         expect("vram-report" in one.own, "the existing reports were not merged")
@@ -407,11 +629,10 @@ def the_parts_are_joined(folder):
 
 @test
 def once_a_week_what_drifted_fails(folder):
-    event = {"event_name": "schedule", "event": {}}
-    expect(set(run("vram-weekly.yml", event, folder).results.values()) == {"skipped"}, "it ran without a GPU")
-    one = run("vram-weekly.yml", event, folder, variables=GPU)
+    expect(set(run("vram-weekly.yml", WEEKLY, folder).results.values()) == {"skipped"}, "it ran without a GPU")
+    one = run("vram-weekly.yml", WEEKLY, folder, variables=GPU)
     expect(set(one.results.values()) == {"success"}, one.log)
-    one = run("vram-weekly.yml", event, folder, variables=GPU, environment={"STAND_IN_CODE": "100"})
+    one = run("vram-weekly.yml", WEEKLY, folder, variables=GPU, environment={"STAND_IN_CODE": "100"})
     expect(one.results["measure"] == "failure" and "vram-weekly" in one.own, one.results)
 
 
@@ -439,25 +660,31 @@ def the_docs_show_what_runs(folder):
     expect(steps[-1]["with"]["args"].startswith("--estimate --locked"), "the workflow has other arguments")
 
 
-def gitlab(folder, **given):
-    """Runs the job of docs/gitlab.md; returns the job, its folder and its calls of cargo-vram."""
+def gitlab(folder, cached=(), **given):
+    """Runs the job of docs/gitlab.md; returns the job, its folder and its calls of all programs.
+
+    Before it, the cache writes the files `cached`: texts by their paths in the project.
+    """
     home = Path(tempfile.mkdtemp(dir=folder))
     [job] = yaml.safe_load(snippets()[".gitlab-ci.yml"]).values()
     (home / "project").mkdir()
     check_out(home / "project", job["variables"].get("GIT_DEPTH", "20"))
     for program in STOOD_IN:
         stand_in(home / "bin" / program)
+    for name, text in dict(cached).items():
+        (home / "project" / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / "project" / name).write_text(text)
+        (home / "project" / name).chmod(0o755)
     variables = {name: value.replace("$CI_PROJECT_DIR", str(home / "project")) for name, value in job["variables"].items()}
     for lines in (job["before_script"] + job["script"], job["after_script"]):
         result = subprocess.run(
             ["bash", "-eo", "pipefail", "-c", "\n".join(lines)], cwd=home / "project", capture_output=True, text=True,
             env={"PATH": f"{home / 'bin'}:{SYSTEM}", "HOME": str(home), "STAND_IN_RECORD": str(home / "record"),
-                 **given, **variables})
+                 "CI_PROJECT_DIR": str(home / "project"), **given, **variables})
         expect(result.returncode == 0, result.stderr)
     record = [json.loads(line) for line in (home / "record").read_text().splitlines()]
-    calls = [call["arguments"] for call in record if call["program"] == "cargo-vram"]
-    asked.update(map(tuple, calls))
-    return job, home / "project", calls
+    asked.update(tuple(call["arguments"]) for call in record if call["program"] == "cargo-vram")
+    return job, home / "project", record
 
 
 @test
@@ -479,9 +706,31 @@ def gitlab_compares_a_merge_request_with_its_base(folder):
         ({**parted, "CI_MERGE_REQUEST_TARGET_BRANCH_SHA": ""}, ["--base=0123abc"]),
         ({**parted, **target}, ["--base=456def"]),
     ):
-        _, _, calls = gitlab(folder, **given)
+        _, _, record = gitlab(folder, **given)
+        calls = [call["arguments"] for call in record if call["program"] == "cargo-vram"]
         bases = [argument for call in calls for argument in call if argument.startswith("--base")]
         expect(bases == told and not any("" in call for call in calls), (given, calls))
+
+
+@test
+def gitlab_takes_no_tool_from_a_cache(folder):
+    """The code of a merge request may have written the cache."""
+    forged = {"tool/.crates.toml": "", "tool/bin/cargo-vram": "#!/bin/sh\ntouch injected\necho '{}' > report.json\n"}
+    job, project, record = gitlab(folder, forged)
+    [install] = [call for call in record if call["program"] == "cargo" and call["arguments"][0] == "install"]
+    expect(len([call for call in record if call["program"] == "cargo-vram"]) == 2, "the tool of the cache was run")
+    # Cargo compiles the sources that lie in its home, and reuses what lies in the target folder.
+    cached = [project / path for path in job["cache"]["paths"]]
+    root = install["arguments"][install["arguments"].index("--root") + 1]
+    for used in filter(None, (root, install["cargo_home"], install["target"])):
+        used = project / used
+        expect(not any(used.is_relative_to(path) or path.is_relative_to(used) for path in cached), f"{used} is cached")
+
+
+@test
+def gitlab_shares_no_cache_between_merge_requests(folder):
+    [job] = yaml.safe_load(snippets()[".gitlab-ci.yml"]).values()
+    expect("$CI_MERGE_REQUEST_IID" in job["cache"]["key"]["prefix"], job["cache"])
 
 
 @test

@@ -20,6 +20,11 @@ STOOD_IN = "cargo cargo-vram rustc rustup gh curl wget git strip npm pip docker 
 SYSTEM = "/usr/bin:/bin"
 
 
+# The commands that GitHub knows, from `ActionCommandManager.cs` of actions/runner.
+COMMANDS = {"add-mask", "add-matcher", "add-path", "debug", "echo", "endgroup", "error", "group", "notice",
+            "remove-matcher", "save-state", "set-env", "set-output", "stop-commands", "warning"}
+
+
 class Failed(Exception):
     """GitHub would refuse this, or the result differs from the test's expectation."""
 
@@ -94,6 +99,22 @@ def filled_in(value, contexts):
     return re.sub(r"\$\{\{(.*?)\}\}", lambda found: text(evaluate(found.group(1), contexts)), text(value), flags=re.DOTALL)
 
 
+def commands(stdout, stderr):
+    """The lines of a step's output that GitHub takes for workflow commands.
+
+    `::` counts at the start of a line, after spaces, and `##[` counts anywhere. GitHub reads lines of stderr before
+    waiting lines of stdout. After `::stop-commands::TOKEN`, it ignores commands until the end of the step.
+    """
+    for line in (stderr + stdout).splitlines():
+        new = re.match(r"\s*::([\w-]+)(?: .*?)?::", line)
+        old = re.search(r"##\[([\w-]+)(?: [^\]]*)?\]", line)
+        names = {one[1].lower() for one in (new, old) if one}
+        if "stop-commands" in names:
+            return
+        if names & COMMANDS:
+            yield line
+
+
 def holds(condition, contexts):
     """Evaluates a condition. Without a status function, it requires success, too."""
     if condition is None:
@@ -123,6 +144,8 @@ class Run:
         self.record.touch()
         self.results, self.outputs, self.ran = {}, {}, []
         self.summary, self.log = "", ""
+        # The workflow commands of all steps.
+        self.commands = []
 
     def all(self):
         """Runs all jobs in the order of their needs; returns their results."""
@@ -243,6 +266,7 @@ class Run:
         )
         self.ran.append((file, step["run"], result.returncode))
         self.log += result.stdout + result.stderr
+        self.commands += commands(result.stdout, result.stderr)
         self.summary += files["summary"].read_text()
         outputs = dict(line.split("=", 1) for line in files["output"].read_text().splitlines())
         return result.returncode != 0, outputs
@@ -320,7 +344,7 @@ class Run:
         for name in names:
             if name not in there:
                 raise FileNotFoundError(name)
-            shutil.copytree(there[name], target, dirs_exist_ok=True)
+            shutil.copytree(there[name], target, symlinks=True, dirs_exist_ok=True)
 
     def calls(self, program):
         """The arguments of each call of a replaced program."""
