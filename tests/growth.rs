@@ -281,6 +281,29 @@ fn a_constant_is_named_without_line_tables_and_a_dependency_that_grew_is_not_bla
     let burn = "burn.workspace = true\n";
     edit("lines/Cargo.toml", burn, &format!("{burn}{}", dependency("first")));
     edit("lines/src/larger_embedding/layers.rs", "1024", "sizes::hidden()");
+    // A second model, whose batches a budget sizes.
+    let bench = repository.folder.path("lines/benches/vram.rs");
+    let text = std::fs::read_to_string(&bench).unwrap();
+    let (head, function) = text.split_at(text.find("fn larger_embedding").unwrap());
+    let sized = function
+        .replace("fn larger_embedding", "fn sized")
+        .replace(
+            "State::<B>::new();",
+            "State::<B>::new();\n    let batch = run.input(\"batch\", 8);",
+        )
+        .replace(
+            ".batch(|device| data::batch::<B>(device))",
+            ".batch(move |device| burn::tensor::Tensor::zeros([batch, 128], device))",
+        );
+    let head = head.replace("models!(larger_embedding)", "models!(larger_embedding, sized)");
+    std::fs::write(&bench, format!("{head}{function}\n{sized}")).unwrap();
+    let budgets = |batch: u32| {
+        format!(
+            "version: 1\ngpu: l4\nmodels:\n  larger_embedding: {{ reserved: 4 GiB }}\n  sized:\n    \
+             inputs: {{ batch: {batch} }}\n    reserved: 4 GiB\n"
+        )
+    };
+    repository.folder.write("budgets.yaml", &budgets(16));
     edit(
         "Cargo.toml",
         "[profile.dev.package]\n",
@@ -290,12 +313,19 @@ fn a_constant_is_named_without_line_tables_and_a_dependency_that_grew_is_not_bla
     repository.git(&["branch", "--quiet", "--force", "main"]);
     edit("lines/Cargo.toml", &dependency("first"), &dependency("second"));
     edit("lines/src/larger_embedding/settings.rs", "16_000", "48_000");
-    repository.commit("a dependency and a constant");
+    repository.folder.write("budgets.yaml", &budgets(64));
+    // The models move to another benchmark.
+    repository.git(&["mv", "lines/benches/vram.rs", "lines/benches/memory.rs"]);
+    edit("lines/Cargo.toml", "name = \"vram\"", "name = \"memory\"");
+    repository.commit("a dependency, a constant, an input and a benchmark");
     let (report, exit, said) = why(&repository, &[]);
     let report = report.unwrap_or_else(|| panic!("{said}"));
-    assert_eq!((exit, report.growth.len()), (100, 1), "{said}");
-    let of = &report.growth[0];
+    assert_eq!((exit, report.growth.len()), (100, 2), "{said}");
+    let [of, sized] = [&report.growth[0], &report.growth[1]];
     assert_sums(of);
+    assert_sums(sized);
+    assert_eq!(sized.model, "sized");
+    assert!(sized.notes.contains(&"input batch 16 → 64".to_owned()), "{said}");
     let place = |name: &str| {
         let cause = of.causes.iter().find(|cause| cause.what.contains(name));
         let place = cause

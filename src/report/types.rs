@@ -346,15 +346,6 @@ impl Run {
         self.label.as_ref().unwrap_or(budget)
     }
 
-    /// Whether `other` is a what-if of this run.
-    #[must_use]
-    pub fn is_origin_of(&self, other: &Self) -> bool {
-        self.what_if.is_none()
-            && !other.what_if.is_none()
-            && (&self.package, &self.model, &self.budget) == (&other.package, &other.model, &other.budget)
-            && (&self.gpu.id, self.mode) == (&other.gpu.id, other.mode)
-    }
-
     /// Whether this is a measurement in which autotune chose the kernels itself. Another measurement may hold more or
     /// less memory.
     #[must_use]

@@ -40,6 +40,7 @@ static REPLACED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\.into_scalar\(\)\s*\.elem::", ".into_scalar::"),
         (r"\.push\((\w+)\.into_scalar\(\)\)", ".push($1.into_scalar::<f32>())"),
         (r"ElementConversion, ", ""),
+        (r"\{Backend, ", "{"),
         (r"\bB::Device::default\(\)", "burn::tensor::Device::cuda(0).autodiff()"),
         (r"\bB::Device\b", "burn::tensor::Device"),
     ];

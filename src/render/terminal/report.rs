@@ -15,16 +15,19 @@ mod style;
 pub(in crate::render) mod table;
 mod what_if;
 
+use std::collections::HashSet;
+
 use super::text::{self, GREEN, RED, YELLOW};
-use crate::report::{Report, Rule, Run, Skipped, Status, Verdict};
+use crate::report::{Report, Rule, Run, Skipped, Status};
 use crate::untrusted::words;
 pub use problems::problem;
-use state::RunState;
+use state::{RunState, ShownReport};
 pub use style::ReportStyle;
 
 /// Renders the report, with colours as escape sequences.
 #[must_use]
 pub fn render(report: &Report, style: &ReportStyle) -> String {
+    let report = &ShownReport::new(report);
     // Only text between the tables is wrapped: a table fits already, or it cannot be broken.
     let prose = |text: String| match style.wraps {
         true => text::wrap(&text, style.width),
@@ -66,7 +69,7 @@ pub fn render(report: &Report, style: &ReportStyle) -> String {
     text
 }
 
-fn summary(report: &Report, style: &ReportStyle) -> String {
+fn summary(report: &ShownReport<'_>, style: &ReportStyle) -> String {
     let runs = report.runs.len();
     let plural = if runs == 1 { "" } else { "s" };
     let mut parts = vec![match &report.partition {
@@ -104,19 +107,23 @@ fn summary(report: &Report, style: &ReportStyle) -> String {
 }
 
 /// Counts the loosened limits that belong to no run of the report, such as the defaults.
-fn edits_of_no_run(report: &Report) -> usize {
-    let is_of = |verdict: &Verdict, run: &Run| verdict.package == run.package && verdict.model == run.name();
+fn edits_of_no_run(report: &ShownReport<'_>) -> usize {
     let edits = report
         .verdicts
         .iter()
         .filter(|verdict| verdict.rule == Rule::Edit && verdict.status >= Status::Fail);
+    let runs: HashSet<(&str, &str)> = report
+        .runs
+        .iter()
+        .map(|run| (run.package.as_str(), run.name()))
+        .collect();
     edits
-        .filter(|verdict| !report.runs.iter().any(|run| is_of(verdict, run)))
+        .filter(|verdict| !runs.contains(&(verdict.package.as_str(), verdict.model.as_str())))
         .count()
 }
 
 /// Lists what was skipped, one entry per reason.
-fn skipped(report: &Report) -> Vec<String> {
+fn skipped(report: &ShownReport<'_>) -> Vec<String> {
     let mut reasons: Vec<(&Skipped, usize)> = Vec::new();
     for skipped in &report.skipped {
         // The same check of several models, for one reason, shares an entry.

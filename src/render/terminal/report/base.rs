@@ -2,17 +2,17 @@
 
 use std::fmt::Write;
 
-use super::state::on_gpu;
+use super::state::{ShownReport, on_gpu};
 use crate::render::terminal::text::YELLOW;
 use crate::report::change::{ChangeSummary, signed_percent};
 use crate::report::words::moved;
-use crate::report::{Base, BaselineFrom, EditedLimit, Metric, Pass, Report, Run};
+use crate::report::{Base, BaselineFrom, EditedLimit, Metric, Pass, Run};
 use crate::untrusted::{named, words};
 
 /// The most models and the most dependencies that are listed.
 const TOLD: usize = 5;
 
-pub(super) fn base(report: &Report) -> String {
+pub(super) fn base(report: &ShownReport<'_>) -> String {
     let Some(base) = &report.base else {
         return String::new();
     };
@@ -42,7 +42,7 @@ pub(super) fn base(report: &Report) -> String {
 
 /// Lists the changes of warm live memory since the base, and those of reserved memory unless the text about the
 /// baseline lists them. The problems list those that failed.
-fn changes(report: &Report, rebuilt: bool) -> String {
+fn changes(report: &ShownReport<'_>, rebuilt: bool) -> String {
     let told = ChangeSummary::new(report);
     let is_listed = |metric: Metric| metric == Metric::Live || metric == Metric::Reserved && !rebuilt;
     let listed = told

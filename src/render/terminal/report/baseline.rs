@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::state::{self, name_of, on_gpu};
+use super::state::{self, ShownReport, name_of, on_gpu};
 use crate::bytes::Bytes;
 use crate::report::change::{signed, signed_percent};
-use crate::report::{BaselineFrom, Metric, Mode, Report, Rule, Run, Skipped, SkippedCheck, Status, Verdict, WrittenBy};
+use crate::report::{BaselineFrom, Metric, Mode, Rule, Run, Skipped, SkippedCheck, Status, Verdict, WrittenBy};
 
 /// The most changes that are listed.
 const TOLD: usize = 5;
@@ -13,7 +13,7 @@ const TOLD: usize = 5;
 /// Renders how many runs are unchanged, and the changes within the allowed growth.
 ///
 /// Returns nothing if no run has a verdict on its growth.
-pub(super) fn baseline(report: &Report) -> String {
+pub(super) fn baseline(report: &ShownReport<'_>) -> String {
     let mut unchanged = 0;
     let mut moved = Vec::new();
     let mut compared = 0;
@@ -67,7 +67,7 @@ pub(super) fn baseline(report: &Report) -> String {
 }
 
 /// Whether a check of estimates passed, and no run has a baseline or a reason why it was not compared with one.
-fn is_new(report: &Report) -> bool {
+fn is_new(report: &ShownReport<'_>) -> bool {
     let is_growth = |skipped: &Skipped| matches!(skipped.check, SkippedCheck::Growth | SkippedCheck::GrowthSinceBase);
     let has_budget = report.verdicts.iter().any(|verdict| verdict.rule == Rule::Budget);
     report.command == Some(WrittenBy::Check)
@@ -82,7 +82,7 @@ fn is_new(report: &Report) -> bool {
 }
 
 /// Describes a change of a value that has a growth limit.
-fn judged(report: &Report, run: &Run, verdict: &Verdict) -> Option<String> {
+fn judged(report: &ShownReport<'_>, run: &Run, verdict: &Verdict) -> Option<String> {
     let moved = change(report, run, verdict.metric?, verdict.baseline?, verdict.actual?)?;
     Some(match &verdict.allowed {
         Some(allowed) => format!("{moved}; allowed: {allowed}"),
@@ -98,7 +98,7 @@ fn is_from_base(run: &Run) -> bool {
 
 /// Describes a change of reserved memory that no growth limit judges. It is shown, because reserved memory decides
 /// which GPU a model fits on.
-fn unjudged(report: &Report, run: &Run, growth: &[&Verdict]) -> Option<String> {
+fn unjudged(report: &ShownReport<'_>, run: &Run, growth: &[&Verdict]) -> Option<String> {
     const METRIC: Metric = Metric::Reserved;
     let is_judged = |metric: Metric| growth.iter().any(|verdict| verdict.metric == Some(metric));
     // The text about the base lists the changes since the base.
@@ -118,7 +118,7 @@ fn unjudged(report: &Report, run: &Run, growth: &[&Verdict]) -> Option<String> {
     ))
 }
 
-fn change(report: &Report, run: &Run, metric: Metric, before: Bytes, after: Bytes) -> Option<String> {
+fn change(report: &ShownReport<'_>, run: &Run, metric: Metric, before: Bytes, after: Bytes) -> Option<String> {
     if before == after {
         return None;
     }

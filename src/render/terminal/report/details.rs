@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::state::{identity, name_of, on_gpu};
+use super::state::{ShownReport, identity, name_of, on_gpu};
 use crate::bytes::Bytes;
 use crate::report::words::{counted, milliseconds};
-use crate::report::{Measurement, ProcessOf, ProcessOverhead, ProcessSource, Report, Run, Spread, SpreadPeak, Tuning};
+use crate::report::{Measurement, ProcessOf, ProcessOverhead, ProcessSource, Run, Spread, SpreadPeak, Tuning};
 use crate::untrusted::{named, words};
 
 /// Renders one line per model that ran several times: the smallest and the largest of its values.
-pub(super) fn spreads(report: &Report) -> String {
+pub(super) fn spreads(report: &ShownReport<'_>) -> String {
     let mut text = String::new();
     for run in &report.runs {
         // Only a model with `nondeterministic: allowed` has a range. Its largest values are judged.
@@ -39,7 +39,7 @@ pub(super) fn spreads(report: &Report) -> String {
 }
 
 /// Renders notes on Burn's allocator: how many steps it needed to settle, and which refused allocations it recovered.
-pub(super) fn allocator(report: &Report) -> String {
+pub(super) fn allocator(report: &ShownReport<'_>) -> String {
     let mut text = String::new();
     let settled = report.runs.iter().filter_map(|run| run.settling);
     // One line for all runs that settled, and one per run that did not: only the latter need attention. For
@@ -124,7 +124,7 @@ fn range([least, most]: [Bytes; 2]) -> String {
 }
 
 /// Renders how the values of each run were obtained, and the assumptions.
-pub(super) fn details(report: &Report) -> String {
+pub(super) fn details(report: &ShownReport<'_>) -> String {
     let mut text = String::new();
     let mut told = BTreeSet::new();
     for run in &report.runs {

@@ -3,13 +3,13 @@
 use comfy_table::Cell;
 
 use super::cells::{limit, share, shown, tinted};
-use super::state::{self, RunState, figure, is_drawn, on_gpu};
+use super::state::{self, RunState, ShownReport, figure, is_drawn, on_gpu};
 use super::table::{lines, new_table};
 use crate::report::words::mode_name;
-use crate::report::{Report, Rule, Run, Verdict};
+use crate::report::{Rule, Run, Verdict};
 
 /// Renders one row per limit: on live memory, process memory and the cold pass.
-pub(super) fn limits(report: &Report) -> String {
+pub(super) fn limits(report: &ShownReport<'_>) -> String {
     let rows: Vec<_> = report.runs.iter().flat_map(|run| rows(report, run)).collect();
     if rows.is_empty() {
         return String::new();
@@ -20,7 +20,7 @@ pub(super) fn limits(report: &Report) -> String {
     format!("{table}\n")
 }
 
-fn rows(report: &Report, run: &Run) -> Vec<Vec<Cell>> {
+fn rows(report: &ShownReport<'_>, run: &Run) -> Vec<Vec<Cell>> {
     // The mode only if the name alone would mean two runs.
     let has_both = report.runs.iter().any(|other| other.mode != run.mode);
     let mode = if has_both {

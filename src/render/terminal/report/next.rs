@@ -2,23 +2,24 @@
 
 use std::collections::BTreeSet;
 
+use super::state::{ShownReport, verdicts};
 use crate::render::commands::{bless, is_plain};
 use crate::render::terminal::text::BOLD;
 use crate::report::words::counted;
-use crate::report::{Mode, Report, Rule, Run, Status, Verdict};
+use crate::report::{Mode, Rule, Run, Status, Verdict};
 use crate::untrusted::named;
 
 /// The most models, and the most places in a file, that are listed.
 const NAMED: usize = 3;
 
 /// Renders commands for the user to copy. Returns nothing if nothing failed.
-pub(super) fn steps(report: &Report) -> String {
+pub(super) fn steps(report: &ShownReport<'_>) -> String {
     let failed: Vec<_> = report
         .verdicts
         .iter()
         .filter(|verdict| verdict.status == Status::Fail)
         .collect();
-    let mut steps = look(report, &failed);
+    let mut steps = look(report);
     steps.extend(accept(report, &failed));
     if steps.is_empty() {
         return String::new();
@@ -40,9 +41,9 @@ pub(super) fn steps(report: &Report) -> String {
 
 type NextStep = (&'static str, String);
 
-fn look(report: &Report, failed: &[&Verdict]) -> Vec<NextStep> {
+fn look(report: &ShownReport<'_>) -> Vec<NextStep> {
     let is_of_memory = |rule: Rule| matches!(rule, Rule::Budget | Rule::Growth | Rule::Drift | Rule::Oom | Rule::Leak);
-    let of = |wanted: &dyn Fn(Rule) -> bool| runs(report, failed, wanted);
+    let of = |wanted: &dyn Fn(Rule) -> bool| runs(report, wanted);
     let mut steps = Vec::new();
     let (explained, more) = first(&of(&is_of_memory), |run| {
         format!("cargo vram explain {}", run.full_name())
@@ -62,14 +63,17 @@ fn look(report: &Report, failed: &[&Verdict]) -> Vec<NextStep> {
     steps
 }
 
-fn accept(report: &Report, failed: &[&Verdict]) -> Vec<NextStep> {
+fn accept(report: &ShownReport<'_>, failed: &[&Verdict]) -> Vec<NextStep> {
     let mut steps = Vec::new();
-    let grown = runs(report, failed, &|rule| matches!(rule, Rule::Growth | Rule::Baseline));
-    let leaks = runs(report, failed, &|rule| rule == Rule::Leak);
+    let grown = runs(report, &|rule| matches!(rule, Rule::Growth | Rule::Baseline));
+    let key = |run: &Run| (run.full_name(), run.gpu.id.clone(), run.mode);
+    let leaking: BTreeSet<_> = runs(report, &|rule| rule == Rule::Leak).into_iter().map(key).collect();
     // `bless` itself only estimates, so it takes measurements from a report. A leak fails whatever the
     // baseline is, so no command accepts it: see docs/design/leaks.md.
     for (mode, rest) in [(Mode::Estimate, ""), (Mode::Measure, " --report FILE")] {
-        let of = grown.iter().filter(|run| run.mode == mode && !leaks.contains(run));
+        let of = grown
+            .iter()
+            .filter(|run| run.mode == mode && !leaking.contains(&key(run)));
         let models: BTreeSet<String> = of.map(|run| run.full_name()).collect();
         if !models.is_empty() {
             let command = bless(&models, rest);
@@ -98,10 +102,10 @@ fn accept(report: &Report, failed: &[&Verdict]) -> Vec<NextStep> {
 }
 
 /// Returns the runs that fail by a wanted rule, each once.
-fn runs<'a>(report: &'a Report, failed: &[&Verdict], wanted: &dyn Fn(Rule) -> bool) -> Vec<&'a Run> {
-    let fails = |run: &&Run| {
-        let mut own = failed.iter().filter(|verdict| super::state::is_of(verdict, run));
-        own.any(|verdict| wanted(verdict.rule))
+fn runs<'a>(report: &'a ShownReport<'a>, wanted: &dyn Fn(Rule) -> bool) -> Vec<&'a Run> {
+    let fails = |run: &&'a Run| {
+        let mut failed = verdicts(report, run).filter(|verdict| verdict.status == Status::Fail);
+        failed.any(|verdict| wanted(verdict.rule))
     };
     report.runs.iter().filter(fails).collect()
 }
@@ -109,13 +113,13 @@ fn runs<'a>(report: &'a Report, failed: &[&Verdict], wanted: &dyn Fn(Rule) -> bo
 /// Returns a command for each of the first models, and a line that counts the others. A model gets no command if its
 /// name is not plain, because a shell could interpret the name.
 fn first(runs: &[&Run], command: impl Fn(&Run) -> String) -> (Vec<String>, Option<String>) {
-    let mut commands: Vec<String> = Vec::new();
+    let (mut commands, mut seen) = (Vec::new(), BTreeSet::new());
     for run in runs
         .iter()
         .filter(|run| is_plain(&run.full_name()) && is_plain(&run.gpu.id))
     {
         let command = command(run);
-        if !commands.contains(&command) {
+        if seen.insert(command.clone()) {
             commands.push(command);
         }
     }

@@ -3,14 +3,14 @@
 use comfy_table::Cell;
 
 use super::cells::{bar, limited, shown, tinted};
-use super::state::{self, RunState, on_gpu};
+use super::state::{self, RunState, ShownReport, on_gpu};
 use super::table::{lines, new_table};
 use crate::protocol::MOST_GPUS;
-use crate::report::{GpuShare, Report, Run};
+use crate::report::{GpuShare, Run};
 use crate::untrusted::named;
 
 /// Renders one row per GPU for every model that runs on several GPUs.
-pub(super) fn on_gpus(report: &Report, judged: bool) -> String {
+pub(super) fn on_gpus(report: &ShownReport<'_>, judged: bool) -> String {
     let rows: Vec<_> = report.runs.iter().flat_map(|run| rows(report, run)).collect();
     if rows.is_empty() {
         return String::new();
@@ -25,7 +25,7 @@ pub(super) fn on_gpus(report: &Report, judged: bool) -> String {
     format!("\n{table}\n")
 }
 
-fn rows(report: &Report, run: &Run) -> Vec<Vec<Cell>> {
+fn rows(report: &ShownReport<'_>, run: &Run) -> Vec<Vec<Cell>> {
     let room = run.gpu.available_bytes;
     let row = |gpu: &GpuShare| {
         let warm = gpu.peaks.warm;

@@ -1,14 +1,14 @@
 //! The problems below the table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 
-use super::state::{identity, is_of, on_gpu};
+use super::state::{ShownReport, identity, on_gpu, verdicts};
 use super::style::ReportStyle;
 use crate::render::refused;
 use crate::render::terminal::text::{GREEN, RED, YELLOW};
 use crate::report::words::{failure, phase_name};
-use crate::report::{ErrorCode, Oom, OtherProcess, Pass, Problem, Report, Rule, Run, RunError, Status, Verdict};
+use crate::report::{ErrorCode, Oom, OtherProcess, Pass, Problem, Rule, Run, RunError, Status, Verdict};
 use crate::untrusted::{clean, named, words};
 
 /// The most other processes that are listed per GPU.
@@ -23,7 +23,7 @@ pub fn problem(problem: &Problem) -> String {
 }
 
 /// Renders all problems of the report, then the improvements.
-pub(super) fn problems(report: &Report, style: &ReportStyle) -> String {
+pub(super) fn problems(report: &ShownReport<'_>, style: &ReportStyle) -> String {
     let mut text = String::new();
     for problem in &report.problems {
         text.push_str(&self::problem(problem));
@@ -41,10 +41,24 @@ pub(super) fn problems(report: &Report, style: &ReportStyle) -> String {
         }
     }
     text.push_str(&others(report));
+    let key = |verdict: &Verdict| {
+        (
+            verdict.package.clone(),
+            verdict.model.clone(),
+            verdict.mode,
+            verdict.gpu.clone(),
+        )
+    };
+    let told: HashSet<_> = report
+        .runs
+        .iter()
+        .filter(|run| run.error.is_some())
+        .flat_map(|run| verdicts(report, run))
+        .map(key)
+        .collect();
     for verdict in &report.verdicts {
         // The loop over the runs has already printed errors and out of memory, with more details.
-        let told =
-            verdict.status == Status::Error && report.runs.iter().any(|run| run.error.is_some() && is_of(verdict, run));
+        let told = verdict.status == Status::Error && told.contains(&key(verdict));
         if verdict.rule != Rule::Oom && verdict.status != Status::Pass && !told {
             text.push_str(&self::verdict(report, verdict));
         }
@@ -63,12 +77,12 @@ fn help(text: &mut String, help: Option<&str>) {
 }
 
 /// Returns the model of a verdict and, if the report has several GPUs, the GPU.
-fn name(report: &Report, verdict: &Verdict) -> String {
+fn name(report: &ShownReport<'_>, verdict: &Verdict) -> String {
     let name = named(&format!("{}/{}", verdict.package, verdict.model));
     name + &on_gpu(report, &verdict.gpu)
 }
 
-fn error(report: &Report, run: &Run, error: &RunError) -> String {
+fn error(report: &ShownReport<'_>, run: &Run, error: &RunError) -> String {
     let mut text = format!(
         "{RED}error{RED:#}[{}]: {}{}: {}\n",
         error.code,
@@ -104,7 +118,7 @@ fn oom(run: &Run, oom: &Oom) -> String {
 }
 
 /// Renders a warning for each other process on a GPU, once for all runs that saw it, the largest first.
-fn others(report: &Report) -> String {
+fn others(report: &ShownReport<'_>) -> String {
     let mut gpus: BTreeMap<&str, (&str, BTreeMap<u32, &OtherProcess>)> = BTreeMap::new();
     for run in &report.runs {
         let Some(measurement) = &run.measurement else { continue };
@@ -148,7 +162,7 @@ fn others(report: &Report) -> String {
     text
 }
 
-fn verdict(report: &Report, verdict: &Verdict) -> String {
+fn verdict(report: &ShownReport<'_>, verdict: &Verdict) -> String {
     let failed = failure(verdict.rule);
     let word = match verdict.status {
         Status::Pass => return String::new(),

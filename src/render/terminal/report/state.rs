@@ -1,12 +1,53 @@
 //! The names and the states of runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Deref;
 
 use comfy_table::Color;
 
+use crate::report::change::Judged;
 use crate::report::words::{failure, of_gpu};
 use crate::report::{Metric, Pass, Report, Rule, Run, Status, Verdict};
 use crate::untrusted::named;
+
+/// A report that is being rendered, with what many rows look up. Without it, a row would search all runs and verdicts,
+/// and thousands of models would take minutes.
+pub(super) struct ShownReport<'a> {
+    report: &'a Report,
+    judged: Judged<'a>,
+    /// The names of runs that several packages have.
+    shared_names: HashSet<&'a str>,
+    /// The id of the runs' GPU; `None` if there are several.
+    only_gpu: Option<&'a str>,
+}
+
+impl<'a> ShownReport<'a> {
+    pub(super) fn new(report: &'a Report) -> Self {
+        let mut packages: HashMap<&str, &str> = HashMap::new();
+        let mut shared_names = HashSet::new();
+        for run in &report.runs {
+            if *packages.entry(run.name()).or_insert(&run.package) != run.package {
+                shared_names.insert(run.name());
+            }
+        }
+        let first = report.runs.first().map(|run| run.gpu.id.as_str());
+        let is_only = |gpu: &&str| report.runs.iter().all(|run| run.gpu.id == *gpu);
+        Self {
+            report,
+            judged: Judged::new(report),
+            shared_names,
+            only_gpu: first.filter(is_only),
+        }
+    }
+}
+
+impl Deref for ShownReport<'_> {
+    type Target = Report;
+
+    fn deref(&self) -> &Report {
+        self.report
+    }
+}
 
 /// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +81,7 @@ impl RunState {
         Self::Error,
     ];
 
-    pub(super) fn from_run(report: &Report, run: &Run) -> Self {
+    pub(super) fn from_run(report: &ShownReport<'_>, run: &Run) -> Self {
         // Before the verdicts: the values of an incomplete run are not its result.
         if run.error.is_some() {
             return Self::Error;
@@ -104,7 +145,7 @@ impl RunState {
 ///
 /// A run counts once, with every rule by which it fails: `1 over budget and regressed`. `more` is a number of further
 /// failures by one rule.
-pub(super) fn counts(report: &Report, more: (Rule, usize)) -> Vec<(RunState, usize, String)> {
+pub(super) fn counts(report: &ShownReport<'_>, more: (Rule, usize)) -> Vec<(RunState, usize, String)> {
     let mut counts = Vec::new();
     for state in RunState::ALL {
         let runs = report.runs.iter();
@@ -136,7 +177,7 @@ pub(super) fn counts(report: &Report, more: (Rule, usize)) -> Vec<(RunState, usi
 /// Returns the rules by which a run fails. The decisive one comes first.
 ///
 /// The values of a run out of memory are incomplete, so it fails by no other rule.
-fn failed_rules(report: &Report, run: &Run) -> Vec<Rule> {
+fn failed_rules(report: &ShownReport<'_>, run: &Run) -> Vec<Rule> {
     let RunState::Failed(decisive) = RunState::from_run(report, run) else {
         return Vec::new();
     };
@@ -152,7 +193,7 @@ fn failed_rules(report: &Report, run: &Run) -> Vec<Rule> {
 /// Returns what failed, in a few words: each rule and the metrics that failed by it.
 ///
 /// A rule has no metrics if its only failure is the limit on the value that the row draws.
-pub(super) fn told(report: &Report, run: &Run) -> String {
+pub(super) fn told(report: &ShownReport<'_>, run: &Run) -> String {
     let state = RunState::from_run(report, run);
     let word = state.word();
     let RunState::Failed(decisive) = state else {
@@ -194,7 +235,7 @@ pub(super) fn figure(verdict: &Verdict) -> Option<String> {
 
 /// Returns the verdict on the value that a row draws: warm reserved memory of the run or of one of its GPUs, and its
 /// budget.
-pub(super) fn drawn<'a>(report: &'a Report, run: &'a Run, gpu: Option<u32>) -> Option<&'a Verdict> {
+pub(super) fn drawn<'a>(report: &'a ShownReport<'a>, run: &'a Run, gpu: Option<u32>) -> Option<&'a Verdict> {
     verdicts(report, run).find(|verdict| verdict.gpu_number == gpu && is_of_row(verdict))
 }
 
@@ -210,7 +251,7 @@ fn is_of_row(verdict: &Verdict) -> bool {
 }
 
 /// Returns the failure that gives a run its state: that of the drawn value, else that of a budget, else any.
-fn decisive<'a>(report: &'a Report, run: &'a Run) -> Option<&'a Verdict> {
+fn decisive<'a>(report: &'a ShownReport<'a>, run: &'a Run) -> Option<&'a Verdict> {
     let failed: Vec<_> = verdicts(report, run)
         .filter(|verdict| verdict.status == Status::Fail)
         .collect();
@@ -220,23 +261,13 @@ fn decisive<'a>(report: &'a Report, run: &'a Run) -> Option<&'a Verdict> {
         .or_else(|| first(&|_| true))
 }
 
-pub(super) fn verdicts<'a>(report: &'a Report, run: &'a Run) -> impl Iterator<Item = &'a Verdict> {
-    report.verdicts.iter().filter(|verdict| is_of(verdict, run))
-}
-
-pub(super) fn is_of(verdict: &Verdict, run: &Run) -> bool {
-    verdict.package == run.package
-        && verdict.model == run.name()
-        && verdict.mode == run.mode
-        && verdict.gpu == run.gpu.id
+pub(super) fn verdicts<'a>(report: &'a ShownReport<'a>, run: &'a Run) -> impl Iterator<Item = &'a Verdict> {
+    report.judged.of(run).iter().copied()
 }
 
 /// Returns the name of a run. The name has the package only if several packages have a run with this name.
-pub(super) fn name_of(report: &Report, run: &Run) -> String {
-    let alone = report
-        .runs
-        .iter()
-        .all(|other| other.name() != run.name() || other.package == run.package);
+pub(super) fn name_of(report: &ShownReport<'_>, run: &Run) -> String {
+    let alone = !report.shared_names.contains(run.name());
     if alone { named(run.name()) } else { identity(run) }
 }
 
@@ -246,8 +277,8 @@ pub(super) fn identity(run: &Run) -> String {
 }
 
 /// Returns ` on l4` if the report has several GPUs, because a name alone could then mean several runs.
-pub(super) fn on_gpu(report: &Report, gpu: &str) -> String {
-    let is_alone = report.runs.iter().all(|run| run.gpu.id == gpu);
+pub(super) fn on_gpu(report: &ShownReport<'_>, gpu: &str) -> String {
+    let is_alone = report.runs.is_empty() || report.only_gpu == Some(gpu);
     if is_alone {
         String::new()
     } else {

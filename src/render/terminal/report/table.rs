@@ -1,22 +1,22 @@
 //! The main table: one row per run. If there are measurements and estimates, each measurement is above its estimate,
 //! with the difference below them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table};
 
 use super::cells::{bar, limit, limited, off, share, shown, tinted};
-use super::state::{self, RunState};
+use super::state::{self, RunState, ShownReport};
 use super::style::ReportStyle;
 use crate::bytes::Bytes;
 use crate::render::terminal::text::BOLD;
 use crate::report::words::mode_name;
-use crate::report::{Metric, Mode, Pass, Report, Rule, Run, Status};
+use crate::report::{Metric, Mode, Pass, Rule, Run, Status};
 
 /// The columns that are reserved for the state of a run: the width of `out of memory`.
 const STATE: usize = 13;
 
-pub(super) fn table(report: &Report, style: &ReportStyle) -> String {
+pub(super) fn table(report: &ShownReport<'_>, style: &ReportStyle) -> String {
     let has = |mode| report.runs.iter().any(|run| run.mode == mode);
     let with_bars = Layout {
         report,
@@ -51,7 +51,7 @@ pub(super) fn table(report: &Report, style: &ReportStyle) -> String {
 }
 
 /// Renders a line that explains the memory of a GPU, if the table shows it instead of a limit.
-pub(super) fn note(report: &Report) -> &'static str {
+pub(super) fn note(report: &ShownReport<'_>) -> &'static str {
     let has_limit = |run: &Run| state::drawn(report, run, None).and_then(limit).is_some();
     let shows_gpu = |group: &Vec<&Run>| {
         group
@@ -71,7 +71,7 @@ fn is_below_measurement(run: &Run, group: &[&Run]) -> bool {
 
 #[derive(Clone, Copy)]
 struct Layout<'a> {
-    report: &'a Report,
+    report: &'a ShownReport<'a>,
     judged: bool,
     /// Whether there is a column for process memory.
     process: bool,
@@ -302,24 +302,23 @@ impl Layout<'_> {
 /// Groups the runs of one model with the same inputs on the same GPU, the measurement first. Groups of one model are
 /// adjacent.
 fn groups(runs: &[Run]) -> Vec<Vec<&Run>> {
-    let model =
-        |run: &Run, other: &Run| run.package == other.package && run.model == other.model && run.budget == other.budget;
-    let same = |run: &Run, other: &Run| model(run, other) && run.gpu.id == other.gpu.id && run.inputs == other.inputs;
+    fn model(run: &Run) -> (&str, &str, Option<&str>) {
+        (&run.package, &run.model, run.budget.as_deref())
+    }
     // Not `chunk_by`: the runs of a group need not be neighbours.
-    let mut groups: Vec<Vec<&Run>> = Vec::new();
-    for run in runs {
-        match groups
-            .iter_mut()
-            .find(|group| group.iter().any(|other| same(run, other)))
-        {
+    let (mut groups, mut known): (Vec<Vec<&Run>>, _) = (Vec::new(), HashMap::new());
+    let mut first = HashMap::new();
+    for (at, run) in runs.iter().enumerate() {
+        first.entry(model(run)).or_insert(at);
+        let group = *known
+            .entry((model(run), &run.gpu.id, &run.inputs))
+            .or_insert(groups.len());
+        match groups.get_mut(group) {
             Some(group) => group.push(run),
             None => groups.push(vec![run]),
         }
     }
-    groups.sort_by_cached_key(|group| {
-        let of_model = |run: &Run| group.first().is_some_and(|first| model(first, run));
-        runs.iter().position(of_model)
-    });
+    groups.sort_by_key(|group| group.first().and_then(|run| first.get(&model(run))));
     for group in &mut groups {
         group.sort_by_key(|run| run.mode == Mode::Estimate);
     }

@@ -325,7 +325,7 @@ fn two_limits_that_are_exceeded_are_both_told_and_what_to_do_stands_below() {
     resnet.peaks.warm = peak(2200, 3300, 450);
     let all = report(vec![since(vgg16("l4"), 6021), resnet]);
     assert_eq!(
-        state::told(&all, &all.runs[1]),
+        state::told(&state::ShownReport::new(&all), &all.runs[1]),
         "over budget: live, reserved; regressed: live"
     );
     assert_seen!(all, style());
@@ -426,7 +426,8 @@ fn each_failure_has_its_own_word() {
     let mut runs = checked();
     runs[3].peaks.warm.reserved = Some(Bytes(41 << 30));
     let all = report(runs);
-    let told: Vec<_> = all.runs.iter().map(|run| state::told(&all, run)).collect();
+    let shown = state::ShownReport::new(&all);
+    let told: Vec<_> = all.runs.iter().map(|run| state::told(&shown, run)).collect();
     assert_eq!(told, ["ok", "ok", "ok", "over budget; drift: reserved", "ok", "ok"]);
     let mut runs = checked();
     runs[2].peaks.warm.reserved = Some(Bytes(20 << 30));
@@ -435,7 +436,10 @@ fn each_failure_has_its_own_word() {
         run.autotune.assumed = 0;
     }
     let all = report(runs);
-    assert_eq!(state::told(&all, &all.runs[2]), "drift: reserved");
+    assert_eq!(
+        state::told(&state::ShownReport::new(&all), &all.runs[2]),
+        "drift: reserved"
+    );
 }
 
 #[test]

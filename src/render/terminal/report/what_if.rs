@@ -1,13 +1,15 @@
 //! The table of what-ifs, each compared with the original model.
 
+use std::collections::HashMap;
+
 use comfy_table::Cell;
 use unicode_width::UnicodeWidthStr;
 
-use super::state::on_gpu;
+use super::state::{ShownReport, on_gpu};
 use super::table::{lines, new_table};
 use crate::bytes::Bytes;
 use crate::report::change::{signed, signed_percent};
-use crate::report::{Metric, Report, Run};
+use crate::report::{Metric, Mode, Run};
 use crate::untrusted::named;
 
 /// The most models that are named per what-if without effect.
@@ -15,7 +17,7 @@ const NAMED: usize = 5;
 
 /// Renders one row per what-if, with the difference from the original. If names and values do not fit on one line, the
 /// name is on the line above.
-pub(super) fn what_ifs(report: &Report, width: usize) -> String {
+pub(super) fn what_ifs(report: &ShownReport<'_>, width: usize) -> String {
     let row = |(origin, run): (&Run, &Run)| (name(report, run), changes(origin, run));
     let rows: Vec<_> = compared(report).map(row).collect();
     if rows.is_empty() {
@@ -38,7 +40,7 @@ pub(super) fn what_ifs(report: &Report, width: usize) -> String {
 }
 
 /// Renders the lines below the table: the what-ifs without effect, and where to look further.
-pub(super) fn notes(report: &Report) -> String {
+pub(super) fn notes(report: &ShownReport<'_>) -> String {
     // In sentences, because that a what-if changes nothing is a result to notice.
     let mut without_effect: Vec<(String, Vec<String>)> = Vec::new();
     for (origin, run) in compared(report).filter(|(origin, run)| origin.peaks == run.peaks) {
@@ -64,16 +66,25 @@ pub(super) fn notes(report: &Report) -> String {
 }
 
 /// Returns each complete what-if, after the complete run that it is compared with.
-fn compared(report: &Report) -> impl Iterator<Item = (&Run, &Run)> {
+fn compared<'a>(report: &'a ShownReport<'_>) -> impl Iterator<Item = (&'a Run, &'a Run)> {
+    fn key(run: &Run) -> (&str, &str, Option<&str>, &str, Mode) {
+        let budget = run.budget.as_deref();
+        (&run.package, &run.model, budget, &run.gpu.id, run.mode)
+    }
+    let mut origins = HashMap::new();
+    for run in report.runs.iter().filter(|run| run.what_if.is_none()) {
+        origins.entry(key(run)).or_insert(run);
+    }
     // The peaks of an incomplete run are those up to its end, so a difference would mislead.
     let is_complete = |run: &Run| run.error.is_none() && run.oom.is_none();
-    report.runs.iter().filter_map(move |run| {
-        let origin = report.runs.iter().find(|origin| origin.is_origin_of(run))?;
+    let what_ifs = report.runs.iter().filter(|run| !run.what_if.is_none());
+    what_ifs.filter_map(move |run| {
+        let origin = *origins.get(&key(run))?;
         (is_complete(run) && is_complete(origin)).then_some((origin, run))
     })
 }
 
-fn name(report: &Report, run: &Run) -> String {
+fn name(report: &ShownReport<'_>, run: &Run) -> String {
     named(&run.full_name()) + &on_gpu(report, &run.gpu.id)
 }
 
