@@ -316,7 +316,8 @@ fn a_constant_is_named_without_line_tables_and_a_dependency_that_grew_is_not_bla
     repository.folder.write("budgets.yaml", &budgets(64));
     // The models move to another benchmark.
     repository.git(&["mv", "lines/benches/vram.rs", "lines/benches/memory.rs"]);
-    edit("lines/Cargo.toml", "name = \"vram\"", "name = \"memory\"");
+    let other_bench = "[package.metadata.vram]\ntargets = [\"memory\"]\n\n[[bench]]\nname = \"memory\"";
+    edit("lines/Cargo.toml", "[[bench]]\nname = \"vram\"", other_bench);
     repository.commit("a dependency, a constant, an input and a benchmark");
     let (report, exit, said) = why(&repository, &[]);
     let report = report.unwrap_or_else(|| panic!("{said}"));

@@ -323,11 +323,11 @@ pub enum ArchiveRefusal {
     #[error("its files have a total size of {0}, but at most 8 GiB are allowed")]
     #[diagnostic(code(archive::too_large), help("make one archive per package (-p)"))]
     TooLarge(Bytes),
-    /// The archive's files are much larger than the archive, as no programs are.
-    #[error("it has {packed}, but its files would have {unpacked}, more than {MOST_RATIO} times as much")]
+    /// The archive's files are much larger than the archive.
+    #[error("it is {packed}, but it would unpack to {unpacked}, more than {MOST_RATIO} times as much")]
     #[diagnostic(
         code(archive::inflated),
-        help("do not unpack it: programs compress to a third or a tenth, so somebody made it to fill a disk")
+        help("do not use it: programs compress to about a sixth, so this is not an archive of programs alone")
     )]
     Inflated {
         /// The size of the archive.

@@ -201,7 +201,8 @@ fn extract(path: &Path, into: &Path) -> Result<ArchiveManifest, UnpackFailure> {
 fn has_space(archive: &Path, folder: &Path, needed: Bytes) -> Result<(), ArchiveError> {
     let disk = rustix::fs::statvfs(folder).map_err(|error| io("read", folder)(error.into()))?;
     let free = Bytes(disk.f_bavail.saturating_mul(disk.f_frsize));
-    match needed > free {
+    // A file system that does not know its size says 0.
+    match disk.f_blocks > 0 && needed > free {
         true => Err(ArchiveError::DiskFull {
             file: archive.to_owned(),
             folder: folder.to_owned(),

@@ -8,7 +8,7 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::exit::{Exit, with_exit_codes};
-use super::interrupt::Interrupted;
+use super::interrupt::{self, Interrupted};
 use super::options::{Packages, Running};
 use super::terminal;
 use crate::baseline::{Accepted, BaselineEntry, BaselineFile, BaselineKey};
@@ -176,6 +176,7 @@ fn write(path: &Utf8Path, lock: &BaselineFile) -> Result<(), session::SelectionE
     // A temporary file is for its owner alone, but this one is committed and read by others.
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     std::fs::set_permissions(new.path(), permissions).map_err(file)?;
+    interrupt::wait_for_end();
     new.persist(path).map_err(|error| file(error.error))?;
     Ok(())
 }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 use miette::Diagnostic;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -60,8 +61,14 @@ pub(super) fn name(signal: usize) -> &'static str {
 static CATCHING: AtomicUsize = AtomicUsize::new(0);
 /// The first signal that was caught, or 0.
 static CAUGHT: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+/// Whether a signal was received that its thread has not handled yet. The handler itself sets it, so a command whose
+/// child the same signal ended does not take that end for a result.
+static PENDING: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 /// Whether the thread of the signals is ending the program.
 static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// For how long the same signal again counts as the first one. A shell that ends and `timeout` send a signal twice.
+const REPEATED: Duration = Duration::from_millis(200);
 
 /// Starts to handle signals, except for those that the program that started this one ignores, as `nohup` does.
 ///
@@ -70,10 +77,21 @@ pub(super) fn handle_signals() {
     let ignored = ignored();
     let handled = SIGNALS.map(|(signal, _)| signal);
     let handled = handled.iter().filter(|signal| ignored >> (**signal - 1) & 1 == 0);
+    let handled: Vec<_> = handled.collect();
+    for signal in &handled {
+        // Before `Signals`, whose thread sets it back: handlers run in the order of their registration.
+        let _ = signal_hook::flag::register(**signal, Arc::clone(&PENDING));
+    }
     let Ok(mut signals) = Signals::new(handled) else { return };
     let handle = move || {
+        let mut first: Option<(i32, Instant)> = None;
         for signal in signals.forever() {
-            received(signal);
+            let is_repeated = first.is_some_and(|(known, at)| known == signal && at.elapsed() < REPEATED);
+            if !is_repeated {
+                received(signal);
+            }
+            first.get_or_insert((signal, Instant::now()));
+            PENDING.store(false, SeqCst);
         }
     };
     // A program that cannot start a thread ends soon.
@@ -99,7 +117,11 @@ fn received(signal: i32) {
     processes::end(|| processes::descendants(own), processes::GRACE);
     for folder in temporary::all() {
         processes::end(|| processes::of_models_in(&folder), processes::GRACE);
-        let _ = crate::folders::remove(&folder);
+        let began = Instant::now();
+        // The command may still write into it.
+        while crate::folders::remove(&folder).is_err() && began.elapsed() < processes::GRACE {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
     std::process::exit(128 + signal);
 }
@@ -107,8 +129,8 @@ fn received(signal: i32) {
 /// Waits for the end of the program if a signal is ending it. What it started ends before it, so whatever fails then
 /// is no result.
 pub(super) fn wait_for_end() {
-    while ENDS.load(SeqCst) {
-        std::thread::park();
+    while ENDS.load(SeqCst) || PENDING.load(SeqCst) {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::exit::Exit;
 use super::options::{InputOptions, LEAK_STEPS, Packages, Running};
-use super::{explanations, terminal};
+use super::{explanations, interrupt, terminal};
 use crate::bytes::Bytes;
 use crate::cli::error::{CliError, ExitCoded};
 use crate::cli::session;
@@ -212,6 +212,7 @@ impl ReportCommand {
                 Picture::Page => html::html(&shown, self.arrangement()),
             };
             written.push(format!("{path}: {}", Bytes(text.len() as u64)));
+            interrupt::wait_for_end();
             std::fs::write(path, text).map_err(|source| session::SelectionError::File {
                 path: path.clone(),
                 source,

@@ -1,5 +1,5 @@
-//! Temporary folders that a command leaves behind in no case: not after an error, not after a signal, and after SIGKILL
-//! only until the next command.
+//! Temporary folders. A command removes them at its end, also after an error or a signal. After SIGKILL, the next command
+//! with a folder in the same place removes them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -26,7 +26,9 @@ static ALL: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// A folder that is removed with its content when this value is dropped.
 pub(in crate::cli) struct TemporaryFolder {
-    folder: TempDir,
+    path: PathBuf,
+    /// `None` only while this value is dropped.
+    folder: Option<TempDir>,
     /// Keeps the folder locked, which shows other commands that it is in use. `None` if the file system has no locks.
     _lock: Option<File>,
 }
@@ -40,28 +42,45 @@ impl TemporaryFolder {
     /// Creates a folder in `parent`, which must exist. First removes the folders of commands that were killed, and ends
     /// the models that they left running.
     pub(in crate::cli) fn new_in(parent: &Path) -> io::Result<Self> {
-        remove_abandoned(parent);
-        for _ in 1..TRIES {
-            let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
-            let lock = open(folder.path()).filter(|file| file.lock().is_ok());
+        // A model has the absolute path of its folder in its environment, by which it is found.
+        let parent = parent.canonicalize()?;
+        remove_abandoned(&parent);
+        for _ in 0..TRIES {
+            let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&parent)?;
+            let path = folder.path().to_owned();
+            let lock = open(&path).filter(|file| file.lock().is_ok());
             // This fails if another command has just taken it for an abandoned one.
-            if folder.path().exists() {
-                existing().insert(folder.path().to_owned());
-                return Ok(Self { folder, _lock: lock });
+            if path.exists() {
+                existing().insert(path.clone());
+                return Ok(Self {
+                    path,
+                    folder: Some(folder),
+                    _lock: lock,
+                });
             }
         }
         Err(io::Error::other("other commands removed every new folder"))
     }
 
     pub(in crate::cli) fn path(&self) -> &Path {
-        self.folder.path()
+        &self.path
     }
 }
 
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
-        existing().remove(self.folder.path());
+        // First the folder: a signal in between removes what is left of it.
+        drop(self.folder.take());
+        existing().remove(&self.path);
     }
+}
+
+/// Locks a folder that stays after the command, and ends the models that a killed command left running in it. Returns
+/// `None` if another command uses the folder.
+pub(in crate::cli) fn lock_kept(folder: &Path) -> Option<File> {
+    let lock = open(folder).filter(|file| file.try_lock().is_ok())?;
+    processes::end(|| processes::of_models_in(folder), Duration::ZERO);
+    Some(lock)
 }
 
 /// Returns the folders that exist now, to be removed when a signal ends the program.
@@ -83,8 +102,10 @@ fn remove_abandoned(parent: &Path) {
                 .metadata()
                 .is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own);
         let lock = is_ours.then(|| open(&path)).flatten();
-        // The kernel frees the lock of a process that was killed.
-        if lock.is_some_and(|file| file.try_lock().is_ok()) {
+        // The kernel frees the lock of a process that was killed. This command keeps it until the folder is removed.
+        if let Some(file) = &lock
+            && file.try_lock().is_ok()
+        {
             processes::end(|| processes::of_models_in(&path), Duration::ZERO);
             let _ = std::fs::remove_dir_all(&path);
         }

@@ -653,8 +653,15 @@ fn assumptions(
     if let Some(count @ 1..) = passes.iter().map(|left| left.record.helpers.len()).max() {
         list.push(Assumption::HelperProcesses { count });
     }
+    let Passes {
+        cold: first,
+        warm: second,
+        traced: third,
+        other,
+    } = &collected.passes;
+    let mut all = [first, second, third, other].into_iter().flatten().flatten();
     // Without their number, which may differ from run to run.
-    if passes.iter().any(|left| left.ended.is_outlived) {
+    if all.any(|left| left.ended.is_outlived) {
         list.push(Assumption::ProcessesLeft);
     }
     if traced.or(cold).is_some_and(is_free_form) {

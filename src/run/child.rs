@@ -93,11 +93,12 @@ pub fn run(
     let stderr = tail(child.stderr.take());
     let mut host_memory = Bytes(0);
     let mut memory_looked = start;
-    let mut is_outlived = false;
+    let (mut took, mut is_outlived) = (None, false);
     let leader = child.id();
     let others = || processes::of_model(leader, folder);
     let end = loop {
         if let Some(status) = child.try_wait()? {
+            took = Some(start.elapsed());
             is_outlived = !processes::wait(others, OUTLIVED).is_empty();
             break ended(status);
         }
@@ -120,9 +121,12 @@ pub fn run(
         }
         std::thread::sleep(INTERVAL);
     };
-    let took = start.elapsed();
-    // They would keep the pipes open, and the memory of a GPU.
-    end_all(&mut child, folder, end);
+    let is_alone = took.is_some() && !is_outlived;
+    let took = took.unwrap_or_else(|| start.elapsed());
+    if !is_alone {
+        // They would keep the pipes open, and the memory of a GPU.
+        end_all(&mut child, folder, end);
+    }
     Ok(ProcessOutcome {
         end,
         stderr: said(stderr),
@@ -135,7 +139,7 @@ pub fn run(
 /// Returns the standard error of a process, or an empty string if another process keeps the pipe open.
 fn said(stderr: JoinHandle<String>) -> String {
     let asked = Instant::now();
-    // A helper that left the process group survives, and may keep the pipe open for as long as it runs.
+    // A helper without the job in its environment is not found, and may keep the pipe open for as long as it runs.
     while !stderr.is_finished() && asked.elapsed() < PATIENCE {
         std::thread::sleep(INTERVAL);
     }
@@ -156,8 +160,11 @@ fn ended(status: ExitStatus) -> End {
 /// Ends a process, unless it has ended, and all processes that it started.
 fn end_all(child: &mut Child, folder: &Path, why: End) {
     let grace = match why {
-        // It takes the memory of other programs as long as it runs.
-        End::HostMemory(_) => Duration::ZERO,
+        // It takes the memory of other programs as long as it runs, so it is killed before others are looked for.
+        End::HostMemory(_) => {
+            processes::kill_group(child.id());
+            Duration::ZERO
+        }
         _ => processes::GRACE,
     };
     let leader = child.id();

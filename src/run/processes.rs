@@ -1,6 +1,6 @@
 //! Finds and ends the processes that a model or a command started.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ struct RunningProcess {
     id: u32,
     parent: u32,
     group: u32,
+    /// When it started, in clock ticks since boot. With the id, it identifies a process.
+    started: u64,
 }
 
 impl RunningProcess {
@@ -36,7 +38,14 @@ impl RunningProcess {
         let mut words = rest.split_whitespace();
         let state = words.next()?;
         let [parent, group] = [words.next()?, words.next()?].map(|word| word.parse().unwrap_or(0));
-        (!matches!(state, "Z" | "X")).then_some(Self { id, parent, group })
+        // Field 22; the group is field 5.
+        let started = words.nth(16)?.parse().ok()?;
+        (!matches!(state, "Z" | "X")).then_some(Self {
+            id,
+            parent,
+            group,
+            started,
+        })
     }
 
     fn all() -> Vec<Self> {
@@ -106,25 +115,38 @@ fn works_in(id: u32, folder: &Path) -> bool {
 
 /// Ends processes: SIGTERM, and SIGKILL for those that still run after `grace`.
 ///
-/// Calls `find` again until it returns nothing, because processes may start others meanwhile. Gives up after five
-/// seconds: a process that hangs in the kernel cannot be killed.
+/// Calls `find` again until it returns nothing and those that it returned before have ended, because processes may
+/// start others meanwhile. Gives up after five seconds: a process that hangs in the kernel cannot be killed.
 pub fn end(mut find: impl FnMut() -> BTreeSet<u32>, grace: Duration) {
     let began = Instant::now();
-    let mut asked = BTreeSet::new();
+    // With the start times, because an id may be used again.
+    let mut asked: BTreeMap<u32, u64> = BTreeMap::new();
     loop {
-        let running = find();
+        let found: Vec<_> = find().into_iter().filter_map(RunningProcess::read).collect();
+        // A process may not be found again: if its parent ended first, it is no descendant any more.
+        asked.retain(|id, started| RunningProcess::read(*id).is_some_and(|process| process.started == *started));
         let waited = began.elapsed();
-        if running.is_empty() || waited > grace + Duration::from_secs(5) {
+        if (found.is_empty() && asked.is_empty()) || waited > grace + Duration::from_secs(5) {
             return;
         }
-        for id in running {
-            if waited >= grace {
-                send(id, Signal::KILL);
-            } else if asked.insert(id) {
-                send(id, Signal::TERM);
+        for process in found {
+            if asked.insert(process.id, process.started).is_none() && waited < grace {
+                send(process.id, Signal::TERM);
             }
         }
+        if waited >= grace {
+            asked.keys().for_each(|id| send(*id, Signal::KILL));
+        }
         std::thread::sleep(INTERVAL);
+    }
+}
+
+/// Kills a whole process group at once, which a scan of all processes cannot do.
+pub(super) fn kill_group(leader: u32) {
+    let leader = i32::try_from(leader).ok().and_then(Pid::from_raw);
+    if let Some(leader) = leader {
+        // This fails if the group has no process any more.
+        let _ = rustix::process::kill_process_group(leader, Signal::KILL);
     }
 }
 
@@ -156,14 +178,18 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_its_name_is() {
-        let parsed = RunningProcess::parse(7, "7 (a) S 1 (b)) S 5 6 6 0 -1");
+        let parsed = RunningProcess::parse(7, "7 (a) S 1 (b)) S 5 6 6 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987 10");
         let expected = RunningProcess {
             id: 7,
             parent: 5,
             group: 6,
+            started: 987,
         };
         assert_eq!(parsed, Some(expected));
-        assert_eq!(RunningProcess::parse(7, "7 (dead) Z 5 6 6 0 -1"), None);
+        assert_eq!(
+            RunningProcess::parse(7, "7 (dead) Z 5 6 6 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987 10"),
+            None
+        );
         assert_eq!(RunningProcess::parse(7, "7 (cut"), None);
     }
 

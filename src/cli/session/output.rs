@@ -6,6 +6,7 @@ use camino::Utf8Path;
 
 use crate::cli::error::{CliError, Internal};
 use crate::cli::exit::Exit;
+use crate::cli::interrupt;
 use crate::cli::options::{ReportFormat, ReportOutput};
 use crate::cli::session::error::SelectionError;
 use crate::cli::session::source::ModelSource;
@@ -93,6 +94,7 @@ pub(in crate::cli) fn put(text: &str, file: Option<&Utf8Path>) -> Result<(), Sel
         terminal::show(text);
         return Ok(());
     };
+    interrupt::wait_for_end();
     match std::fs::write(path, strip(text)) {
         // A broken pipe is not an error, as on standard output: the reader stopped reading early.
         Err(source) if source.kind() != std::io::ErrorKind::BrokenPipe => Err(SelectionError::File {

@@ -96,7 +96,7 @@ pub(in crate::cli) struct Partly {
     pub(in crate::cli) ran: FinishedCases,
     /// The package and the model of each case that was not finished.
     unfinished: Vec<(String, String)>,
-    /// The signal that stopped the command before all cases were finished; `None` if all were finished.
+    /// The signal that stopped the command, if there was one. All cases may be finished.
     pub(in crate::cli) signal: Option<usize>,
 }
 
@@ -220,8 +220,8 @@ pub(in crate::cli) fn run_partly(cases: &[Case], context: &Context<'_>, on: RunS
         }
     }
     tell_of_processes_left(&partly.ran.runs);
-    // A signal after the last case was finished has no effect.
-    partly.signal = signal.filter(|_| !partly.unfinished.is_empty());
+    // Also after the last case was finished: the command must not go on to build for minutes.
+    partly.signal = signal;
     partly
 }
 

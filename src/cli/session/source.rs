@@ -13,7 +13,7 @@ use crate::cli::options::Packages;
 use crate::cli::session::error::SelectionError;
 use crate::cli::session::error::file_error;
 use crate::cli::session::git::git;
-use crate::cli::temporary::TemporaryFolder;
+use crate::cli::temporary::{self, TemporaryFolder};
 use crate::cli::terminal::{self, Progress};
 use crate::driver::{self, DriverError, DriverLibrary};
 use crate::report::Problem;
@@ -64,6 +64,8 @@ pub(in crate::cli) struct Scratch {
     path: PathBuf,
     /// Removes the folder on drop, unless the files are kept.
     _temporary: Option<TemporaryFolder>,
+    /// The lock of a folder that stays.
+    _lock: Option<std::fs::File>,
 }
 
 impl Scratch {
@@ -223,7 +225,11 @@ impl ModelSource {
             // Models run in the folders of their packages, where a relative path would be another one.
             let made = std::fs::create_dir_all(keep).and_then(|()| keep.as_std_path().canonicalize());
             let path = made.map_err(file_error(keep.as_std_path()))?;
-            return Ok(Scratch { path, _temporary: None });
+            return Ok(Scratch {
+                _lock: temporary::lock_kept(&path),
+                path,
+                _temporary: None,
+            });
         }
         let parent = match self {
             Self::Workspace(here) => here.workspace.target_directory().as_std_path().join("vram/run"),
@@ -235,6 +241,7 @@ impl ModelSource {
         Ok(Scratch {
             path: temporary.path().to_owned(),
             _temporary: Some(temporary),
+            _lock: None,
         })
     }
 

@@ -16,7 +16,7 @@ use super::source::ModelSource;
 use super::what_if::WhatIfs;
 use crate::bytes::Bytes;
 use crate::cli::error::{CliError, Internal};
-use crate::cli::interrupt::Interrupted;
+use crate::cli::interrupt::{self, Interrupted};
 use crate::cli::options::{Packages, Running};
 use crate::cli::{source_text, terminal};
 use crate::explain::{Activations, Explanation};
@@ -291,6 +291,7 @@ fn write_pages(
     for (side, explanation) in [("before", before), ("after", after)] {
         let path = folder.join(format!("{name}-{side}.json"));
         let json = serde_json::to_string(explanation).map_err(Internal::new)?;
+        interrupt::wait_for_end();
         std::fs::write(&path, json).map_err(file_error(path.as_std_path()))?;
         let shown = path.strip_prefix(context.prepared.source.root()).unwrap_or(&path);
         paths.push(shown.to_string());
