@@ -14,6 +14,7 @@ use crate::cli::terminal::{self};
 use crate::cli::timings;
 use crate::render;
 use crate::render::markdown::{self, Markdown};
+use crate::render::terminal::report::ReportStyle;
 use crate::render::{github, junit};
 use crate::report::{Report, Status};
 
@@ -58,20 +59,19 @@ pub(in crate::cli) fn show(
     table: TableSetup<'_>,
     root: &Utf8Path,
 ) -> Result<(), CliError> {
-    let table = render::terminal::report::render(
-        report,
-        &render::terminal::report::ReportStyle {
-            headline: table.headline.to_owned(),
-            width: terminal::width(),
-            wraps: terminal::wraps(),
-            quiet: terminal::is_quiet(),
-            verbose: terminal::is_verbose(),
-            judged: table.judged,
-            located_inputs: table.located_inputs,
-        },
-    );
+    let style = ReportStyle {
+        headline: table.headline.to_owned(),
+        width: terminal::width(),
+        wraps: terminal::wraps(),
+        quiet: terminal::is_quiet(),
+        verbose: terminal::is_verbose(),
+        judged: table.judged,
+        located_inputs: table.located_inputs,
+    };
+    // A closure, because a document on standard output needs no table.
+    let table = || render::terminal::report::render(report, &style);
     let rendered = match output.message_format {
-        ReportFormat::Human => table.clone(),
+        ReportFormat::Human => table(),
         ReportFormat::Json => json(report)?,
         ReportFormat::Markdown => markdown::render(report, &Markdown::default()),
         ReportFormat::Github => {
@@ -82,7 +82,7 @@ pub(in crate::cli) fn show(
         ReportFormat::Junit => junit::render(report).map_err(Internal::new)?,
     };
     if output.output.is_some() {
-        terminal::show(&table);
+        terminal::show(&table());
     }
     put(&rendered, output.output.as_deref())?;
     Ok(())
