@@ -7,6 +7,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 
 use super::BaseError;
 use crate::cli::session::git::{git, git_or_why};
+use crate::cli::terminal;
 
 /// The `codegen-units` of the base's packages: a number that no other profile is likely to use.
 const UNITS: u32 = 251;
@@ -33,8 +34,17 @@ impl Worktree {
         };
         std::fs::create_dir_all(&folder).map_err(io)?;
         // The path is always the same, so a second run would remove this checkout.
-        let alone = File::create(folder.join("lock")).map_err(io)?;
-        alone.lock().map_err(io)?;
+        let lock = folder.join("lock");
+        let alone = File::create(&lock).map_err(io)?;
+        // The other command may build for minutes.
+        if alone.try_lock().is_err() {
+            if !terminal::is_quiet() {
+                terminal::remark(&format!(
+                    "waiting for another command that checks a base (lock: {lock})"
+                ));
+            }
+            alone.lock().map_err(io)?;
+        }
         // A killed run may have left its checkout behind.
         remove(repository, &path);
         let add = ["worktree", "add", "--quiet", "--detach", "--force"];

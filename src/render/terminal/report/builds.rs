@@ -1,6 +1,6 @@
 //! The Burn version and features that the runs were built with. Fusion and autotune change the memory of a model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::report::Report;
 use crate::report::words::with_features;
@@ -9,13 +9,13 @@ use crate::untrusted::named;
 /// Renders one line per build, with its models if there are several builds. Older reports do not contain the features.
 pub(super) fn builds(report: &Report) -> String {
     let mut builds: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut listed = HashSet::new();
     for run in report.runs.iter().filter(|run| run.features.is_some()) {
         let build = format!("Burn {}{}", named(&run.burn), with_features(run));
-        let names = builds.entry(build).or_default();
         let name = named(run.name());
         // A model has several runs, for example on several GPUs.
-        if !names.contains(&name) {
-            names.push(name);
+        if listed.insert((build.clone(), name.clone())) {
+            builds.entry(build).or_default().push(name);
         }
     }
     let line = |(build, names): (&String, &Vec<String>)| match builds.len() {

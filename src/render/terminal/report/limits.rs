@@ -22,8 +22,7 @@ pub(super) fn limits(report: &ShownReport<'_>) -> String {
 
 fn rows(report: &ShownReport<'_>, run: &Run) -> Vec<Vec<Cell>> {
     // The mode only if the name alone would mean two runs.
-    let has_both = report.runs.iter().any(|other| other.mode != run.mode);
-    let mode = if has_both {
+    let mode = if report.has_both_modes {
         format!(", {}", mode_name(run.mode))
     } else {
         String::new()

@@ -19,6 +19,8 @@ pub(super) struct ShownReport<'a> {
     shared_names: HashSet<&'a str>,
     /// The id of the runs' GPU; `None` if there are several.
     only_gpu: Option<&'a str>,
+    /// Whether there are both estimates and measurements.
+    pub(super) has_both_modes: bool,
 }
 
 impl<'a> ShownReport<'a> {
@@ -37,6 +39,7 @@ impl<'a> ShownReport<'a> {
             judged: Judged::new(report),
             shared_names,
             only_gpu: first.filter(is_only),
+            has_both_modes: report.runs.windows(2).any(|pair| pair[0].mode != pair[1].mode),
         }
     }
 }
