@@ -115,13 +115,17 @@ fn received(signal: i32) {
     ENDS.store(true, SeqCst);
     let own = std::process::id();
     processes::end(|| processes::descendants(own), processes::GRACE);
-    for folder in temporary::all() {
-        processes::end(|| processes::of_models_in(&folder), processes::GRACE);
-        let began = Instant::now();
-        // The command may still write into it.
-        while crate::folders::remove(&folder).is_err() && began.elapsed() < processes::GRACE {
-            std::thread::sleep(Duration::from_millis(10));
+    let folders = temporary::all();
+    for folder in &folders {
+        processes::end(|| processes::of_models_in(folder), processes::GRACE);
+    }
+    let began = Instant::now();
+    // The command may still write into a folder, or remove it at the same time, which makes either removal fail.
+    while folders.iter().any(|folder| folder.exists()) && began.elapsed() < processes::GRACE {
+        for folder in &folders {
+            let _ = crate::folders::remove(folder);
         }
+        std::thread::sleep(Duration::from_millis(10));
     }
     std::process::exit(128 + signal);
 }
