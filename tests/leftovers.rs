@@ -35,19 +35,16 @@ fn command(arguments: &[&str], folder: &Path) -> Command {
     command
 }
 
+/// The arguments of an estimate of some models of the archive.
+fn estimated<'a>(models: &[&'a str]) -> Vec<&'a str> {
+    let archive = ARCHIVE.get().to_str().unwrap();
+    let mut arguments = vec!["estimate", "--archive-file", archive, "--gpu", "l4", "--steps", "2"];
+    arguments.extend(models.iter().flat_map(|model| ["-m", *model]));
+    arguments
+}
+
 fn estimate(models: &[&str], folder: &Path) -> Command {
-    let archive = ARCHIVE.get();
-    let start = [
-        "estimate",
-        "--archive-file",
-        archive.to_str().unwrap(),
-        "--gpu",
-        "l4",
-        "--steps",
-        "2",
-    ];
-    let models = models.iter().flat_map(|model| ["-m", *model]);
-    command(&start.into_iter().chain(models).collect::<Vec<_>>(), folder)
+    command(&estimated(models), folder)
 }
 
 /// Waits for at most a minute until something is so.
@@ -178,18 +175,8 @@ fn a_time_limit_ends_the_processes_of_the_model_too() {
 #[test]
 fn a_process_that_outlives_its_model_is_told_and_ended() {
     let folder = tempfile::tempdir().unwrap();
-    let archive = ARCHIVE.get();
-    let arguments = [
-        "estimate",
-        "--archive-file",
-        archive.to_str().unwrap(),
-        "--gpu",
-        "l4",
-        "--steps",
-        "2",
-    ];
-    let models = ["-m", "leaves_a_process", "-m", "healthy"];
-    let (report, exit, text) = common::report_of(&[&arguments[..], &models].concat(), |command| {
+    let arguments = estimated(&["leaves_a_process", "healthy"]);
+    let (report, exit, text) = common::report_of(&arguments, |command| {
         command.env("TMPDIR", folder.path());
     });
     assert_eq!(exit, 0, "{text}");

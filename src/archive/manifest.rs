@@ -41,7 +41,7 @@ pub(super) const MOST_BYTES: Bytes = Bytes(8 << 30);
 /// How much larger than an archive its files may be, beyond [`ALWAYS_ALLOWED`].
 pub(super) const MOST_RATIO: u64 = 50;
 /// The total size of files that an archive of any size may have.
-pub(super) const ALWAYS_ALLOWED: Bytes = Bytes(64 << 20);
+const ALWAYS_ALLOWED: Bytes = Bytes(64 << 20);
 
 /// The manifest of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

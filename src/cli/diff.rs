@@ -13,7 +13,8 @@ use crate::explain::{Explanation, add_causes};
 use crate::growth::growth_between;
 use crate::render::markdown::{self, COMMENT};
 use crate::render::terminal as on_terminal;
-use crate::report::diff::{diff, key};
+use crate::report::change::key_of_run;
+use crate::report::diff::diff;
 use crate::report::{GrowthExplanation, REPORT_VERSION, Report, Status};
 
 /// Show what changed between two reports or two explanations
@@ -171,7 +172,9 @@ impl ExitCoded for NoExplanations {
 /// Explains the growth of live memory of each model that is on both sides.
 fn grown(base: &[Explanation], head: &[Explanation]) -> Vec<GrowthExplanation> {
     let explained = head.iter().filter_map(|after| {
-        let before = base.iter().find(|before| key(&before.run) == key(&after.run))?;
+        let before = base
+            .iter()
+            .find(|before| key_of_run(&before.run) == key_of_run(&after.run))?;
         growth_between(before, after)
     });
     explained.collect()

@@ -61,11 +61,10 @@ pub(super) fn name(signal: usize) -> &'static str {
 static CATCHING: AtomicUsize = AtomicUsize::new(0);
 /// The first signal that was caught, or 0.
 static CAUGHT: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
-/// Whether a signal was received that its thread has not handled yet. The handler itself sets it, so a command whose
-/// child the same signal ended does not take that end for a result.
+/// Whether a signal was received that its thread has not handled yet; `true` until the end if the signal ends the
+/// program. The handler itself sets it, so a command whose child the same signal ended does not take that end for a
+/// result.
 static PENDING: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
-/// Whether the thread of the signals is ending the program.
-static ENDS: AtomicBool = AtomicBool::new(false);
 
 /// For how long the same signal again counts as the first one. A shell that ends and `timeout` send a signal twice.
 const REPEATED: Duration = Duration::from_millis(200);
@@ -112,13 +111,12 @@ fn received(signal: i32) {
     if is_first {
         return;
     }
-    ENDS.store(true, SeqCst);
-    let own = std::process::id();
-    processes::end(|| processes::descendants(own), processes::GRACE);
-    let folders = temporary::all();
-    for folder in &folders {
-        processes::end(|| processes::of_models_in(folder), processes::GRACE);
-    }
+    let (own, folders) = (std::process::id(), temporary::all());
+    let started = || {
+        let models = folders.iter().flat_map(|folder| processes::of_models_in(folder));
+        processes::descendants(own).into_iter().chain(models).collect()
+    };
+    processes::end(started, processes::GRACE);
     let began = Instant::now();
     // The command may still write into a folder, or remove it at the same time, which makes either removal fail.
     while folders.iter().any(|folder| folder.exists()) && began.elapsed() < processes::GRACE {
@@ -133,7 +131,7 @@ fn received(signal: i32) {
 /// Waits for the end of the program if a signal is ending it. What it started ends before it, so whatever fails then
 /// is no result.
 pub(super) fn wait_for_end() {
-    while ENDS.load(SeqCst) || PENDING.load(SeqCst) {
+    while PENDING.load(SeqCst) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -75,9 +75,10 @@ impl Drop for TemporaryFolder {
     }
 }
 
-/// Locks a folder that stays after the command, and ends the models that a killed command left running in it. Returns
-/// `None` if another command uses the folder.
-pub(in crate::cli) fn lock_kept(folder: &Path) -> Option<File> {
+/// Locks a folder that no command uses, and ends the models that a killed command left running in it. Returns `None` if
+/// another command uses the folder.
+pub(in crate::cli) fn lock_unused(folder: &Path) -> Option<File> {
+    // The kernel frees the lock of a process that was killed.
     let lock = open(folder).filter(|file| file.try_lock().is_ok())?;
     processes::end(|| processes::of_models_in(folder), Duration::ZERO);
     Some(lock)
@@ -101,12 +102,8 @@ fn remove_abandoned(parent: &Path) {
             && entry
                 .metadata()
                 .is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own);
-        let lock = is_ours.then(|| open(&path)).flatten();
-        // The kernel frees the lock of a process that was killed. This command keeps it until the folder is removed.
-        if let Some(file) = &lock
-            && file.try_lock().is_ok()
-        {
-            processes::end(|| processes::of_models_in(&path), Duration::ZERO);
+        // This command keeps the lock until the folder is removed.
+        if is_ours && let Some(_lock) = lock_unused(&path) {
             let _ = std::fs::remove_dir_all(&path);
         }
     }

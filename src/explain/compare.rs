@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::bytes::Bytes;
 use crate::explain::{Explanation, Layer};
-use crate::report::diff::{Cause, CauseKind, ReportDiff, key};
+use crate::report::change::key_of_run;
+use crate::report::diff::{Cause, CauseKind, ReportDiff};
 
 /// Adds the causes from categories and layers to each model that has both explanations.
 pub fn add_causes(diff: &mut ReportDiff, before: &[Explanation], after: &[Explanation]) {
@@ -16,7 +17,7 @@ pub fn add_causes(diff: &mut ReportDiff, before: &[Explanation], after: &[Explan
                 model.gpu.as_str(),
                 model.mode,
             );
-            key(&each.run) == own
+            key_of_run(&each.run) == own
         };
         let (Some(before), Some(after)) = (before.iter().find(is_it), after.iter().find(is_it)) else {
             continue;

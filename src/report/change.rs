@@ -62,29 +62,35 @@ impl ValueChange<'_> {
     }
 }
 
+/// What a run and its verdicts share: package, name, GPU and mode.
+type RunKey<'a> = (&'a str, &'a str, &'a str, Mode);
+
+/// Returns the key of a run.
+pub(crate) fn key_of_run(run: &Run) -> RunKey<'_> {
+    (&run.package, run.name(), &run.gpu.id, run.mode)
+}
+
+/// Returns the key of the run that a verdict is about.
+pub(crate) fn key_of_verdict(verdict: &Verdict) -> RunKey<'_> {
+    (&verdict.package, &verdict.model, &verdict.gpu, verdict.mode)
+}
+
 /// The verdicts of a report, by run.
 pub(crate) struct Judged<'a> {
-    verdicts: HashMap<(&'a str, &'a str, Mode, &'a str), Vec<&'a Verdict>>,
+    verdicts: HashMap<RunKey<'a>, Vec<&'a Verdict>>,
 }
 
 impl<'a> Judged<'a> {
     pub(crate) fn new(report: &'a Report) -> Self {
         let mut verdicts: HashMap<_, Vec<_>> = HashMap::new();
         for verdict in &report.verdicts {
-            let key = (
-                verdict.package.as_str(),
-                verdict.model.as_str(),
-                verdict.mode,
-                verdict.gpu.as_str(),
-            );
-            verdicts.entry(key).or_default().push(verdict);
+            verdicts.entry(key_of_verdict(verdict)).or_default().push(verdict);
         }
         Self { verdicts }
     }
 
     pub(crate) fn of(&self, run: &'a Run) -> &[&'a Verdict] {
-        let key = (run.package.as_str(), run.name(), run.mode, run.gpu.id.as_str());
-        self.verdicts.get(&key).map_or(&[], Vec::as_slice)
+        self.verdicts.get(&key_of_run(run)).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the values of a run that changed, and those with a warning or worse.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::change::{LET_BE, figure};
+use super::change::{LET_BE, figure, key_of_run, key_of_verdict};
 use super::upgrade::is_upgrade;
 use super::words::phase_name;
 use super::{GrowthExplanation, Metric, Mode, Pass, Phase, Problem, Report, Rule, Run, Status};
@@ -140,21 +140,14 @@ pub enum CauseKind {
     Autotune,
 }
 
-pub(crate) type RunKey<'a> = (&'a str, &'a str, &'a str, Mode);
-
-pub(crate) fn key(run: &Run) -> RunKey<'_> {
-    (&run.package, run.name(), &run.gpu.id, run.mode)
-}
-
 /// Compares an older report (`base`) with a newer one (`head`).
 #[must_use]
 pub fn diff(base: &Report, head: &Report) -> ReportDiff {
-    let before: BTreeMap<_, &Run> = base.runs.iter().map(|run| (key(run), run)).collect();
-    let after: BTreeMap<_, &Run> = head.runs.iter().map(|run| (key(run), run)).collect();
+    let before: BTreeMap<_, &Run> = base.runs.iter().map(|run| (key_of_run(run), run)).collect();
+    let after: BTreeMap<_, &Run> = head.runs.iter().map(|run| (key_of_run(run), run)).collect();
     let mut limits = BTreeMap::new();
     for verdict in head.verdicts.iter().filter(|verdict| verdict.rule == Rule::Growth) {
-        let run: RunKey<'_> = (&verdict.package, &verdict.model, &verdict.gpu, verdict.mode);
-        limits.insert((run, verdict.pass, verdict.metric), verdict);
+        limits.insert((key_of_verdict(verdict), verdict.pass, verdict.metric), verdict);
     }
     let keys: BTreeSet<_> = before.keys().chain(after.keys()).copied().collect();
     let mut models: Vec<_> = keys

@@ -99,7 +99,7 @@ pub fn run(
     let end = loop {
         if let Some(status) = child.try_wait()? {
             took = Some(start.elapsed());
-            is_outlived = !processes::wait(others, OUTLIVED).is_empty();
+            is_outlived = processes::outlive(others, OUTLIVED);
             break ended(status);
         }
         let now = Instant::now();

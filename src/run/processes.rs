@@ -81,23 +81,21 @@ pub fn of_model(leader: u32, folder: &Path) -> BTreeSet<u32> {
     let mut found = descendants_in(&all, leader);
     let group = all.iter().filter(|process| process.group == leader);
     found.extend(group.map(|process| process.id));
-    found.extend(all.iter().map(|process| process.id).filter(|id| works_in(*id, folder)));
+    found.extend(working_in(&all, folder));
     found.remove(&leader);
-    found.remove(&std::process::id());
     found
 }
 
 /// Returns the running processes of all models that run in `folder` or in a folder inside it.
 #[must_use]
 pub fn of_models_in(folder: &Path) -> BTreeSet<u32> {
-    let all = RunningProcess::all();
-    let mut found: BTreeSet<u32> = all
-        .iter()
-        .map(|process| process.id)
-        .filter(|id| works_in(*id, folder))
-        .collect();
-    found.remove(&std::process::id());
-    found
+    working_in(&RunningProcess::all(), folder).collect()
+}
+
+/// Returns the processes that began with a job of this folder, except for this process.
+fn working_in(all: &[RunningProcess], folder: &Path) -> impl Iterator<Item = u32> {
+    let others = all.iter().filter(|process| process.id != std::process::id());
+    others.map(|process| process.id).filter(|id| works_in(*id, folder))
 }
 
 /// Whether a process began with a job of this folder in its environment.
@@ -143,31 +141,33 @@ pub fn end(mut find: impl FnMut() -> BTreeSet<u32>, grace: Duration) {
 
 /// Kills a whole process group at once, which a scan of all processes cannot do.
 pub(super) fn kill_group(leader: u32) {
-    let leader = i32::try_from(leader).ok().and_then(Pid::from_raw);
-    if let Some(leader) = leader {
+    if let Some(leader) = pid(leader) {
         // This fails if the group has no process any more.
         let _ = rustix::process::kill_process_group(leader, Signal::KILL);
     }
 }
 
-/// Waits until `find` returns nothing or `patience` is over. Returns what still runs.
-pub(super) fn wait(mut find: impl FnMut() -> BTreeSet<u32>, patience: Duration) -> BTreeSet<u32> {
+/// Waits until `find` returns nothing. Returns whether it still returns something after `patience`.
+pub(super) fn outlive(mut find: impl FnMut() -> BTreeSet<u32>, patience: Duration) -> bool {
     let began = Instant::now();
-    loop {
-        let running = find();
-        if running.is_empty() || began.elapsed() > patience {
-            return running;
+    while !find().is_empty() {
+        if began.elapsed() > patience {
+            return true;
         }
         std::thread::sleep(INTERVAL);
     }
+    false
 }
 
 fn send(id: u32, signal: Signal) {
-    let id = i32::try_from(id).ok().and_then(Pid::from_raw);
-    if let Some(id) = id {
+    if let Some(id) = pid(id) {
         // This fails if the process has just ended.
         let _ = rustix::process::kill_process(id, signal);
     }
+}
+
+fn pid(id: u32) -> Option<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw)
 }
 
 #[cfg(test)]

@@ -226,7 +226,7 @@ impl ModelSource {
             let made = std::fs::create_dir_all(keep).and_then(|()| keep.as_std_path().canonicalize());
             let path = made.map_err(file_error(keep.as_std_path()))?;
             return Ok(Scratch {
-                _lock: temporary::lock_kept(&path),
+                _lock: temporary::lock_unused(&path),
                 path,
                 _temporary: None,
             });

@@ -1,10 +1,11 @@
 //! The next steps after a failed check: how to inspect it, and how to accept the new values.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::state::{ShownReport, verdicts};
 use crate::render::commands::{bless, is_plain};
 use crate::render::terminal::text::BOLD;
+use crate::report::change::key_of_run;
 use crate::report::words::counted;
 use crate::report::{Mode, Rule, Run, Status, Verdict};
 use crate::untrusted::named;
@@ -66,14 +67,14 @@ fn look(report: &ShownReport<'_>) -> Vec<NextStep> {
 fn accept(report: &ShownReport<'_>, failed: &[&Verdict]) -> Vec<NextStep> {
     let mut steps = Vec::new();
     let grown = runs(report, &|rule| matches!(rule, Rule::Growth | Rule::Baseline));
-    let key = |run: &Run| (run.full_name(), run.gpu.id.clone(), run.mode);
-    let leaking: BTreeSet<_> = runs(report, &|rule| rule == Rule::Leak).into_iter().map(key).collect();
+    let leaks = runs(report, &|rule| rule == Rule::Leak);
+    let leaking: HashSet<_> = leaks.into_iter().map(key_of_run).collect();
     // `bless` itself only estimates, so it takes measurements from a report. A leak fails whatever the
     // baseline is, so no command accepts it: see docs/design/leaks.md.
     for (mode, rest) in [(Mode::Estimate, ""), (Mode::Measure, " --report FILE")] {
         let of = grown
             .iter()
-            .filter(|run| run.mode == mode && !leaking.contains(&key(run)));
+            .filter(|run| run.mode == mode && !leaking.contains(&key_of_run(run)));
         let models: BTreeSet<String> = of.map(|run| run.full_name()).collect();
         if !models.is_empty() {
             let command = bless(&models, rest);

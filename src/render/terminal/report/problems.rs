@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 
-use super::state::{ShownReport, identity, on_gpu, verdicts};
+use super::state::{ShownReport, identity, on_gpu};
 use super::style::ReportStyle;
 use crate::render::refused;
 use crate::render::terminal::text::{GREEN, RED, YELLOW};
+use crate::report::change::{key_of_run, key_of_verdict};
 use crate::report::words::{failure, phase_name};
 use crate::report::{ErrorCode, Oom, OtherProcess, Pass, Problem, Rule, Run, RunError, Status, Verdict};
 use crate::untrusted::{clean, named, words};
@@ -41,24 +42,11 @@ pub(super) fn problems(report: &ShownReport<'_>, style: &ReportStyle) -> String 
         }
     }
     text.push_str(&others(report));
-    let key = |verdict: &Verdict| {
-        (
-            verdict.package.clone(),
-            verdict.model.clone(),
-            verdict.mode,
-            verdict.gpu.clone(),
-        )
-    };
-    let told: HashSet<_> = report
-        .runs
-        .iter()
-        .filter(|run| run.error.is_some())
-        .flat_map(|run| verdicts(report, run))
-        .map(key)
-        .collect();
+    let failed = report.runs.iter().filter(|run| run.error.is_some());
+    let told: HashSet<_> = failed.map(key_of_run).collect();
     for verdict in &report.verdicts {
         // The loop over the runs has already printed errors and out of memory, with more details.
-        let told = verdict.status == Status::Error && told.contains(&key(verdict));
+        let told = verdict.status == Status::Error && told.contains(&key_of_verdict(verdict));
         if verdict.rule != Rule::Oom && verdict.status != Status::Pass && !told {
             text.push_str(&self::verdict(report, verdict));
         }

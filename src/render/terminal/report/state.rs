@@ -274,6 +274,11 @@ pub(super) fn name_of(report: &ShownReport<'_>, run: &Run) -> String {
     if alone { named(run.name()) } else { identity(run) }
 }
 
+/// Returns what the runs of one budget share, on every GPU and in both modes: package, model, and the budget's name.
+pub(super) fn budget_of(run: &Run) -> (&str, &str, Option<&str>) {
+    (&run.package, &run.model, run.budget.as_deref())
+}
+
 /// Returns the name of a run with its package.
 pub(super) fn identity(run: &Run) -> String {
     named(&run.full_name())

@@ -302,23 +302,20 @@ impl Layout<'_> {
 /// Groups the runs of one model with the same inputs on the same GPU, the measurement first. Groups of one model are
 /// adjacent.
 fn groups(runs: &[Run]) -> Vec<Vec<&Run>> {
-    fn model(run: &Run) -> (&str, &str, Option<&str>) {
-        (&run.package, &run.model, run.budget.as_deref())
-    }
     // Not `chunk_by`: the runs of a group need not be neighbours.
     let (mut groups, mut known): (Vec<Vec<&Run>>, _) = (Vec::new(), HashMap::new());
     let mut first = HashMap::new();
     for (at, run) in runs.iter().enumerate() {
-        first.entry(model(run)).or_insert(at);
+        first.entry(state::budget_of(run)).or_insert(at);
         let group = *known
-            .entry((model(run), &run.gpu.id, &run.inputs))
+            .entry((state::budget_of(run), &run.gpu.id, &run.inputs))
             .or_insert(groups.len());
         match groups.get_mut(group) {
             Some(group) => group.push(run),
             None => groups.push(vec![run]),
         }
     }
-    groups.sort_by_key(|group| group.first().and_then(|run| first.get(&model(run))));
+    groups.sort_by_key(|group| group.first().and_then(|run| first.get(&state::budget_of(run))));
     for group in &mut groups {
         group.sort_by_key(|run| run.mode == Mode::Estimate);
     }

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use comfy_table::Cell;
 use unicode_width::UnicodeWidthStr;
 
-use super::state::{ShownReport, on_gpu};
+use super::state::{ShownReport, budget_of, on_gpu};
 use super::table::{lines, new_table};
 use crate::bytes::Bytes;
 use crate::report::change::{signed, signed_percent};
-use crate::report::{Metric, Mode, Run};
+use crate::report::{Metric, Run};
 use crate::untrusted::named;
 
 /// The most models that are named per what-if without effect.
@@ -67,10 +67,7 @@ pub(super) fn notes(report: &ShownReport<'_>) -> String {
 
 /// Returns each complete what-if, after the complete run that it is compared with.
 fn compared<'a>(report: &'a ShownReport<'_>) -> impl Iterator<Item = (&'a Run, &'a Run)> {
-    fn key(run: &Run) -> (&str, &str, Option<&str>, &str, Mode) {
-        let budget = run.budget.as_deref();
-        (&run.package, &run.model, budget, &run.gpu.id, run.mode)
-    }
+    let key = |run: &'a Run| (budget_of(run), &run.gpu.id, run.mode);
     let mut origins = HashMap::new();
     for run in report.runs.iter().filter(|run| run.what_if.is_none()) {
         origins.entry(key(run)).or_insert(run);
