@@ -84,7 +84,7 @@ fn errors(text: &str) -> String {
         .replace(common::root().to_str().unwrap(), "[ROOT]");
     let from = text.find("error[").unwrap_or_else(|| panic!("no error in {text}"));
     let mut errors = String::new();
-    for line in text[from..].lines() {
+    for line in without_load(&text[from..]).lines() {
         match line.split_once("the model used ") {
             Some((before, used)) => {
                 let (_, after) = used.split_once("MiB").unwrap();
@@ -94,6 +94,24 @@ fn errors(text: &str) -> String {
         }
     }
     errors
+}
+
+/// Replaces the message about a model that waited for CPU cores, which only other work on the machine causes.
+fn without_load(text: &str) -> String {
+    let Some((before, rest)) = text.split_once(": its threads waited ") else {
+        return text.to_owned();
+    };
+    let (_, after) = rest
+        .split_once("end other work on the machine, pass a lower --jobs, or ")
+        .unwrap();
+    format!(
+        "{before}\n  help: {}",
+        after.replacen(
+            " in budgets.yaml",
+            " in budgets.yaml, or look for a step that never ends",
+            1
+        )
+    )
 }
 
 #[test]

@@ -480,3 +480,25 @@ fn died(left: &PassOutput) -> Option<RunError> {
         End::TimedOut { .. } | End::HostMemory(_) | End::Stopped => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_waited_for_cores_half_of_its_time_is_not_said_to_never_end() {
+        let help = |starved| {
+            let error = timed_out(Duration::from_secs(3), Duration::from_millis(starved)).unwrap();
+            (error.message, error.help.unwrap())
+        };
+        let (message, advice) = help(1_499);
+        assert_eq!(message, "the model did not finish within 3 s");
+        assert!(advice.contains("a step that never ends"), "{advice}");
+        let (message, advice) = help(1_500);
+        assert!(
+            message.ends_with("its threads waited 1 s in total for a CPU core"),
+            "{message}"
+        );
+        assert!(advice.contains("--jobs") && !advice.contains("never ends"), "{advice}");
+    }
+}
