@@ -10,6 +10,7 @@ use crate::common;
 use crate::common::burn_0_22::{ZOO, fixture};
 use crate::common::gpu::{builtin, gpu_folder};
 use crate::common::repository::Repository;
+use crate::growth;
 
 /// Runs `check --estimate` in a workspace with these budgets.
 fn check(workspace: &Path, budgets: &str, more: &[&str]) -> (Report, i32, String) {
@@ -218,10 +219,26 @@ fn an_upgrade_of_burn_is_no_growth_of_the_model() {
         assert!(told.contains(words), "{words}: {told}");
     }
 
-    // A limit holds for every version of Burn.
-    repository.folder.write("budgets.yaml", &budgets("200 MiB"));
-    let (_, exit, said) = Repository::check(folder, "HEAD", &[]);
+    // A limit holds for every version of Burn. The causes name the larger batch, and the upgrade beside it.
+    let on_live = "version: 1\ngpu: l4\nmodels:\n  layer: { live: 200 MiB }\n";
+    repository.folder.write("budgets.yaml", on_live);
+    let (report, exit, said) = Repository::check(folder, "HEAD", &["--rebuild", "--why"]);
     assert_eq!(exit, 100, "{said}");
+    let report = report.unwrap();
+    let [of] = report.growth.as_slice() else {
+        panic!("{said}");
+    };
+    growth::assert_sums(of);
+    assert!(
+        of.notes.iter().any(|note| note.starts_with("Burn 0.21.0 → 0.22.")),
+        "{said}"
+    );
+    let largest = of.largest().unwrap();
+    assert_eq!(largest.what, "the batch is larger", "{said}");
+    let place = largest.place.as_ref().unwrap();
+    assert_eq!(place.file, "upgraded/benches/vram.rs", "{said}");
+    let text = place.text.as_deref().unwrap();
+    assert!(place.edited && text.contains("[8192, 4096]"), "{said}");
     repository.folder.write("budgets.yaml", &budgets("4 GiB"));
 
     // After `bless`, as the message advises, the baseline is from Burn 0.22, and growth counts again.

@@ -119,7 +119,7 @@ fn why(repository: &Repository, more: &[&str]) -> (Option<Report>, i32, String) 
 }
 
 /// Checks that each view of a growth adds up to it.
-fn assert_sums(of: &GrowthExplanation) {
+pub(crate) fn assert_sums(of: &GrowthExplanation) {
     let outside = of.allocator.iter().map(|part| part.change).sum::<i64>() + of.unexplained;
     let sums = [
         of.causes.iter().map(|cause| cause.change).sum::<i64>(),

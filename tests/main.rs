@@ -54,5 +54,6 @@ mod report;
 mod rooms;
 mod scale;
 mod several_gpus;
+mod system;
 mod what_if;
 mod zoo;

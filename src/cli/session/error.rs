@@ -46,7 +46,10 @@ pub(in crate::cli) enum SelectionError {
     NoBudgetsInArchive(Utf8PathBuf),
     /// A file or folder cannot be used.
     #[error("cannot use {path}")]
-    #[diagnostic(code(cli::file))]
+    #[diagnostic(
+        code(cli::file),
+        help("check that the path exists, that you may read and write it, and that the disk is not full")
+    )]
     File {
         /// The path of the file or folder.
         path: Utf8PathBuf,

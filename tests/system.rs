@@ -1,0 +1,149 @@
+//! Faults of the system below the tool: system calls that fail, a full disk, folders that are missing or read-only.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use cargo_vram::report::{Report, Status};
+
+use crate::common;
+use crate::common::Once;
+
+/// A folder with the budgets and the report of a model that is over its limit.
+static FAILED: Once<PathBuf> = Once::new("system", |folder| {
+    let budgets = "version: 1\ngpu: l4\nmodels:\n  m000: { live: 1 KiB }\n";
+    std::fs::write(folder.join("budgets.yaml"), budgets).unwrap();
+    let checked = check(folder, "report.json").output().unwrap();
+    assert_eq!(checked.status.code(), Some(100), "{}", common::said(&checked));
+    folder.to_owned()
+});
+
+/// A check of one small model that is over its limit. The report is written into `folder`.
+fn check(folder: &Path, report: &str) -> Command {
+    let manifest = common::fixture("fixtures/many").join("Cargo.toml");
+    let mut command = common::vram(&[
+        "check",
+        "--estimate",
+        "-m",
+        "m000",
+        "--message-format",
+        "json",
+        "-o",
+        report,
+    ]);
+    command.arg("--manifest-path").arg(manifest);
+    command.arg("--budgets").arg(folder.join("budgets.yaml"));
+    command.current_dir(folder);
+    command
+}
+
+/// A merge of the failed report alone, which must fail as the report did.
+fn merge(folder: &Path, more: &[&str]) -> Command {
+    let mut command = common::vram(&["merge", "report.json"]);
+    command.args(more).current_dir(folder);
+    command
+}
+
+/// Runs a command with strace, and returns its output and the number of calls that strace let fail.
+fn traced(options: &[&str], command: &Command) -> (Output, usize) {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut strace = Command::new("strace");
+    strace.arg("-o").arg(log.path()).args(options);
+    strace.arg(command.get_program()).args(command.get_args());
+    strace.current_dir(command.get_current_dir().unwrap());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => strace.env(name, value),
+            None => strace.env_remove(name),
+        };
+    }
+    let output = strace
+        .output()
+        .expect("strace is installed: `tests/run tests` installs it");
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    (output, log.matches("(INJECTED)").count())
+}
+
+#[test]
+fn no_system_call_that_fails_lets_a_failed_report_pass() {
+    let folder = FAILED.get().as_path();
+    let faults = [
+        ("write", "ENOSPC"),
+        ("write", "EPIPE"),
+        ("openat", "EMFILE"),
+        ("openat", "EACCES"),
+        ("mmap", "ENOMEM"),
+        ("clone3", "EAGAIN"),
+        ("read", "EIO"),
+    ];
+    for more in [&[][..], &["--message-format", "json", "-o", "merged.json"]] {
+        let command = merge(folder, more);
+        let (output, _) = traced(&["-f", "-e", "trace=none"], &command);
+        assert_eq!(output.status.code(), Some(100), "{}", common::said(&output));
+        for (call, error) in faults {
+            let mut failed = 0;
+            for number in 1.. {
+                let inject = format!("inject={call}:error={error}:when={number}");
+                let (output, injected) = traced(&["-f", "-e", &inject], &command);
+                if injected == 0 {
+                    break;
+                }
+                failed += 1;
+                let said = common::said(&output);
+                assert!(
+                    !output.status.success(),
+                    "{call} number {number} failed with {error}: {said}"
+                );
+            }
+            assert!(failed > 0, "no {call} was made");
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_and_a_read_only_folder_are_named() {
+    let folder = FAILED.get().as_path();
+    let file = folder.join("full.json");
+    let file = file.to_str().unwrap();
+    let command = merge(folder, &["--message-format", "json", "-o", file]);
+    // The tool may write a temporary file beside it first, so any write to a file in this folder fails.
+    let (output, injected) = traced(
+        &["-f", "-e", "inject=write,pwrite64,rename:error=ENOSPC:when=1+"],
+        &command,
+    );
+    let said = common::said(&output);
+    assert!(injected > 0, "{said}");
+    assert_eq!(output.status.code(), Some(101), "{said}");
+
+    let command = check(folder, "read-only.json");
+    let (output, injected) = traced(&["-e", "inject=mkdir:error=EROFS:when=1+"], &command);
+    let said = common::said(&output);
+    assert!(injected > 0, "{said}");
+    assert_eq!(output.status.code(), Some(101), "{said}");
+    let place = common::target_folder().join("vram");
+    assert!(said.contains(place.to_str().unwrap()), "{said}");
+    assert!(said.contains("Read-only file system"), "{said}");
+    assert!(said.contains("that you may read and write it"), "{said}");
+}
+
+#[test]
+fn no_folder_for_temporary_files_and_no_home_folder_have_no_effect() {
+    let folder = FAILED.get().as_path();
+    let read = |name: &str| -> Report { serde_json::from_slice(&std::fs::read(folder.join(name)).unwrap()).unwrap() };
+    let expected = read("report.json");
+    let home = std::env::var("HOME").unwrap();
+    let of_home = |variable: &str, name: &str| {
+        std::env::var_os(variable).unwrap_or_else(|| Path::new(&home).join(name).into_os_string())
+    };
+    let mut command = check(folder, "homeless.json");
+    command
+        .env("TMPDIR", "/nonexistent/tmp")
+        .env("CARGO_HOME", of_home("CARGO_HOME", ".cargo"))
+        .env("RUSTUP_HOME", of_home("RUSTUP_HOME", ".rustup"))
+        .env_remove("HOME");
+    let output = command.output().unwrap();
+    let said = common::said(&output);
+    assert_eq!(output.status.code(), Some(100), "{said}");
+    let report = read("homeless.json");
+    assert_eq!(report.status, Status::Fail);
+    assert_eq!(report.runs[0].peaks, expected.runs[0].peaks);
+}
