@@ -5,7 +5,8 @@ const SHOWN: usize = 600;
 /// The number of characters of a name that are shown: of a GPU, a process, an input or a file.
 const NAME: usize = 200;
 
-/// Replaces characters that could control a terminal or change the direction of text.
+/// Replaces characters that could control a terminal or change the direction of text, and breaks up what a CI service
+/// would take for a command.
 pub(crate) fn clean(text: &str) -> String {
     let harmless = |c: char| match c {
         '\n' => c,
@@ -13,7 +14,40 @@ pub(crate) fn clean(text: &str) -> String {
         c if c.is_control() || is_unseen(c) => '\u{fffd}',
         c => c,
     };
-    text.trim_end().chars().map(harmless).collect()
+    let shown: String = text.trim_end().chars().map(harmless).collect();
+    without_commands(&shown)
+}
+
+/// Breaks up workflow commands: GitHub looks for `::` at the start of a line, after blanks, and for `##[` anywhere.
+fn without_commands(text: &str) -> String {
+    let text = text.replace("##[", "## [");
+    let starts_command = |line: &&str| {
+        let line = line.trim_start();
+        // `:::` starts no command. The compiler writes it before the path of another file.
+        line.starts_with("::") && !line.starts_with(":::")
+    };
+    if !text.lines().any(|line| starts_command(&line)) {
+        return text;
+    }
+    let lines = text.split('\n').map(|line| match starts_command(&line) {
+        true => line.replacen("::", ": :", 1),
+        false => line.to_owned(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Replaces the same characters as [`clean`] in a source text, of which a message shows lines. The text keeps its
+/// length in bytes, so that places in it stay right.
+pub(crate) fn clean_source(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => shown.push(c),
+            c if c.is_control() || is_unseen(c) => shown.extend(std::iter::repeat_n('?', c.len_utf8())),
+            c => shown.push(c),
+        }
+    }
+    shown.replace("##[", "##?")
 }
 
 /// Whether a character is invisible but changes how others are shown, such as their direction, or hides text.
@@ -67,6 +101,24 @@ mod tests {
         );
         assert!(shown.lines().skip(1).all(|line| line.starts_with("    ")), "{shown:?}");
         assert!(words(&"x".repeat(10_000)).chars().count() <= SHOWN + 1);
+    }
+
+    #[test]
+    fn no_line_starts_a_command_of_a_ci_service() {
+        assert_eq!(
+            clean("::error::a\n  ::set-env name=b::c\nd::e\n  ::: f.rs\n##[error]g"),
+            ": :error::a\n  : :set-env name=b::c\nd::e\n  ::: f.rs\n## [error]g"
+        );
+        assert!(!words(HOSTILE).lines().any(|line| line.trim_start().starts_with("::")));
+        assert_eq!(named("::error::x"), ": :error::x");
+    }
+
+    #[test]
+    fn a_source_text_keeps_its_length() {
+        let source = "a: \u{1b}[2J\u{202e} ##[error]\n\tb";
+        let shown = clean_source(source);
+        assert_eq!(shown, "a: ?[2J??? ##?error]\n\tb");
+        assert_eq!(shown.len(), source.len());
     }
 
     #[test]

@@ -120,16 +120,16 @@ fn the_documented_values_of_both_burns_are_those_of_the_baselines() {
 }
 
 const MODEL: &str = "\
-use burn::backend::Cuda;
 use burn::nn::LinearConfig;
 use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
 use cargo_vram::{Infer, Run};
 
 cargo_vram::models!(layer);
 
-fn layer(run: &mut Run<Cuda, Infer>) {
+fn layer<B: Backend>(run: &mut Run<B, Infer>) {
     run.model(|device| LinearConfig::new(256, 512).init(device))
-        .batch(|device| Tensor::<Cuda, 2>::zeros([128, 256], device))
+        .batch(|device| Tensor::<B, 2>::zeros([128, 256], device))
         .infer(|model, batch| model.forward(batch));
 }
 ";

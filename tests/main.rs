@@ -39,6 +39,7 @@ mod gate;
 mod gpus;
 mod growth;
 #[cfg(target_os = "linux")]
+mod hostile;
 mod leftovers;
 #[cfg(target_os = "linux")]
 mod measure;

@@ -9,6 +9,7 @@ mod completions;
 mod diff;
 mod doctor;
 mod error;
+mod escaped;
 mod estimate;
 mod exit;
 mod explain;

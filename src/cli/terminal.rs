@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anstream::{stderr, stdout};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::escaped::EscapingHandler;
 use super::interrupt;
 use super::options::{Color, Verbosity};
 use crate::cli::error::CliError;
@@ -60,13 +61,12 @@ pub(super) fn set_up(verbosity: Verbosity) {
     let color = colorful(&std::io::stderr());
     let width = message_width();
     let hook = miette::set_hook(Box::new(move |_| {
-        Box::new(
-            miette::MietteHandlerOpts::new()
-                .color(color)
-                .unicode(true)
-                .width(width)
-                .build(),
-        )
+        let handler = miette::MietteHandlerOpts::new()
+            .color(color)
+            .unicode(true)
+            .width(width)
+            .build();
+        Box::new(EscapingHandler(handler))
     }));
     // The hook can be set once per process, and only this function sets it.
     debug_assert!(hook.is_ok());

@@ -5,10 +5,10 @@
 //! GPUs: there, a compiled kernel is a name and the data that a launch needs.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{Result, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use camino::Utf8Path;
 
@@ -30,6 +30,10 @@ const MOST: u64 = 16 << 20;
 ///
 /// The other files beside Burn 0.21's table contain the kernels. Burn only appends to them.
 const LISTS: [&str; 2] = ["jsonl", "log"];
+/// How long to wait for other tools that use the cache. To compile all kernels takes seconds, too.
+const LONGEST_WAIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+/// How often to try the lock of the cache, which others hold for milliseconds.
+const POLL: Duration = Duration::from_millis(5);
 /// The number of hash digits in a folder's name.
 const SHORT: usize = 32;
 
@@ -99,8 +103,15 @@ impl Kernels {
         std::fs::create_dir_all(&self.all)?;
         let path = self.all.join("lock");
         let file = File::create(&path)?;
-        // The kernel frees the lock if this tool dies, so an old lock file blocks nobody.
-        file.lock()?;
+        // Linux frees the lock if this tool dies, so an old lock file blocks nobody. A tool that is stopped, or on a slow
+        // network disk, holds the lock: then do without the cache, because nobody should wait for it without a word.
+        let began = Instant::now();
+        while let Err(error) = file.try_lock() {
+            match error {
+                TryLockError::WouldBlock if began.elapsed() < LONGEST_WAIT => std::thread::sleep(POLL),
+                error => return Err(error.into()),
+            }
+        }
         Ok(file)
     }
 
@@ -282,6 +293,18 @@ mod tests {
 
     fn read(from: &Path) -> Option<String> {
         std::fs::read_to_string(from.join("cuda/chunk0.cbor")).ok()
+    }
+
+    #[test]
+    fn a_tool_that_keeps_the_lock_is_not_waited_for_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let kernels = of_a_program(folder.path());
+        let to = folder.path().join("copy");
+        let held = kernels.lock().unwrap();
+        let error = kernels.lend(&to).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+        drop(held);
+        kernels.lend(&to).unwrap();
     }
 
     #[test]

@@ -1,0 +1,137 @@
+//! Text of reports that others wrote: no string of a report may control a terminal or a CI service.
+
+use std::path::Path;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use crate::common;
+
+/// Control characters, a change of the direction of text, and workflow commands on lines of their own.
+const HOSTILE: &str = "\u{1b}[2J\u{202e}\n::error::gone\r##[error]x\u{9b}31m\n  ::add-mask::y";
+
+/// A report with a failed check, an error, an unusable package and a check that was skipped.
+static REPORT: LazyLock<Value> = LazyLock::new(|| {
+    let path = common::root().join("tests/comment/hostile.json");
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+});
+
+/// Returns the JSON pointers of all strings in a document.
+fn strings(value: &Value, at: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            let escaped = |name: &str| name.replace('~', "~0").replace('/', "~1");
+            fields
+                .iter()
+                .for_each(|(name, value)| strings(value, &format!("{at}/{}", escaped(name)), found));
+        }
+        Value::Array(values) => {
+            values
+                .iter()
+                .enumerate()
+                .for_each(|(index, value)| strings(value, &format!("{at}/{index}"), found));
+        }
+        Value::String(_) => found.push(at.to_owned()),
+        _ => {}
+    }
+}
+
+/// Returns what is wrong with a text that a command printed.
+fn harm(text: &str) -> Option<String> {
+    // Markdown separates `@` and `#` from a name by a space without width.
+    let is_harmful = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t') || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if let Some(c) = text.chars().find(|c| is_harmful(*c)) {
+        return Some(format!("it has the character {c:?}"));
+    }
+    let mut lines = text.lines();
+    // Our own annotations start with `::error` or `::warning` and a title.
+    let starts_command = |line: &str| {
+        let line = line.trim_start();
+        line.starts_with("::")
+            && !line.starts_with("::error title=")
+            && !line.starts_with("::warning title=")
+            && !line.starts_with("::error file=")
+            && !line.starts_with("::warning file=")
+            && !line.starts_with("::notice title=")
+            && !line.starts_with("::notice file=")
+    };
+    let line = lines.find(|line| starts_command(line) || line.contains("##["));
+    line.map(|line| format!("this line is a command: {line}"))
+}
+
+fn assert_harmless(folder: &Path, at: &str, arguments: &[&str]) -> i32 {
+    let output = common::vram(arguments).current_dir(folder).output().unwrap();
+    for bytes in [&output.stdout, &output.stderr] {
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        if let Some(harm) = harm(&text) {
+            panic!("{at}, {arguments:?}: {harm}\n{text:?}");
+        }
+        assert!(!text.contains("panicked at"), "{at}, {arguments:?}: {text}");
+    }
+    output.status.code().unwrap()
+}
+
+#[test]
+fn no_string_of_a_report_controls_a_terminal_or_a_ci_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, report: &Value| std::fs::write(folder.path().join(name), report.to_string()).unwrap();
+    write("plain.json", &REPORT);
+    let mut places = Vec::new();
+    strings(&REPORT, "", &mut places);
+    assert!(places.len() > 50, "{places:?}");
+    let mut shown = 0;
+    for at in &places {
+        let old = REPORT.pointer(at).unwrap().as_str().unwrap();
+        for text in [
+            HOSTILE.to_owned(),
+            format!("{old}{HOSTILE}"),
+            "::error::gone".to_owned(),
+        ] {
+            let mut report = REPORT.clone();
+            *report.pointer_mut(at).unwrap() = Value::String(text);
+            write("hostile.json", &report);
+            let merge = assert_harmless(folder.path(), at, &["merge", "--verbose", "hostile.json"]);
+            assert_ne!(merge, 0, "{at}");
+            // If a report cannot be read, every command says the same.
+            if merge == 2 {
+                continue;
+            }
+            shown += 1;
+            for format in ["markdown", "github", "junit"] {
+                assert_harmless(
+                    folder.path(),
+                    at,
+                    &["merge", "--message-format", format, "hostile.json"],
+                );
+            }
+            assert_harmless(folder.path(), at, &["diff", "plain.json", "hostile.json"]);
+            let comment = [
+                "comment",
+                "--dry-run",
+                "--report",
+                "hostile.json",
+                "--pr",
+                "7",
+                "--repo",
+                "a/b",
+            ];
+            assert_harmless(folder.path(), at, &comment);
+        }
+    }
+    assert!(shown > 50, "{shown}");
+}
+
+#[test]
+fn a_line_of_a_budgets_file_is_shown_without_its_control_characters() {
+    let text = "version: 1\ngpu: l4\nmodels:\n  a: { lives: 1 KiB } # \u{1b}[2J\u{202e} ##[error]gone\n";
+    let (folder, budgets) = common::budgets(text);
+    let output = common::vram(&["check", "--estimate", "--budgets", &budgets]);
+    let mut output = output;
+    let output = output.current_dir(folder.path()).output().unwrap();
+    let said = common::said(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("lives"), "{said}");
+    assert_eq!(harm(&said), None, "{said}");
+}
