@@ -3,17 +3,32 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::common;
 
 /// Control characters, a change of the direction of text, and workflow commands on lines of their own.
 const HOSTILE: &str = "\u{1b}[2J\u{202e}\n::error::gone\r##[error]x\u{9b}31m\n  ::add-mask::y";
 
-/// A report with a failed check, an error, an unusable package and a check that was skipped.
+/// A report with a failed check, a model that ended with an error, and a package that could not be built.
 static REPORT: LazyLock<Value> = LazyLock::new(|| {
-    let path = common::root().join("tests/comment/hostile.json");
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    let text = std::fs::read_to_string(crate::system::FAILED.get().join("report.json")).unwrap();
+    let mut report: Value = serde_json::from_str(&text).unwrap();
+    let mut dead = report["runs"][0].clone();
+    dead["model"] = json!("dead");
+    dead["error"] = json!({ "code": "model-panicked", "message": "it panicked", "help": "look there" });
+    report["runs"].as_array_mut().unwrap().push(dead);
+    report["expected"].as_array_mut().unwrap().push(json!("many/dead"));
+    // A run with budgets has a verdict, or `merge` refuses the report.
+    for list in ["verdicts", "expected_verdicts"] {
+        let mut verdict = report[list][0].clone();
+        verdict["model"] = json!("dead");
+        report[list].as_array_mut().unwrap().push(verdict);
+    }
+    report["problems"] = json!([{
+        "package": "unbuilt", "target": "vram", "code": "build-failed", "message": "it does not compile", "help": "mend it",
+    }]);
+    report
 });
 
 /// Returns the JSON pointers of all strings in a document.
@@ -78,6 +93,8 @@ fn no_string_of_a_report_controls_a_terminal_or_a_ci_service() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, report: &Value| std::fs::write(folder.path().join(name), report.to_string()).unwrap();
     write("plain.json", &REPORT);
+    // The plain report is one that the command can judge.
+    assert_eq!(assert_harmless(folder.path(), "plain", &["merge", "plain.json"]), 101);
     let mut places = Vec::new();
     strings(&REPORT, "", &mut places);
     assert!(places.len() > 50, "{places:?}");
@@ -125,11 +142,19 @@ fn no_string_of_a_report_controls_a_terminal_or_a_ci_service() {
 
 #[test]
 fn a_line_of_a_budgets_file_is_shown_without_its_control_characters() {
-    let text = "version: 1\ngpu: l4\nmodels:\n  a: { lives: 1 KiB } # \u{1b}[2J\u{202e} ##[error]gone\n";
+    let text = "version: 1\ngpu: l4\nmodels:\n  a: { lives: 1 KiB } # \u{202e} ##[error]gone\n";
     let (folder, budgets) = common::budgets(text);
-    let output = common::vram(&["check", "--estimate", "--budgets", &budgets]);
-    let mut output = output;
-    let output = output.current_dir(folder.path()).output().unwrap();
+    let manifest = common::fixture("fixtures/many").join("Cargo.toml");
+    let manifest = manifest.to_str().unwrap();
+    let arguments = [
+        "check",
+        "--estimate",
+        "--manifest-path",
+        manifest,
+        "--budgets",
+        &budgets,
+    ];
+    let output = common::vram(&arguments).current_dir(folder.path()).output().unwrap();
     let said = common::said(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("lives"), "{said}");

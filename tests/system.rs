@@ -11,7 +11,7 @@ use crate::common;
 use crate::common::Once;
 
 /// A folder with the budgets and the report of a model that is over its limit.
-static FAILED: Once<PathBuf> = Once::new("system", |folder| {
+pub(crate) static FAILED: Once<PathBuf> = Once::new("system", |folder| {
     let budgets = "version: 1\ngpu: l4\nmodels:\n  m000: { live: 1 KiB }\n";
     std::fs::write(folder.join("budgets.yaml"), budgets).unwrap();
     let checked = check(folder, "report.json").output().unwrap();

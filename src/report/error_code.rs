@@ -6,6 +6,8 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::untrusted::named;
+
 /// Declares the error codes of this version, each with its name in reports.
 macro_rules! codes {
     ($($(#[$doc:meta])+ $code:ident = $name:literal,)+) => {
@@ -173,7 +175,7 @@ impl ErrorCode {
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown(UnknownCode(name)) => write!(f, "{}", name.escape_debug()),
+            Self::Unknown(UnknownCode(name)) => f.write_str(&named(&name.escape_debug().to_string())),
             known => f.write_str(known.as_str()),
         }
     }

@@ -22,14 +22,15 @@ pub(super) fn spreads(report: &ShownReport<'_>) -> String {
             let _ = writeln!(
                 text,
                 "{name} on {} differs from run to run; the largest of {} runs counts: {ranges}",
-                run.gpu.id, range.repeats
+                named(&run.gpu.id),
+                range.repeats
             );
         } else if let Some(spread) = run.measurement.as_ref().and_then(|measured| measured.spread.as_ref()) {
             let name = name_of(report, run);
             let _ = writeln!(
                 text,
                 "{name} on {}, {} measurements: {}",
-                run.gpu.id,
+                named(&run.gpu.id),
                 spread.repeats,
                 self::spread(spread)
             );
@@ -66,7 +67,8 @@ pub(super) fn allocator(report: &ShownReport<'_>) -> String {
                 text,
                 "{name} on {}: reserved memory still grew in one of the last two of {} steps and may grow further; use \
                  --steps to run more",
-                run.gpu.id, settling.steps
+                named(&run.gpu.id),
+                settling.steps
             );
         }
         if run.recovered_refusals > 0 {
@@ -78,7 +80,8 @@ pub(super) fn allocator(report: &ShownReport<'_>) -> String {
             let _ = writeln!(
                 text,
                 "{name} on {}: the GPU refused {} allocation{plural}; Burn freed memory and got {them}",
-                run.gpu.id, run.recovered_refusals
+                named(&run.gpu.id),
+                run.recovered_refusals
             );
         }
     }

@@ -96,7 +96,7 @@ fn oom(run: &Run, oom: &Oom) -> String {
     let mut text = format!(
         "{RED}out of memory{RED:#}: {} on {} {place} ({pass} pass)\n",
         identity(run),
-        run.gpu.id
+        named(&run.gpu.id)
     );
     for line in refused::refusal(run, oom) {
         let _ = writeln!(text, "  {line}");
