@@ -141,6 +141,34 @@ fn no_string_of_a_report_controls_a_terminal_or_a_ci_service() {
 }
 
 #[test]
+fn no_string_of_an_explanation_controls_a_terminal_or_a_ci_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plain.json");
+    let file = file.to_str().unwrap();
+    let explain = ["explain", "-m", "sequential_inference", "-p", "zoo", "--gpu", "l4"];
+    let output = common::output(&[&explain[..], &["--message-format", "json", "-o", file]].concat());
+    assert!(output.status.success(), "{}", common::said(&output));
+    let plain: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let mut places = Vec::new();
+    strings(&plain, "", &mut places);
+    // One of each kind: the first tensor, kernel and stack stand for the others.
+    places.retain(|at| at.split('/').all(|part| part.parse::<usize>().unwrap_or(0) == 0));
+    assert!(places.len() > 20, "{places:?}");
+    let mut shown = 0;
+    for at in &places {
+        let mut hostile = plain.clone();
+        *hostile.pointer_mut(at).unwrap() = Value::String(HOSTILE.to_owned());
+        std::fs::write(folder.path().join("hostile.json"), hostile.to_string()).unwrap();
+        for [before, after] in [["plain.json", "hostile.json"], ["hostile.json", "plain.json"]] {
+            let diff = assert_harmless(folder.path(), at, &["diff", before, after, "--why"]);
+            shown += i32::from(diff == 0);
+        }
+        assert_harmless(folder.path(), at, &["report", "hostile.json", "-o", "page.html"]);
+    }
+    assert!(shown > 20, "{shown}");
+}
+
+#[test]
 fn a_line_of_a_budgets_file_is_shown_without_its_control_characters() {
     let text = "version: 1\ngpu: l4\nmodels:\n  a: { lives: 1 KiB } # \u{202e} ##[error]gone\n";
     let (folder, budgets) = common::budgets(text);
