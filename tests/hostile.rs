@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
+use crate::archive_support::Entries;
 use crate::common;
 
 /// Control characters, a change of the direction of text, and workflow commands on lines of their own.
@@ -166,6 +167,26 @@ fn no_string_of_an_explanation_controls_a_terminal_or_a_ci_service() {
         assert_harmless(folder.path(), at, &["report", "hostile.json", "-o", "page.html"]);
     }
     assert!(shown > 20, "{shown}");
+}
+
+#[test]
+fn no_string_of_an_archive_controls_a_terminal_or_a_ci_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut manifest = Value::Null;
+    Entries::sound().manifest(|sound| manifest = sound.clone());
+    let mut places = Vec::new();
+    strings(&manifest, "", &mut places);
+    let mut listed = 0;
+    for at in &places {
+        for text in [HOSTILE, "::error::gone", "\u{202e}##[error]gone"] {
+            let mut entries = Entries::sound();
+            entries.manifest(|manifest| *manifest.pointer_mut(at).unwrap() = json!(text));
+            std::fs::write(folder.path().join("hostile.tar.zst"), entries.bytes()).unwrap();
+            let exit = assert_harmless(folder.path(), at, &["list", "--archive-file", "hostile.tar.zst"]);
+            listed += usize::from(exit == 0);
+        }
+    }
+    assert!(listed > 0, "{places:?}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::cli::session;
 use crate::cli::session::source::ModelSource;
 use crate::protocol::Task;
 use crate::render;
+use crate::untrusted::named;
 
 /// List the models that the workspace declares, or the models of an archive
 #[derive(Debug, Args)]
@@ -75,7 +76,9 @@ impl ListCommand {
                     .set_header(["package", "model", "task", "target", "burn"]);
                 for model in &models {
                     let task = if model.task == Task::Train { "train" } else { "infer" };
-                    table.add_row([model.package, model.model, task, model.target, model.burn]);
+                    // The names may come from an archive that someone else made.
+                    let [package, name] = [model.package, model.model].map(named);
+                    table.add_row([package, name, task.to_owned(), named(model.target), named(model.burn)]);
                 }
                 format!("{table}\n")
             }
