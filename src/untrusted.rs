@@ -40,9 +40,11 @@ fn without_commands(text: &str) -> String {
 /// length in bytes, so that places in it stay right.
 pub(crate) fn clean_source(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
+    let mut left = text.chars().peekable();
+    while let Some(c) = left.next() {
         match c {
             '\n' | '\t' => shown.push(c),
+            '\r' if left.peek() == Some(&'\n') => shown.push(c),
             c if c.is_control() || is_unseen(c) => shown.extend(std::iter::repeat_n('?', c.len_utf8())),
             c => shown.push(c),
         }
@@ -119,6 +121,7 @@ mod tests {
         let shown = clean_source(source);
         assert_eq!(shown, "a: ?[2J??? ##?error]\n\tb");
         assert_eq!(shown.len(), source.len());
+        assert_eq!(clean_source("a\r\nb\rc"), "a\r\nb?c");
     }
 
     #[test]
