@@ -10,6 +10,7 @@ const NAME: usize = 200;
 pub(crate) fn clean(text: &str) -> String {
     let harmless = |c: char| match c {
         '\n' => c,
+        '\t' => ' ',
         // Replaced, not removed: a reader must see that something was there.
         c if c.is_control() || is_unseen(c) => '\u{fffd}',
         c => c,
@@ -19,7 +20,7 @@ pub(crate) fn clean(text: &str) -> String {
 }
 
 /// Breaks up workflow commands: GitHub looks for `::` at the start of a line, after blanks, and for `##[` anywhere.
-fn without_commands(text: &str) -> String {
+pub(crate) fn without_commands(text: &str) -> String {
     let text = text.replace("##[", "## [");
     let starts_command = |line: &&str| {
         let line = line.trim_start();

@@ -40,6 +40,7 @@ mod gpus;
 mod growth;
 #[cfg(target_os = "linux")]
 mod hostile;
+#[cfg(target_os = "linux")]
 mod leftovers;
 #[cfg(target_os = "linux")]
 mod measure;
@@ -55,6 +56,7 @@ mod report;
 mod rooms;
 mod scale;
 mod several_gpus;
+#[cfg(target_os = "linux")]
 mod system;
 mod what_if;
 mod zoo;

@@ -15,6 +15,7 @@ use crate::cli::session;
 use crate::cli::session::base::Parted;
 use crate::cli::temporary::TemporaryFolder;
 use crate::render;
+use crate::untrusted::named;
 
 /// Pack the built models into one file, to run them on other machines
 ///
@@ -147,8 +148,13 @@ fn summary(packed: &PackedArchive, to: &Utf8PathBuf) -> String {
     let ArchiveManifest { target, glibc, .. } = &packed.manifest;
     let mut text = String::new();
     for target in &packed.manifest.targets {
-        let models: Vec<_> = target.models.iter().map(|model| model.name.as_str()).collect();
-        text += &format!("{} ({}): {}\n", target.package, target.name, models.join(", "));
+        let models: Vec<_> = target.models.iter().map(|model| named(&model.name)).collect();
+        text += &format!(
+            "{} ({}): {}\n",
+            named(&target.package),
+            named(&target.name),
+            models.join(", ")
+        );
     }
     let has = |path: &str| packed.manifest.files.iter().any(|file| file.path == path);
     let budgets = packed.manifest.budgets.as_deref().unwrap_or("no budgets");
@@ -167,7 +173,7 @@ fn summary(packed: &PackedArchive, to: &Utf8PathBuf) -> String {
 
 /// Returns the commit that an archive was built from, as text.
 pub(super) fn made_of(manifest: &ArchiveManifest) -> String {
-    let commit = manifest.commit.as_deref().unwrap_or("unknown");
+    let commit = manifest.commit.as_deref().map_or_else(|| "unknown".to_owned(), named);
     let changes = match manifest.dirty {
         Some(true) => ", with uncommitted changes",
         Some(false) | None => "",

@@ -241,7 +241,9 @@ fn told(
                     entry_name(key)
                 ));
             }
-            Accepted::Refused { key, why, .. } => text.push_str(&format!("{}: not accepted: {why}\n", entry_name(key))),
+            Accepted::Refused { key, why, .. } => {
+                text.push_str(&format!("{}: not accepted: {}\n", entry_name(key), words(why)));
+            }
         }
         if let Accepted::Written { key, .. } | Accepted::Same(key) = one {
             for value in over.get(key).into_iter().flatten() {

@@ -6,16 +6,32 @@
 use std::error::Error;
 use std::fmt;
 
-use miette::{Diagnostic, LabeledSpan, MietteHandler, NamedSource, ReportHandler, Severity, SourceCode};
+use miette::{
+    Diagnostic, LabeledSpan, MietteError, MietteHandler, MietteSpanContents, ReportHandler, Severity, SourceCode,
+    SourceSpan, SpanContents,
+};
 
-use crate::untrusted::{clean, clean_source};
+use crate::untrusted::{clean, clean_source, without_commands};
 
 /// Renders errors as [`MietteHandler`] does, with their texts escaped.
 pub(super) struct EscapingHandler(pub(super) MietteHandler);
 
 impl ReportHandler for EscapingHandler {
     fn debug(&self, error: &dyn Diagnostic, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.debug(&EscapedError::new(error, None), f)
+        let mut text = String::new();
+        let escaped = EscapedError::new(error, None);
+        // Format into a string first: the handler breaks long lines, so that a command may stand at the start of a line.
+        fmt::write(&mut text, format_args!("{:?}", Rendered(&self.0, &escaped)))?;
+        f.write_str(&without_commands(&text))
+    }
+}
+
+/// Formats an error with a handler.
+struct Rendered<'a>(&'a MietteHandler, &'a EscapedError);
+
+impl fmt::Debug for Rendered<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.debug(self.1, f)
     }
 }
 
@@ -29,7 +45,7 @@ struct EscapedError {
     url: Option<String>,
     severity: Option<Severity>,
     labels: Vec<LabeledSpan>,
-    source: Option<NamedSource<String>>,
+    source: Option<EscapedSource>,
     related: Vec<EscapedError>,
 }
 
@@ -62,6 +78,8 @@ impl EscapedError {
     }
 }
 
+// `diagnostic_source` is not forwarded: no error of this tool has one, and miette then prints `source` instead.
+
 fn escaped(label: &LabeledSpan) -> LabeledSpan {
     let text = label.label().map(clean);
     match label.primary() {
@@ -70,16 +88,53 @@ fn escaped(label: &LabeledSpan) -> LabeledSpan {
     }
 }
 
+/// A source text with control characters replaced. Both texts have the same length in bytes.
+#[derive(Debug)]
+struct EscapedSource {
+    name: String,
+    original: String,
+    shown: String,
+}
+
+impl SourceCode for EscapedSource {
+    /// Reads a span as miette does for any text, but with the file's name, and with columns counted in characters of the
+    /// original.
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        before: usize,
+        after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let found = self.shown.read_span(span, before, after)?;
+        let column = match found.column() {
+            0 => 0,
+            _ => {
+                let before = self.original.get(..found.span().offset()).unwrap_or_default();
+                before.chars().rev().take_while(|&c| c != '\n').count()
+            }
+        };
+        Ok(Box::new(MietteSpanContents::new_named(
+            self.name.clone(),
+            found.data(),
+            *found.span(),
+            found.line(),
+            column,
+            found.line_count(),
+        )))
+    }
+}
+
 /// Returns the source text with its name, escaped.
-fn whole(source: &dyn SourceCode, labels: &[LabeledSpan]) -> Option<NamedSource<String>> {
+fn whole(source: &dyn SourceCode, labels: &[LabeledSpan]) -> Option<EscapedSource> {
     let first = labels.first()?;
     // As many lines around as the text can have, so that places in it count from its start.
     let all = source.read_span(first.inner(), usize::MAX, usize::MAX).ok()?;
-    let text = String::from_utf8_lossy(all.data());
-    Some(NamedSource::new(
-        clean(all.name().unwrap_or_default()),
-        clean_source(&text),
-    ))
+    let original = String::from_utf8(all.data().to_vec()).ok()?;
+    Some(EscapedSource {
+        name: clean(all.name().unwrap_or_default()),
+        shown: clean_source(&original),
+        original,
+    })
 }
 
 impl fmt::Display for EscapedError {
@@ -155,5 +210,92 @@ impl fmt::Display for EscapedCause {
 impl Error for EscapedCause {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.cause.as_ref().map(|cause| cause as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use miette::{GraphicalTheme, MietteHandlerOpts, NamedSource, Report};
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Foreign {
+        message: String,
+        help: String,
+        source: NamedSource<String>,
+        at: SourceSpan,
+    }
+
+    impl fmt::Display for Foreign {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(&self.message)
+        }
+    }
+
+    impl Error for Foreign {}
+
+    impl Diagnostic for Foreign {
+        fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+            Some(Box::new(&self.help))
+        }
+
+        fn source_code(&self) -> Option<&dyn SourceCode> {
+            Some(&self.source)
+        }
+
+        fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+            Some(Box::new(std::iter::once(LabeledSpan::new_primary_with_span(
+                None, self.at,
+            ))))
+        }
+    }
+
+    /// Renders an error on 100 columns, as without a terminal.
+    fn rendered(error: Foreign) -> String {
+        struct Shown(Report);
+        impl fmt::Debug for Shown {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let options = MietteHandlerOpts::new().graphical_theme(GraphicalTheme::unicode_nocolor());
+                EscapingHandler(options.width(100).build()).debug(self.0.as_ref(), f)
+            }
+        }
+        format!("{:?}", Shown(error.into()))
+    }
+
+    #[test]
+    fn a_broken_line_starts_no_command() {
+        let mut broken = 0;
+        for length in 60..120 {
+            // A word that is longer than a line is broken anywhere.
+            let text = format!("{}::error::gone", "x".repeat(length));
+            let shown = rendered(Foreign {
+                message: text.clone(),
+                help: text,
+                source: NamedSource::new("budgets.yaml", "a".into()),
+                at: (0, 1).into(),
+            });
+            assert!(
+                !shown.lines().any(|line| line.trim_start().starts_with("::")),
+                "{shown}"
+            );
+            broken += usize::from(shown.lines().any(|line| line.trim_start().starts_with(": :error")));
+        }
+        assert!(broken > 0, "no line was broken before the command");
+    }
+
+    #[test]
+    fn a_column_counts_the_characters_of_the_original() {
+        let text = "a: 1\nmödels: { \u{202e}lives: 1 }\n";
+        let at = text.find("lives").unwrap();
+        let shown = rendered(Foreign {
+            message: "a mistake".into(),
+            help: "\tfix\tit".into(),
+            source: NamedSource::new("budgets.yaml", text.to_owned()),
+            at: (at, 5).into(),
+        });
+        assert!(shown.contains("[budgets.yaml:2:12]"), "{shown}");
+        assert!(shown.contains("mödels: { ???lives"), "{shown}");
+        assert!(shown.contains(" fix it"), "{shown}");
     }
 }

@@ -19,6 +19,7 @@ use crate::cli::session::{self, Context, TableSetup};
 use crate::recording::{self, GpuFacts, RunIdentity};
 use crate::report::{Obtained, ProcessOf, ProcessOverhead, Report, Run, RunGpu, WrittenBy};
 use crate::run::Hardware;
+use crate::untrusted::{named, words};
 
 /// Measure the memory that models hold, on a real GPU
 ///
@@ -185,7 +186,11 @@ fn record(folder: &Utf8Path, report: &Report, choices: &[PathBuf], facts: GpuFac
         .zip(choices.iter().cloned());
     let recorded = recording::record(folder.as_std_path(), report, &runs.collect::<Vec<_>>(), &facts)?;
     for (run, why) in &recorded.refused {
-        terminal::remark(&format!("not recorded: {run}: {why}"));
+        terminal::remark(&format!(
+            "not recorded: {}: {}",
+            named(&run.to_string()),
+            words(&why.to_string())
+        ));
     }
     if !terminal::is_quiet() {
         terminal::remark(&format!(

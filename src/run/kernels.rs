@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{File, TryLockError};
 use std::io::{Result, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use camino::Utf8Path;
@@ -30,12 +31,15 @@ const MOST: u64 = 16 << 20;
 ///
 /// The other files beside Burn 0.21's table contain the kernels. Burn only appends to them.
 const LISTS: [&str; 2] = ["jsonl", "log"];
-/// How long to wait for other tools that use the cache. To compile all kernels takes seconds, too.
-const LONGEST_WAIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+/// How long to wait for other tools that use the cache. Compiling all kernels also takes seconds.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// How often to try the lock of the cache, which others hold for milliseconds.
 const POLL: Duration = Duration::from_millis(5);
 /// The number of hash digits in a folder's name.
 const SHORT: usize = 32;
+
+/// Whether this process once waited in vain for the lock. Later attempts then do not wait: a run has many passes.
+static WAITED_IN_VAIN: AtomicBool = AtomicBool::new(false);
 
 /// The sizes of files in bytes, by path.
 type FileSizes = HashMap<PathBuf, u64>;
@@ -49,6 +53,7 @@ pub(super) struct Kernels {
     all: PathBuf,
     /// The name of the folder of this program and GPU.
     name: String,
+    longest_wait: Duration,
 }
 
 impl Kernels {
@@ -72,7 +77,11 @@ impl Kernels {
         let shared = gpu.limits.shared_per_block_optin.0;
         let mut name = hex_digest(&format!("{code}\n{major}.{minor} {shared}"));
         name.truncate(SHORT);
-        Self { all, name }
+        Self {
+            all,
+            name,
+            longest_wait: LONGEST_WAIT,
+        }
     }
 
     /// Runs a process with a copy of the cache in the folder `to`, and then adds its new kernels to the cache.
@@ -103,16 +112,23 @@ impl Kernels {
         std::fs::create_dir_all(&self.all)?;
         let path = self.all.join("lock");
         let file = File::create(&path)?;
-        // Linux frees the lock if this tool dies, so an old lock file blocks nobody. A tool that is stopped, or on a slow
-        // network disk, holds the lock: then do without the cache, because nobody should wait for it without a word.
+        // Linux frees the lock if this tool dies, so an old lock file blocks nobody. A stopped tool, or one on a slow
+        // network disk, may hold the lock for long. Then skip the cache: a user must not wait without a message.
         let began = Instant::now();
-        while let Err(error) = file.try_lock() {
-            match error {
-                TryLockError::WouldBlock if began.elapsed() < LONGEST_WAIT => std::thread::sleep(POLL),
-                error => return Err(error.into()),
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock)
+                    if began.elapsed() < self.longest_wait && !WAITED_IN_VAIN.load(Ordering::Relaxed) =>
+                {
+                    std::thread::sleep(POLL);
+                }
+                Err(error) => {
+                    WAITED_IN_VAIN.store(true, Ordering::Relaxed);
+                    return Err(error.into());
+                }
             }
         }
-        Ok(file)
     }
 
     /// Copies the cache into the folder `to`, which it empties first. Returns the sizes of the copied files.
@@ -298,11 +314,22 @@ mod tests {
     #[test]
     fn a_tool_that_keeps_the_lock_is_not_waited_for_without_end() {
         let folder = tempfile::tempdir().unwrap();
-        let kernels = of_a_program(folder.path());
+        let kernels = Kernels {
+            longest_wait: Duration::from_millis(20),
+            ..of_a_program(folder.path())
+        };
         let to = folder.path().join("copy");
         let held = kernels.lock().unwrap();
         let error = kernels.lend(&to).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+        // The second attempt does not wait: it would take half a minute.
+        let patient = Kernels {
+            longest_wait: Duration::from_secs(30),
+            ..of_a_program(folder.path())
+        };
+        let began = Instant::now();
+        patient.lend(&to).unwrap_err();
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         drop(held);
         kernels.lend(&to).unwrap();
     }
@@ -403,6 +430,7 @@ mod tests {
             let kernels = Kernels {
                 all: all.clone(),
                 name: number.to_string(),
+                longest_wait: LONGEST_WAIT,
             };
             compile(&lent, &["one"]);
             kernels.take_back(&lent, &FileSizes::new()).unwrap();

@@ -486,7 +486,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_that_waited_for_cores_half_of_its_time_is_not_said_to_never_end() {
+    fn a_timeout_while_waiting_for_cores_does_not_blame_the_model() {
         let help = |starved| {
             let error = timed_out(Duration::from_secs(3), Duration::from_millis(starved)).unwrap();
             (error.message, error.help.unwrap())

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::report::Status;
+use crate::untrusted::clean;
 
 /// The result of one check: what was found and, for a warning or a failure, how to fix it.
 pub(super) enum Finding {
@@ -62,10 +63,11 @@ impl DoctorCheck {
             Status::Fail | Status::Error => "fail",
         };
         // Indent the further lines of a text below the first one.
-        let what = self.what.replace('\n', "\n      ");
+        let escaped = |text: &str| clean(text).replace('\n', "\n      ");
+        let what = escaped(&self.what);
         match &self.fix {
             None => format!("{status}  {what}\n"),
-            Some(fix) => format!("{status}  {what}\n      help: {fix}\n"),
+            Some(fix) => format!("{status}  {what}\n      help: {}\n", escaped(fix)),
         }
     }
 }

@@ -24,6 +24,7 @@ use crate::explain::{Activations, Explanation};
 use crate::growth::{GrowthInput, SourceChanges, growth};
 use crate::report::change::{Judged, figure};
 use crate::report::{GrowthExplanation, Metric, Pass, Report, Rule, Run, Skipped, SkippedCheck, Status, Verdict};
+use crate::untrusted::clean;
 use crate::workspace::EXPLAIN;
 
 /// The largest untracked file that counts as part of a change.
@@ -360,5 +361,5 @@ fn skipped(model: &str, why: String) -> Skipped {
 }
 
 fn one_line(error: &impl Display) -> String {
-    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    clean(&error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
 }

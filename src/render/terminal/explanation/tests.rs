@@ -400,12 +400,15 @@ fn hostile(name: &str, style: &TerminalStyle) -> String {
 
 #[test]
 fn names_cannot_steer_a_terminal_or_turn_a_line_around() {
-    let name =
-        "\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\u{2066}\u{200b}\u{feff}a\u{301}\u{65e5}\n::error::gone\r\n\tz";
+    let name = "\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\u{2066}\u{200b}\u{feff}a\u{301}\u{65e5}\n::error::gone\r\n  ::add-mask::y##[error]\n\tz";
     let text = hostile(name, &TERMINAL);
     assert!(!text.chars().any(|c| c.is_control() && c != '\n'));
     assert!(!text.contains(['\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}']));
-    assert!(!text.lines().any(|line| line.starts_with("::error")));
+    assert!(
+        !text
+            .lines()
+            .any(|line| line.trim_start().starts_with("::") || line.contains("##["))
+    );
 }
 
 /// Makes a view from bits, so that tests can try random combinations.

@@ -10,7 +10,7 @@ use crate::render::terminal::text::{GREEN, RED, YELLOW};
 use crate::report::change::{key_of_run, key_of_verdict};
 use crate::report::words::{failure, phase_name};
 use crate::report::{ErrorCode, Oom, OtherProcess, Pass, Problem, Rule, Run, RunError, Status, Verdict};
-use crate::untrusted::{clean, named, words};
+use crate::untrusted::{named, words};
 
 /// The most other processes that are listed per GPU.
 const TOLD: usize = 10;
@@ -18,7 +18,7 @@ const TOLD: usize = 10;
 /// Renders a problem with a target as an error with its help.
 #[must_use]
 pub fn problem(problem: &Problem) -> String {
-    let mut text = format!("{RED}error{RED:#}[{}]: {}\n", problem.code, clean(&problem.message));
+    let mut text = format!("{RED}error{RED:#}[{}]: {}\n", problem.code, words(&problem.message));
     help(&mut text, problem.help.as_deref());
     text
 }
