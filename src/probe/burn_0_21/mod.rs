@@ -14,6 +14,8 @@ mod observed;
 mod optimizer;
 mod parallel;
 mod run;
+#[cfg(debug_assertions)]
+mod shared_code;
 mod stage;
 mod train;
 #[cfg(not(all(feature = "train", feature = "distributed")))]
@@ -132,15 +134,8 @@ impl<B: Backend<Device = CudaDevice>, Kind> Run<B, Kind> {
 fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
     // Before anything of Burn runs, because cubecl refuses a configuration once it has read one.
     configure(job);
-    #[cfg(not(any(
-        feature = "explain",
-        feature = "what-if",
-        feature = "checkpointing",
-        feature = "no-fusion"
-    )))]
-    // Only to instantiate it. An estimate of DenseNet-201 takes 18.4 s with it and 26.6 s without.
-    // See docs/design/builds.md.
-    std::hint::black_box(compiled_here as fn());
+    #[cfg(debug_assertions)]
+    shared_code::instantiate();
     #[cfg(feature = "explain")]
     if let Some(path) = &job.trace {
         // If the trace cannot be opened, its file is missing, and the tool reports that.
@@ -201,26 +196,6 @@ const fn dtype(float: Float) -> FloatDType {
         Float::F16 | Float::MixedF16 => FloatDType::F16,
         Float::Bf16 | Float::MixedBf16 => FloatDType::BF16,
     }
-}
-
-/// Makes rustc compile the generic code of Burn's fusion and memory management in this crate. It is never called.
-///
-/// This crate is as optimized as dependencies are, and the user's own crate mostly is not. So passes are faster, and
-/// all values stay the same. Builds on demand leave this out, because they serve only few passes.
-#[cfg(not(any(
-    feature = "explain",
-    feature = "what-if",
-    feature = "checkpointing",
-    feature = "no-fusion"
-)))]
-fn compiled_here() {
-    use burn21::tensor::ops::FloatTensorOps;
-    let tensor = |device: &CudaDevice| ModelBackend::float_zeros(Shape::new([1]), device, FloatDType::F32);
-    let device = CudaDevice::default();
-    // These two bring in fusion's streams and searches, the memory's pages and the matrix kernels. rustc
-    // shares generic code between crates only at `opt-level` 0 and 1.
-    let sum = ModelBackend::float_add(tensor(&device), tensor(&device));
-    drop(ModelBackend::float_matmul(sum, tensor(&device)));
 }
 
 /// Keeps autotune's choices and compiled kernels apart from the user's own, because no GPU could run virtual kernels.
