@@ -1,5 +1,84 @@
 //! Makes foreign text safe to show: names, and the output of models.
 
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+
+/// A name that someone else wrote: a model, a driver, or whoever made a report. `Display` escapes it.
+///
+/// It is no `str` and does not become one by itself, so the compiler refuses code that shows it as it is.
+#[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Foreign(String);
+
+impl Foreign {
+    /// Returns the text as it is, to compare it or to pass it to code that escapes it.
+    #[must_use]
+    pub fn raw(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Foreign {
+    /// Writes the text on one line, escaped and cut. Honors a width.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&named(&self.0))
+    }
+}
+
+impl From<String> for Foreign {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for Foreign {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl PartialEq<str> for Foreign {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == other
+    }
+}
+
+impl PartialEq<&str> for Foreign {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == *other
+    }
+}
+
+impl PartialEq<String> for Foreign {
+    fn eq(&self, other: &String) -> bool {
+        self.0 == *other
+    }
+}
+
+impl PartialEq<Foreign> for String {
+    fn eq(&self, other: &Foreign) -> bool {
+        *self == other.0
+    }
+}
+
+/// In JSON, the text is a string like any other.
+impl JsonSchema for Foreign {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        String::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        String::json_schema(generator)
+    }
+}
+
 /// The number of characters of a model's output that are shown. The JSON report has all of it.
 const SHOWN: usize = 600;
 /// The number of characters of a name that are shown: of a GPU, a process, an input or a file.
@@ -129,6 +208,17 @@ mod tests {
     fn what_is_not_seen_is_shown() {
         let hidden = "a\u{61c}\u{200b}\u{200f}\u{2028}\u{202e}\u{2066}\u{feff}\u{e0041}z";
         assert_eq!(clean(hidden), format!("a{}z", "\u{fffd}".repeat(8)));
+    }
+
+    #[test]
+    fn a_foreign_name_is_shown_escaped_and_kept_as_it_is() {
+        let name = Foreign::from(HOSTILE);
+        assert_eq!(name.to_string(), named(HOSTILE));
+        assert_eq!(name.raw(), HOSTILE);
+        let json = serde_json::to_string(&name).unwrap();
+        assert_eq!(json, serde_json::to_string(HOSTILE).unwrap());
+        assert_eq!(serde_json::from_str::<Foreign>(&json).unwrap(), name);
+        assert_eq!(format!("{:>4}", Foreign::from("l4")), "  l4");
     }
 
     #[test]

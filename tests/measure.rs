@@ -53,16 +53,16 @@ fn a_measurement_says_what_it_was_made_with_and_proves_it() {
     assert_eq!(report.runs.len(), 2);
     for run in &report.runs {
         assert_eq!(run.mode, Mode::Measure);
-        assert_eq!((run.gpu.id.as_str(), run.gpu.name.as_str()), ("l4", "NVIDIA L4"));
+        assert_eq!((run.gpu.id.raw(), run.gpu.name.raw()), ("l4", "NVIDIA L4"));
         let measurement = run.measurement.as_ref().unwrap();
-        assert!(measurement.uuid.starts_with("GPU-"), "{measurement:?}");
+        assert!(measurement.uuid.raw().starts_with("GPU-"), "{measurement:?}");
         assert_eq!(measurement.proof.computed, measurement.proof.expected);
         let file = |name: &str| gpu.path.join(name).canonicalize().unwrap();
-        assert_eq!(file("libcuda.so.1").to_str(), Some(measurement.libcuda.path.as_str()));
+        assert_eq!(file("libcuda.so.1").to_str(), Some(measurement.libcuda.path.raw()));
         // Burn 0.22 compiles with LLVM, so the NVRTC is that of the toolkit in another folder.
         let compiler = match common::is_burn_0_22() {
-            true => measurement.libnvrtc.path.ends_with("/lib/libnvrtc.so"),
-            false => file("libnvrtc.so.13").to_str() == Some(measurement.libnvrtc.path.as_str()),
+            true => measurement.libnvrtc.path.raw().ends_with("/lib/libnvrtc.so"),
+            false => file("libnvrtc.so.13").to_str() == Some(measurement.libnvrtc.path.raw()),
         };
         assert!(compiler, "{measurement:?}");
         assert_eq!(measurement.libcuda.version, "13.0");
@@ -73,7 +73,7 @@ fn a_measurement_says_what_it_was_made_with_and_proves_it() {
         // If Burn's threads run freely, they may hold a little more or less than when they take turns.
         let known = |line: &Assumption| line.code() == "reserved-differs";
         assert!(run.assumptions.iter().all(known), "{:?}", run.assumptions);
-        assert!(text.contains(&measurement.uuid), "{text}");
+        assert!(text.contains(measurement.uuid.raw()), "{text}");
     }
     let seeds: Vec<_> = report
         .runs
@@ -364,7 +364,7 @@ fn a_gpu_of_ones_own_is_estimated_with_what_was_recorded_on_the_gpu_it_is_like()
     let own = run(&own, "sequential_inference");
     assert!(edge.autotune.recorded > 0, "{:?}", edge.autotune);
     assert_eq!(edge.autotune, own.autotune);
-    assert_eq!((&edge.recording, edge.gpu.id.as_str()), (&own.recording, "edge"));
+    assert_eq!((&edge.recording, edge.gpu.id.raw()), (&own.recording, "edge"));
     assert_eq!(edge.recording.as_ref().unwrap().gpu, "l4");
     let context = edge.gpu.context.as_ref().unwrap();
     assert_eq!((context.bytes, context.obtained), (Bytes(CONTEXT), Obtained::Assumed));
@@ -436,7 +436,7 @@ fn check_measures_where_there_is_a_gpu_and_estimates_the_declared_one_and_that_o
         ],
     );
     assert_eq!(exit, 0, "{text}");
-    let mut runs: Vec<_> = report.runs.iter().map(|run| (run.mode, run.gpu.id.as_str())).collect();
+    let mut runs: Vec<_> = report.runs.iter().map(|run| (run.mode, run.gpu.id.raw())).collect();
     runs.sort_unstable();
     assert_eq!(
         runs,

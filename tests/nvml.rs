@@ -167,7 +167,7 @@ fn a_gpu_tells_its_memory_and_its_processes() {
         let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
         let expected = OtherProcess {
             pid: me(),
-            name: Some(comm.trim_end().to_owned()),
+            name: Some(comm.trim_end().into()),
             bytes: Some(Bytes(CONTEXT + 100)),
         };
         assert_eq!(processes, [expected]);
@@ -326,7 +326,7 @@ fn other_processes_are_seen_come_and_go() {
         assert_eq!(device_peak(&looks), Some(Bytes(CONTEXT + 75)));
         let other = |pid, name: Option<&str>, bytes| OtherProcess {
             pid,
-            name: name.map(str::to_owned),
+            name: name.map(Into::into),
             bytes: Some(Bytes(bytes)),
         };
         let (sleep, nobody) = (other(pid, Some("sleep"), 70), other(4_999_999, None, 5));

@@ -24,7 +24,7 @@ fn estimate(measured: &Run) -> Run {
         "-m",
         &measured.model,
         "--gpu",
-        &measured.gpu.id,
+        measured.gpu.id.raw(),
     ];
     let inputs: Vec<_> = measured
         .inputs
@@ -130,8 +130,8 @@ fn one_byte_of_warm_reserved_is_a_disagreement_where_every_choice_was_recorded()
     assert_eq!(off(&estimate(1_000_001, 0, 1)), []);
     let mut of_another_gpu = estimate(1_000_001, 0, 0);
     of_another_gpu.recording = Some(RecordingId {
-        gpu: "h200".to_owned(),
-        driver: "580.82.07".to_owned(),
+        gpu: "h200".into(),
+        driver: "580.82.07".into(),
     });
     assert_eq!(off(&of_another_gpu), []);
 }

@@ -226,7 +226,7 @@ fn inference_holds_less_than_training() {
 fn every_figure_is_marked_as_an_estimate_and_says_what_it_assumes() {
     for run in &checked().report.runs {
         assert_eq!(run.gpu.id, "l4");
-        assert!(run.gpu.driver.starts_with("virtual "));
+        assert!(run.gpu.driver.raw().starts_with("virtual "));
         assert!(
             run.assumptions
                 .iter()

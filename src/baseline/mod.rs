@@ -94,7 +94,7 @@ impl BaselineKey {
         Self {
             package: run.package.clone(),
             model: run.name().to_owned(),
-            gpu: run.gpu.id.clone(),
+            gpu: run.gpu.id.raw().to_owned(),
             mode: run.mode,
         }
     }
@@ -110,7 +110,7 @@ impl BaselineEntry {
             // See docs/design/baseline.md.
             rests_on: match run.mode {
                 Mode::Estimate => fingerprint.to_owned(),
-                Mode::Measure => run.gpu.driver.clone(),
+                Mode::Measure => run.gpu.driver.raw().to_owned(),
             },
             inputs: run.inputs.clone(),
             parameters: run.parameters.as_ref().map(|parameters| parameters.count),

@@ -34,7 +34,7 @@ fn parse(text: &str) -> Result<BaselineFile, String> {
 fn what_is_written_is_read_again_and_sorted() {
     let mut measured = run("vgg16", 7);
     measured.mode = Mode::Measure;
-    measured.gpu.driver = "580.95".to_owned();
+    measured.gpu.driver = "580.95".into();
     let mut odd = run("res\"net\n18", 9);
     odd.budget = Some("[[baseline]]".to_owned());
     odd.inputs = [("seq len".to_owned(), u64::from(u32::MAX)), ("a.b".to_owned(), 1)].into();
@@ -117,7 +117,7 @@ fn a_run_is_compared_with_what_was_accepted_of_it_and_nothing_else() {
     let differs = ["batch_size 32 → 64", "seq none → 1", "burn 0.21.0 → 0.22.0"];
     assert_eq!(other.0.unwrap().1, differs);
     // Runs on another GPU, in another mode or with another estimator are not compared.
-    let gpu = compared(&|report| report.runs[0].gpu.id = "h200".to_owned());
+    let gpu = compared(&|report| report.runs[0].gpu.id = "h200".into());
     assert_eq!(gpu, (None, Some("the baseline has only an estimate for l4".to_owned())));
     let mode = compared(&|report| report.runs[0].mode = Mode::Measure);
     assert_eq!(
@@ -210,7 +210,7 @@ fn only_what_became_less_is_accepted_where_that_is_asked_for() {
 #[test]
 fn what_is_gone_is_removed_on_every_gpu() {
     let mut elsewhere = run("gone", 1);
-    elsewhere.gpu.id = "h200".to_owned();
+    elsewhere.gpu.id = "h200".into();
     let mut lock = accepted(vec![run("gone", 1), elsewhere, run("stays", 1)]);
     let gone = lock.remove_gone(|key| key.model == "stays");
     assert_eq!(gone.len(), 2);

@@ -29,16 +29,16 @@ pub(super) fn name(
         return;
     };
     tensor.shape.clone_from(&origin.made.shape);
-    tensor.dtype = Some(origin.made.dtype.clone());
-    tensor.operation = Some(bare(&origin.operation.name).to_owned());
+    tensor.dtype = Some(origin.made.dtype.clone().into());
+    tensor.operation = Some(bare(&origin.operation.name).into());
     tensor.module = places
         .modules
         .get(&id)
-        .map(|(path, _)| path.clone())
-        .filter(|path| !path.is_empty());
+        .filter(|(path, _)| !path.is_empty())
+        .map(|(path, _)| path.as_str().into());
     if let Some(source) = calls.of(origin.operation).source {
         tensor.line = Some(source.line);
-        tensor.file = Some(source.file);
+        tensor.file = Some(source.file.into());
     }
 }
 
@@ -107,6 +107,7 @@ mod tests {
     use super::*;
     use crate::bytes::Bytes;
     use crate::protocol::{Frame, HeldTensor, Phase, SourceSymbol};
+    use crate::report::Foreign;
     use crate::report::{Oom, Pass, RefusedTensor, sample};
 
     const REFUSED: u64 = 10_909_384_704;
@@ -193,10 +194,16 @@ mod tests {
         let tensor = named(&trace(), REFUSED);
         assert_eq!(tensor.shape, [1, 1, 2_663_424, 1024]);
         assert_eq!(
-            (tensor.operation.as_deref(), tensor.dtype.as_deref()),
+            (
+                tensor.operation.as_ref().map(Foreign::raw),
+                tensor.dtype.as_ref().map(Foreign::raw)
+            ),
             (Some("conv2d"), Some("f32"))
         );
-        assert_eq!((tensor.file.as_deref(), tensor.line), (Some("src/model.rs"), Some(1)));
+        assert_eq!(
+            (tensor.file.as_ref().map(Foreign::raw), tensor.line),
+            (Some("src/model.rs"), Some(1))
+        );
         assert_eq!(tensor.largest, Bytes(5_914_755_072));
     }
 
@@ -213,7 +220,10 @@ mod tests {
             freed: Vec::new(),
         });
         let tensor = named(&trace, REFUSED);
-        assert_eq!((tensor.operation.as_deref(), tensor.line), (Some("relu"), Some(3)));
+        assert_eq!(
+            (tensor.operation.as_ref().map(Foreign::raw), tensor.line),
+            (Some("relu"), Some(3))
+        );
     }
 
     #[test]
@@ -226,7 +236,10 @@ mod tests {
             gone: Vec::new(),
         });
         let tensor = named(&trace, REFUSED);
-        assert_eq!((tensor.operation.as_deref(), tensor.line), (Some("add"), Some(2)));
+        assert_eq!(
+            (tensor.operation.as_ref().map(Foreign::raw), tensor.line),
+            (Some("add"), Some(2))
+        );
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(crate) fn hostile() -> Explanation {
     it.run.model = evil();
     it.run.package = evil();
     it.run.burn = evil();
-    it.run.gpu.name = evil();
+    it.run.gpu.name = evil().into();
     it.run.inputs = BTreeMap::from([(evil(), 1)]);
     it.run.assumptions = vec![Assumption::from_document(evil(), evil())];
     it.assumptions = vec![Assumption::from_document(evil(), evil())];
@@ -51,7 +51,7 @@ pub(crate) fn hostile() -> Explanation {
         gpu_number: None,
         step: Some(1),
         phase: Some(Phase::Forward),
-        kernel: Some(evil()),
+        kernel: Some(evil().into()),
         requested: Some(Bytes(1 << 30)),
         function: None,
         reserved: Bytes(1 << 30),
@@ -547,7 +547,7 @@ impl Play {
         it.run.peaks.cold = peak(640 << 20);
         it.run.inputs = BTreeMap::from([("batch_size".to_owned(), self.batch), ("image".to_owned(), 224)]);
         it.run.task = Some(crate::protocol::Task::Train);
-        it.run.gpu.name = "NVIDIA L4".to_owned();
+        it.run.gpu.name = "NVIDIA L4".into();
         it.run.assumptions = vec![
             Assumption::from_document("code", "32 MiB for loaded kernels"),
             Assumption::from_document("code", "autotune's choices: 41 assumed"),
@@ -750,7 +750,7 @@ pub(crate) fn out_of_memory() -> Explanation {
         gpu_number: None,
         step: Some(1),
         phase: Some(Phase::Backward),
-        kernel: Some("conv2d_weight_backward_f32".to_owned()),
+        kernel: Some("conv2d_weight_backward_f32".into()),
         requested: Some(Bytes(3 << 30)),
         function: None,
         reserved: Bytes(21 << 30),
@@ -780,7 +780,7 @@ fn write_samples() {
     died.partial = Some("the model ran out of memory in step 1".to_owned());
     died.run.model = "resnet18-died".to_owned();
     died.run.oom = hostile().run.oom.map(|oom| Oom {
-        kernel: Some("matmul_f32".to_owned()),
+        kernel: Some("matmul_f32".into()),
         ..oom
     });
     write("died.json", &died);

@@ -116,7 +116,7 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
         ));
     }
     for run in &report.runs {
-        let title = |what: &str| titled(&run.package, run.name(), &run.gpu.id, run.mode, what);
+        let title = |what: &str| titled(&run.package, run.name(), run.gpu.id.raw(), run.mode, what);
         if let Some(error) = &run.error {
             all.push(plain(title(error.code.as_str()), error.message.clone()));
         }

@@ -28,9 +28,9 @@ pub fn render(report: &Report) -> Result<String, quick_junit::SerializeError> {
     let mut suites: Vec<((&str, Mode), TestSuite)> = Vec::new();
     let mut places = std::collections::HashMap::new();
     for run in &report.runs {
-        let key = (run.gpu.id.as_str(), run.mode);
+        let key = (run.gpu.id.raw(), run.mode);
         let at = *places.entry(key).or_insert_with(|| {
-            let name = format!("{}, {}", clean(&run.gpu.id), mode_name(run.mode));
+            let name = format!("{}, {}", run.gpu.id, mode_name(run.mode));
             suites.push((key, TestSuite::new(name)));
             suites.len() - 1
         });

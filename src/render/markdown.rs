@@ -167,7 +167,7 @@ fn wrong(report: &Report) -> Section {
         ));
     }
     for run in &report.runs {
-        let on = Some((run.gpu.id.as_str(), run.mode));
+        let on = Some((run.gpu.id.raw(), run.mode));
         if let Some(error) = &run.error {
             items.push(item("❌", &run.full_name(), on, &error.message, error.help.as_deref()));
         }
@@ -261,10 +261,14 @@ fn obtained(report: &Report, markdown: &Markdown<'_>) -> Section {
         let how = match run.mode {
             Mode::Estimate => format!(
                 "Estimated on a virtual {} ({})",
-                words(&run.gpu.name),
+                words(run.gpu.name.raw()),
                 run.gpu.total_bytes
             ),
-            Mode::Measure => format!("Measured on {}, driver {}", words(&run.gpu.name), name(&run.gpu.driver)),
+            Mode::Measure => format!(
+                "Measured on {}, driver {}",
+                words(run.gpu.name.raw()),
+                name(run.gpu.driver.raw())
+            ),
         };
         // One `<sub>` per line: GitHub would draw the lines of a list within one `<sub>` on top of each other.
         lines.insert(format!(

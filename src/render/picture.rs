@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::bytes::Bytes;
 use crate::explain::{Explanation, MemoryTimeline};
 use crate::report::{Metric, Phase, words};
+use crate::untrusted::clean;
 
 /// A limit that a picture draws as a line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -128,7 +129,7 @@ pub(super) fn out_of_memory(explanation: &Explanation) -> Option<String> {
         text += &format!("; {fact}");
     }
     if let Some(kernel) = &oom.kernel {
-        text += &format!("; at kernel {}", words::kernel_name(kernel));
+        text += &format!("; at kernel {}", clean(words::kernel_name(kernel.raw())));
     }
     Some(text)
 }

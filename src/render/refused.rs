@@ -13,7 +13,7 @@ use crate::untrusted::{named, words};
 pub(in crate::render) fn refusal(run: &Run, oom: &Oom) -> Vec<String> {
     let asked = match (oom.requested, &oom.function) {
         (Some(requested), _) => format!("tried to allocate {requested}"),
-        (None, Some(function)) => format!("{} failed", words(function)),
+        (None, Some(function)) => format!("{} failed", function),
         (None, None) => "an allocation failed".to_owned(),
     };
     let Oom {
@@ -32,7 +32,7 @@ pub(in crate::render) fn refusal(run: &Run, oom: &Oom) -> Vec<String> {
     ];
     lines.extend(facts(run, oom));
     if let Some(kernel) = &oom.kernel {
-        lines.push(format!("at kernel {}", words(kernel_name(kernel))));
+        lines.push(format!("at kernel {}", words(kernel_name(kernel.raw()))));
     }
     lines
 }
@@ -76,14 +76,14 @@ fn described(tensor: &RefusedTensor) -> Option<String> {
     let mut text = format!(
         "the tensor is [{}] {}, made by {}",
         shape.join(", "),
-        named(tensor.dtype.as_deref().unwrap_or_default()),
-        named(operation)
+        tensor.dtype.clone().unwrap_or_default(),
+        operation
     );
     if let Some(module) = &tensor.module {
-        text.push_str(&format!(" in {}", named(module)));
+        text.push_str(&format!(" in {}", module));
     }
     if let (Some(file), Some(line)) = (&tensor.file, tensor.line) {
-        text.push_str(&format!(" at {}:{line}", named(file)));
+        text.push_str(&format!(" at {}:{line}", file));
     }
     Some(text)
 }
@@ -96,7 +96,7 @@ pub(super) fn advice(run: &Run, oom: &Oom) -> Option<String> {
         return Some(smaller.to_owned());
     }
     // Users copy the command into a shell, so it must not contain a name that a shell could interpret.
-    if !is_plain(&format!("{}/{}", run.package, run.model)) || !is_plain(&run.gpu.id) {
+    if !is_plain(&format!("{}/{}", run.package, run.model)) || !is_plain(run.gpu.id.raw()) {
         return Some(format!(
             "{smaller}; run `cargo vram explain` for this model to see the shape and the source line of the tensor"
         ));
@@ -115,7 +115,7 @@ pub(super) fn advice(run: &Run, oom: &Oom) -> Option<String> {
 fn explain_command(run: &Run) -> String {
     let mut command = format!("cargo vram explain {}/{}", named(&run.package), named(&run.model));
     match run.mode {
-        Mode::Estimate => command.push_str(&format!(" --gpu {}", named(&run.gpu.id))),
+        Mode::Estimate => command.push_str(&format!(" --gpu {}", run.gpu.id)),
         Mode::Measure => command.push_str(" --measure"),
     }
     // An input with a name that a shell could interpret is left out, as `image size` in the test below.
@@ -193,10 +193,10 @@ mod tests {
         oom.tensor = Some(RefusedTensor {
             largest: Bytes(5_914_755_072),
             shape: vec![444, 64, 310, 310],
-            dtype: Some("f32".to_owned()),
-            operation: Some("conv2d\u{1b}[2J".to_owned()),
-            module: Some("layer1.0.conv1".to_owned()),
-            file: Some("src/resnet.rs".to_owned()),
+            dtype: Some("f32".into()),
+            operation: Some("conv2d\u{1b}[2J".into()),
+            module: Some("layer1.0.conv1".into()),
+            file: Some("src/resnet.rs".into()),
             line: Some(48),
         });
         let last = facts(&run, &oom).pop().unwrap();

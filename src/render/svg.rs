@@ -71,7 +71,7 @@ fn summary(explanation: &Explanation) -> String {
     format!(
         "{} on {}: peak {} ({} B) live, {} reserved",
         named(name),
-        named(&run.gpu.name),
+        run.gpu.name,
         peak.live,
         peak.live.0,
         reserved(explanation)
@@ -182,7 +182,7 @@ impl<'a> Drawing<'a> {
         let how = mode_name(run.mode);
         let line = format!(
             "{how} on {} ({}){} · peak {} ({} B) live · {} reserved · {} process",
-            named(&run.gpu.name),
+            run.gpu.name,
             run.gpu.total_bytes,
             named(&inputs),
             peak.live,

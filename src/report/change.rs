@@ -67,7 +67,7 @@ type RunKey<'a> = (&'a str, &'a str, &'a str, Mode);
 
 /// Returns the key of a run.
 pub(crate) fn key_of_run(run: &Run) -> RunKey<'_> {
-    (&run.package, run.name(), &run.gpu.id, run.mode)
+    (&run.package, run.name(), run.gpu.id.raw(), run.mode)
 }
 
 /// Returns the key of the run that a verdict is about.

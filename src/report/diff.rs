@@ -306,7 +306,7 @@ fn causes(old: &Run, new: &Run) -> Vec<Cause> {
     differs(CauseKind::Burn, "burn", Some(old.burn.clone()), Some(new.burn.clone()));
     // An estimate's driver is `virtual` with the tool's version, which says nothing about the model.
     if new.mode == Mode::Measure {
-        let of = |run: &Run| Some(run.gpu.driver.clone());
+        let of = |run: &Run| Some(run.gpu.driver.raw().to_owned());
         differs(CauseKind::Driver, "driver", of(old), of(new));
     }
     let count = |run: &Run| run.parameters.map(|parameters| parameters.count.to_string());

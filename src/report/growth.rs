@@ -174,7 +174,7 @@ impl GrowthExplanation {
     #[must_use]
     pub fn is_of(&self, run: &Run) -> bool {
         (self.package.as_str(), self.model.as_str(), self.gpu.as_str(), self.mode)
-            == (run.package.as_str(), run.name(), run.gpu.id.as_str(), run.mode)
+            == (run.package.as_str(), run.name(), run.gpu.id.raw(), run.mode)
     }
 
     /// Returns the rows of a table that add up to the growth: the first `most` causes, the others as one row, the memory

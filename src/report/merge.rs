@@ -322,7 +322,7 @@ fn once(reports: &[(String, Report)]) -> Result<(), MergeError> {
                 run.model.as_str(),
                 run.name(),
                 run.mode,
-                run.gpu.id.as_str(),
+                run.gpu.id.raw(),
             );
             if let Some(first) = seen.insert(key, file) {
                 return Err(MergeError::Overlap {

@@ -31,11 +31,11 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
         what_if: WhatIf::default(),
         label: None,
         gpu: RunGpu {
-            id: gpu.to_owned(),
-            name: gpu.to_owned(),
+            id: gpu.into(),
+            name: gpu.into(),
             total_bytes: Bytes(24 << 30),
             available_bytes: Bytes(23 << 30),
-            driver: String::new(),
+            driver: String::new().into(),
             context: None,
             modules: None,
         },
@@ -113,13 +113,13 @@ pub(crate) fn report(runs: Vec<Run>) -> Report {
 /// Returns the same run as a measurement.
 pub(crate) fn measured(run: Run) -> Run {
     let library = LoadedLibrary {
-        path: "/lib/libcuda.so.1".to_owned(),
-        version: "13.0".to_owned(),
+        path: "/lib/libcuda.so.1".into(),
+        version: "13.0".into(),
     };
     Run {
         mode: Mode::Measure,
         measurement: Some(Measurement {
-            uuid: "GPU-1".to_owned(),
+            uuid: "GPU-1".into(),
             libcuda: library.clone(),
             libnvrtc: library,
             cores: 16,

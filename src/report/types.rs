@@ -11,6 +11,7 @@ use super::{Assumption, ErrorCode, GrowthExplanation};
 use crate::bytes::Bytes;
 use crate::protocol::{BurnFeatures, WhatIf};
 pub use crate::protocol::{Phase, Task};
+pub use crate::untrusted::Foreign;
 
 /// The version of the report format that this program writes.
 pub const REPORT_VERSION: u32 = 2;
@@ -373,24 +374,24 @@ impl Run {
 pub struct RecordingId {
     /// The id of the GPU that was recorded. It is another GPU than the run's if the run's GPU is declared `like` it and
     /// has no recording.
-    pub gpu: String,
+    pub gpu: Foreign,
     /// The driver version of that GPU.
-    pub driver: String,
+    pub driver: Foreign,
 }
 
 /// The GPU of a run: virtual or real.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunGpu {
     /// A short id in lower case, such as `l4` or `a100-80gb`.
-    pub id: String,
+    pub id: Foreign,
     /// The name that the driver reports.
-    pub name: String,
+    pub name: Foreign,
     /// The total memory in bytes, as the driver reports it.
     pub total_bytes: Bytes,
     /// The bytes left for allocations: the total memory without context and modules.
     pub available_bytes: Bytes,
     /// The version of the GPU's driver; in an estimate, `virtual` and the version of cargo-vram.
-    pub driver: String,
+    pub driver: Foreign,
     /// The memory that a process holds before its first tensor; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<ProcessOverhead>,
@@ -436,7 +437,7 @@ impl fmt::Display for Obtained {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measurement {
     /// The UUID of the GPU: `GPU-…` or `MIG-…`.
-    pub uuid: String,
+    pub uuid: Foreign,
     /// The CUDA driver library that ran the model.
     pub libcuda: LoadedLibrary,
     /// The NVRTC library that compiled the kernels.
@@ -465,9 +466,9 @@ pub struct Measurement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadedLibrary {
     /// The path of the file, with symbolic links resolved.
-    pub path: String,
+    pub path: Foreign,
     /// The version that the library reports, such as `13.0`; empty if unknown.
-    pub version: String,
+    pub version: Foreign,
 }
 
 /// A number that only a program that runs kernels can compute.
@@ -510,7 +511,7 @@ pub struct OtherProcess {
     /// The id of the process.
     pub pid: u32,
     /// The name of the process; null if it cannot be read.
-    pub name: Option<String>,
+    pub name: Option<Foreign>,
     /// The bytes that the process holds on the GPU; null if the driver does not report them.
     pub bytes: Option<Bytes>,
 }
@@ -518,7 +519,10 @@ pub struct OtherProcess {
 impl fmt::Display for OtherProcess {
     /// Writes `python (pid 4711, 2 GiB)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name.as_deref().unwrap_or("a process");
+        let name = self
+            .name
+            .as_ref()
+            .map_or_else(|| "a process".to_owned(), Foreign::to_string);
         match self.bytes {
             Some(bytes) => write!(f, "{name} (pid {}, {bytes})", self.pid),
             None => write!(f, "{name} (pid {})", self.pid),
@@ -703,13 +707,13 @@ pub struct Oom {
     /// The phase; null if unknown.
     pub phase: Option<Phase>,
     /// The kernel that needed the memory or, if that is unknown, the kernel launched before; null if neither is known.
-    pub kernel: Option<String>,
+    pub kernel: Option<Foreign>,
     /// The requested bytes; null if the driver had no room for something of its own, such as a kernel, and does not
     /// report its size.
     pub requested: Option<Bytes>,
     /// The driver function that had no room; absent if an allocation failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub function: Option<String>,
+    pub function: Option<Foreign>,
     /// The bytes reserved from the driver at that moment.
     pub reserved: Bytes,
     /// The live bytes among the reserved ones; absent if no pass that observes live memory ran out of memory at that
@@ -735,16 +739,16 @@ pub struct RefusedTensor {
     pub shape: Vec<u64>,
     /// The element type, such as `f32`; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dtype: Option<String>,
+    pub dtype: Option<Foreign>,
     /// The operation that makes the tensor, such as `conv2d`; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub operation: Option<String>,
+    pub operation: Option<Foreign>,
     /// The path of the module that the tensor belongs to; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub module: Option<String>,
+    pub module: Option<Foreign>,
     /// The file of the user's code that asks for the tensor, relative to the workspace root; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub file: Option<String>,
+    pub file: Option<Foreign>,
     /// The line in that file, from 1; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
@@ -878,7 +882,7 @@ impl Verdict {
             package: run.package.clone(),
             model: run.name().to_owned(),
             mode: run.mode,
-            gpu: run.gpu.id.clone(),
+            gpu: run.gpu.id.raw().to_owned(),
             gpu_number: None,
             pass: None,
             metric: None,

@@ -254,11 +254,11 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
         what_if: case.what_if.clone(),
         label: (!case.what_if.is_none()).then(|| case.what_if.of(case.name())),
         gpu: RunGpu {
-            id: profile.id.clone(),
-            name: profile.name.clone(),
+            id: profile.id.as_str().into(),
+            name: profile.name.as_str().into(),
             total_bytes: profile.total.value,
             available_bytes: profile.available(),
-            driver,
+            driver: driver.into(),
             context: context.or_else(|| Some(profile.context.outside())),
             modules: modules.or_else(|| Some(profile.modules.outside())),
         },
@@ -707,8 +707,8 @@ fn of_autotune(case: &Case, collected: &Collected, cold: Option<&PassOutput>) ->
     {
         list.push(Assumption::RecordedOnOtherGpu {
             gpu: case.profile.id.clone(),
-            recorded_on: recording.gpu.clone(),
-            driver: recording.driver.clone(),
+            recorded_on: recording.gpu.raw().to_owned(),
+            driver: recording.driver.raw().to_owned(),
         });
     }
     let choices = collected.unplanned as u64;

@@ -161,12 +161,12 @@ pub(super) fn measurement(real: &Real, limit: Option<Bytes>, tuning: Tuning, pas
             .find_map(|left| of(left).clone())
             // A pass that died early did not report what it loaded.
             .unwrap_or_else(|| LoadedLibrary {
-                path: path.display().to_string(),
-                version: String::new(),
+                path: path.display().to_string().into(),
+                version: String::new().into(),
             })
     };
     Measurement {
-        uuid: real.uuid.clone(),
+        uuid: real.uuid.as_str().into(),
         libcuda: library(|left| &left.record.libcuda, &real.libcuda),
         libnvrtc: library(|left| &left.record.libnvrtc, &real.libnvrtc),
         cores: std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),

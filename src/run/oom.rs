@@ -6,7 +6,7 @@ use super::record::Record;
 use crate::bytes::Bytes;
 use crate::gpu::Profile;
 use crate::protocol::{Phase, ProbeEvent};
-use crate::report::{Oom, Pass, RefusedTensor};
+use crate::report::{Foreign, Oom, Pass, RefusedTensor};
 
 /// Part of autotune's message when every candidate failed.
 const NO_CANDIDATE: &str = "Can't execute the autotune plan";
@@ -87,7 +87,9 @@ pub(super) fn oom(pass: Pass, left: &PassOutput, profile: &Profile) -> Option<Oo
             gpu_number: told(on),
             step,
             phase: Some(phase),
-            kernel: kernel.or_else(|| refusal.and_then(|refusal| refusal.kernel.clone())),
+            kernel: kernel
+                .or_else(|| refusal.and_then(|refusal| refusal.kernel.clone()))
+                .map(Foreign::from),
             requested: Some(Bytes(bytes)),
             function: None,
             reserved,
@@ -115,7 +117,7 @@ pub(super) fn oom(pass: Pass, left: &PassOutput, profile: &Profile) -> Option<Oo
             gpu_number: told(refusal.gpu),
             step,
             phase,
-            kernel: kernel.or_else(|| refusal.kernel.clone()),
+            kernel: kernel.or_else(|| refusal.kernel.clone()).map(Foreign::from),
             requested: Some(refusal.requested),
             function: None,
             reserved: refusal.reserved,
@@ -134,7 +136,7 @@ pub(super) fn oom(pass: Pass, left: &PassOutput, profile: &Profile) -> Option<Oo
             gpu_number: told(refusal.gpu),
             step,
             phase,
-            kernel: refusal.kernel.clone(),
+            kernel: refusal.kernel.clone().map(Foreign::from),
             requested: Some(refusal.requested),
             function: None,
             reserved: refusal.reserved,
@@ -158,7 +160,7 @@ pub(super) fn oom(pass: Pass, left: &PassOutput, profile: &Profile) -> Option<Oo
         phase,
         kernel: None,
         requested: None,
-        function: Some(call.function.clone()),
+        function: Some(call.function.as_str().into()),
         reserved: call.reserved,
         live: None,
         available: gpu.saturating_sub(call.reserved),

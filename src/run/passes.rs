@@ -275,8 +275,8 @@ impl<'a> Runner<'a> {
             autotune,
             unplanned,
             recording: known.map(|known| RecordingId {
-                gpu: known.recording.gpu().to_owned(),
-                driver: known.recording.driver().to_owned(),
+                gpu: known.recording.gpu().into(),
+                driver: known.recording.driver().into(),
             }),
             tuning: if known.is_some() {
                 Tuning::Replayed

@@ -202,15 +202,15 @@ impl Record {
             "real" => {
                 let version = number("driver_version");
                 self.libcuda = Some(LoadedLibrary {
-                    path: text("cuda").map(unescaped).unwrap_or_default(),
+                    path: text("cuda").map(unescaped).unwrap_or_default().into(),
                     // CUDA writes version 12.8 as 12080.
-                    version: format!("{}.{}", version / 1000, version % 1000 / 10),
+                    version: format!("{}.{}", version / 1000, version % 1000 / 10).into(),
                 });
             }
             "nvrtc" => {
                 self.libnvrtc = Some(LoadedLibrary {
-                    path: text("path").map(unescaped).unwrap_or_default(),
-                    version: text("version").unwrap_or_default().to_owned(),
+                    path: text("path").map(unescaped).unwrap_or_default().into(),
+                    version: text("version").unwrap_or_default().into(),
                 });
             }
             "device" => {
@@ -396,7 +396,7 @@ mod tests {
         assert!(record.forwards);
         let library = record.libcuda.unwrap();
         assert_eq!(
-            (library.path.as_str(), library.version.as_str()),
+            (library.path.raw(), library.version.raw()),
             ("/a b/libcuda.so.1", "12.8")
         );
         assert_eq!(record.device.as_deref(), Some("GPU-1"));

@@ -194,7 +194,7 @@ fn out_of_memory_fails_whatever_the_budget_says() {
     assert_eq!(judged(out.clone()).len(), 2);
     out.peaks.warm.reserved = None;
     assert_eq!(judged(out.clone()), [said]);
-    out.gpu.id = "t4".to_owned();
+    out.gpu.id = "t4".into();
     assert_eq!(judged(out.clone()).len(), 2);
     out.model = "other".to_owned();
     assert!(judged(out.clone())[0].starts_with("Oom Fail other:"));

@@ -148,6 +148,7 @@ fn compiler(survey: &Survey, libraries: &Libraries) -> Finding {
     let what = format!("NVRTC: {}, version {}", nvrtc.path, nvrtc.version);
     let major = nvrtc
         .version
+        .raw()
         .split('.')
         .next()
         .and_then(|major| major.parse::<u32>().ok());

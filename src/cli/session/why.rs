@@ -185,7 +185,7 @@ impl ExplainedCase {
         Self {
             package: run.package.clone(),
             name: run.name().to_owned(),
-            gpu: run.gpu.id.clone(),
+            gpu: run.gpu.id.raw().to_owned(),
         }
     }
 }

@@ -143,7 +143,7 @@ mod tests {
     fn another_process_is_named_once_with_the_most_it_held() {
         let other = |pid, name: Option<&str>, bytes: Option<u64>| OtherProcess {
             pid,
-            name: name.map(str::to_owned),
+            name: name.map(Into::into),
             bytes: bytes.map(Bytes),
         };
         let mut looks = looks(&[(10, None, 1), (20, None, 2), (30, None, 2), (40, None, 3)]);

@@ -182,7 +182,7 @@ fn named(held: ProcessMemory) -> OtherProcess {
     let name = std::fs::read(format!("/proc/{}/comm", held.pid)).ok();
     OtherProcess {
         pid: held.pid,
-        name: name.map(|name| String::from_utf8_lossy(name.trim_ascii_end()).into_owned()),
+        name: name.map(|name| String::from_utf8_lossy(name.trim_ascii_end()).into_owned().into()),
         bytes: held.bytes,
     }
 }

@@ -281,8 +281,8 @@ pub(super) mod tests {
 
     pub(crate) fn survey(devices: Vec<SurveyedDevice>) -> Survey {
         let library = |path: &str| LoadedLibrary {
-            path: path.to_owned(),
-            version: "12.4".to_owned(),
+            path: path.into(),
+            version: "12.4".into(),
         };
         Survey {
             driver_version: (12, 4),

@@ -79,8 +79,8 @@ impl<'line> SurveyLines<'line> {
         Some(Survey {
             driver_version,
             libcuda: LoadedLibrary {
-                path: self.text("path")?,
-                version: dotted(driver_version),
+                path: self.text("path")?.into(),
+                version: dotted(driver_version).into(),
             },
             libnvrtc: None,
             libnvrtc_error: None,
@@ -96,8 +96,8 @@ impl<'line> SurveyLines<'line> {
                 let version: String = self.text("version")?;
                 version_of(&version)?;
                 survey.libnvrtc = Some(LoadedLibrary {
-                    path: self.text("path")?,
-                    version,
+                    path: self.text("path")?.into(),
+                    version: version.into(),
                 });
             }
             "unusable" => survey.libnvrtc_error = Some(self.text("detail")?),
@@ -121,7 +121,10 @@ impl<'line> SurveyLines<'line> {
     }
 
     fn device(&self, survey: &Survey) -> Option<SurveyedDevice> {
-        let nvrtc = survey.libnvrtc.as_ref().and_then(|nvrtc| version_of(&nvrtc.version));
+        let nvrtc = survey
+            .libnvrtc
+            .as_ref()
+            .and_then(|nvrtc| version_of(nvrtc.version.raw()));
         let driver = survey.driver_version;
         Some(SurveyedDevice {
             ordinal: self.number("ordinal")?,

@@ -52,9 +52,9 @@ fn everything(names: &[String]) -> Report {
         run.package = next();
         run.model = next();
         run.budget = Some(next());
-        run.gpu.id = next();
-        run.gpu.name = next();
-        run.gpu.driver = next();
+        run.gpu.id = next().into();
+        run.gpu.name = next().into();
+        run.gpu.driver = next().into();
         run.burn = next();
         run
     };
@@ -74,9 +74,9 @@ fn everything(names: &[String]) -> Report {
         gpu_number: None,
         step: Some(1),
         phase: Some(Phase::Optimizer),
-        kernel: Some(next()),
+        kernel: Some(next().into()),
         requested: Some(Bytes(1 << 30)),
-        function: Some(next()),
+        function: Some(next().into()),
         reserved: Bytes(22 << 30),
         live: None,
         available: Bytes(1 << 20),

@@ -111,7 +111,7 @@ fn title(explanation: &Explanation, view: &View<'_>, paper: &Canvas) -> String {
         Mode::Estimate => "estimated for",
         Mode::Measure => "measured on",
     };
-    of.push(tied(&format!("{how} {}", paper.name(&run.gpu.name))));
+    of.push(tied(&format!("{how} {}", paper.name(run.gpu.name.raw()))));
     if run.features.is_some() {
         of.push(tied(&format!("Burn {}{}", paper.name(&run.burn), with_features(run))));
     }

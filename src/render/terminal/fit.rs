@@ -56,7 +56,7 @@ fn headline(fit: &FitAnswer) -> String {
         _ => name,
     };
     let on = match fit.gpus.as_slice() {
-        [gpu] => format!(" on a virtual {} ({})", named(&gpu.gpu.name), gpu.gpu.total_bytes),
+        [gpu] => format!(" on a virtual {} ({})", gpu.gpu.name, gpu.gpu.total_bytes),
         gpus => {
             let ids: BTreeSet<_> = gpus.iter().map(|gpu| &gpu.gpu.id).collect();
             let plural = if ids.len() == 1 { "" } else { "s" };
@@ -74,7 +74,7 @@ fn headline(fit: &FitAnswer) -> String {
 
 /// Returns the id of a GPU, with the what-if.
 fn place(gpu: &GpuFit) -> String {
-    gpu.what_if.of(&named(&gpu.gpu.id))
+    gpu.what_if.of(&gpu.gpu.id.to_string())
 }
 
 /// Makes the table of the values that were tried on one GPU.
@@ -197,7 +197,7 @@ fn remarks(fit: &FitAnswer) -> String {
                 text,
                 "{RED}not monotonic{RED:#} on {}: {} fits although a smaller value does not; other values were not all \
                  tried",
-                named(&gpu.gpu.id),
+                gpu.gpu.id,
                 values.join(", ")
             );
         }
@@ -273,7 +273,7 @@ fn of(fit: &FitAnswer, gpus: &[&GpuFit]) -> String {
                 "fits on {} of {} GPUs; the smallest is {} ({})",
                 fitting.len(),
                 gpus.len(),
-                named(&first.gpu.id),
+                first.gpu.id,
                 first.gpu.total_bytes
             ),
             None => format!("fits on none of {} GPUs", gpus.len()),

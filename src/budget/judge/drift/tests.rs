@@ -148,7 +148,7 @@ fn only_the_same_model_gpu_and_inputs_are_compared() {
         |run| run.package = "q".to_owned(),
         |run| run.model = "b".to_owned(),
         |run| run.budget = Some("a-b128".to_owned()),
-        |run| run.gpu.id = "h200".to_owned(),
+        |run| run.gpu.id = "h200".into(),
         |run| _ = run.inputs.insert("batch_size".to_owned(), 64),
     ];
     let others = others.map(|change| {
@@ -297,8 +297,8 @@ fn reserved_under_assumed_choices_only_warns_and_live_fails_all_the_same() {
     };
     let mut recorded_on = |gpu: &str| {
         runs[1].recording = Some(RecordingId {
-            gpu: gpu.to_owned(),
-            driver: "580.82.07".to_owned(),
+            gpu: gpu.into(),
+            driver: "580.82.07".into(),
         });
         (
             status(&runs),
@@ -306,6 +306,6 @@ fn reserved_under_assumed_choices_only_warns_and_live_fails_all_the_same() {
         )
     };
     assert_eq!(recorded_on("like"), ([Status::Fail, Status::Warn], true));
-    let own = recorded_on(&reserved("a", 1, 1)[1].gpu.id);
+    let own = recorded_on(reserved("a", 1, 1)[1].gpu.id.raw());
     assert_eq!(own, ([Status::Fail, Status::Fail], false));
 }

@@ -27,8 +27,8 @@ fn device(name: &str, like: &str, total: u64) -> SurveyedDevice {
 
 fn survey_of(devices: Vec<SurveyedDevice>) -> Survey {
     let library = |version: &str| LoadedLibrary {
-        path: "/usr/lib/x.so".to_owned(),
-        version: version.to_owned(),
+        path: "/usr/lib/x.so".into(),
+        version: version.into(),
     };
     Survey {
         driver_version: (13, 0),

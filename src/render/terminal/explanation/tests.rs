@@ -360,13 +360,13 @@ fn hostile(name: &str, style: &TerminalStyle) -> String {
     let name = || name.to_owned();
     explanation.run.model = name();
     explanation.run.inputs = [(name(), 1)].into();
-    explanation.run.gpu.name = name();
+    explanation.run.gpu.name = name().into();
     explanation.partial = Some(name());
     explanation.assumptions = vec![Assumption::from_document(name(), name())];
     explanation.peak.kernel = Some(name());
     if let Some(oom) = &mut explanation.run.oom {
-        oom.kernel = Some(name());
-        oom.function = Some(name());
+        oom.kernel = Some(name().into());
+        oom.function = Some(name().into());
         oom.requested = None;
     }
     for layer in &mut explanation.layers {

@@ -52,7 +52,7 @@ fn changes(report: &ShownReport<'_>, rebuilt: bool) -> String {
     let lines = listed.filter_map(|change| {
         let (before, after) = (change.before?, change.after?);
         let percent = signed_percent(before, after).map_or_else(String::new, |percent| format!(" ({percent})"));
-        let name = named(&change.run.full_name()) + &on_gpu(report, &change.run.gpu.id);
+        let name = named(&change.run.full_name()) + &on_gpu(report, change.run.gpu.id.raw());
         let metric = change.metric.name();
         Some(format!("  {name}: {metric} {before} → {after}{percent}\n"))
     });

@@ -8,7 +8,7 @@ use super::state::{ShownReport, identity, name_of, on_gpu};
 use crate::bytes::Bytes;
 use crate::report::words::{counted, milliseconds};
 use crate::report::{Measurement, ProcessOf, ProcessOverhead, ProcessSource, Run, Spread, SpreadPeak, Tuning};
-use crate::untrusted::{named, words};
+use crate::untrusted::words;
 
 /// Renders one line per model that ran several times: the smallest and the largest of its values.
 pub(super) fn spreads(report: &ShownReport<'_>) -> String {
@@ -22,15 +22,14 @@ pub(super) fn spreads(report: &ShownReport<'_>) -> String {
             let _ = writeln!(
                 text,
                 "{name} on {} differs from run to run; the largest of {} runs counts: {ranges}",
-                named(&run.gpu.id),
-                range.repeats
+                run.gpu.id, range.repeats
             );
         } else if let Some(spread) = run.measurement.as_ref().and_then(|measured| measured.spread.as_ref()) {
             let name = name_of(report, run);
             let _ = writeln!(
                 text,
                 "{name} on {}, {} measurements: {}",
-                named(&run.gpu.id),
+                run.gpu.id,
                 spread.repeats,
                 self::spread(spread)
             );
@@ -67,8 +66,7 @@ pub(super) fn allocator(report: &ShownReport<'_>) -> String {
                 text,
                 "{name} on {}: reserved memory still grew in one of the last two of {} steps and may grow further; use \
                  --steps to run more",
-                named(&run.gpu.id),
-                settling.steps
+                run.gpu.id, settling.steps
             );
         }
         if run.recovered_refusals > 0 {
@@ -80,8 +78,7 @@ pub(super) fn allocator(report: &ShownReport<'_>) -> String {
             let _ = writeln!(
                 text,
                 "{name} on {}: the GPU refused {} allocation{plural}; Burn freed memory and got {them}",
-                named(&run.gpu.id),
-                run.recovered_refusals
+                run.gpu.id, run.recovered_refusals
             );
         }
     }
@@ -136,7 +133,7 @@ pub(super) fn details(report: &ShownReport<'_>) -> String {
             text,
             "{}{}: {} s; autotune choices: {} recorded{}, {} nearest, {} assumed; {}, {}",
             identity(run),
-            on_gpu(report, &run.gpu.id),
+            on_gpu(report, run.gpu.id.raw()),
             run.seconds,
             autotune.recorded,
             recorded_on(run),
@@ -162,13 +159,12 @@ pub(super) fn details(report: &ShownReport<'_>) -> String {
 /// Returns the GPU and the driver of the recording that a run replays.
 fn recorded_on(run: &Run) -> String {
     run.recording.as_ref().map_or_else(String::new, |recording| {
-        format!(" on {} with driver {}", named(&recording.gpu), named(&recording.driver))
+        format!(" on {} with driver {}", recording.gpu, recording.driver)
     })
 }
 
 fn measured(run: &Run, measurement: &Measurement) -> Vec<String> {
-    let library =
-        |library: &crate::report::LoadedLibrary| format!("{} from {}", named(&library.version), named(&library.path));
+    let library = |library: &crate::report::LoadedLibrary| format!("{} from {}", library.version, library.path);
     let proof = &measurement.proof;
     let proved = if proof.computed == proof.expected {
         format!("a kernel computed {} from {}, as expected", proof.computed, proof.seed)
@@ -179,7 +175,11 @@ fn measured(run: &Run, measurement: &Measurement) -> Vec<String> {
         )
     };
     let mut lines = vec![
-        format!("measured on {}, {}", named(&run.gpu.name), named(&measurement.uuid)),
+        format!(
+            "measured on {}, {}",
+            run.gpu.name.to_string(),
+            measurement.uuid.to_string()
+        ),
         format!("driver: {}", library(&measurement.libcuda)),
         format!("NVRTC: {}", library(&measurement.libnvrtc)),
         format!("host: {}", counted(measurement.cores.into(), "core")),

@@ -37,7 +37,7 @@ fn rows(report: &ShownReport<'_>, run: &Run) -> Vec<Vec<Cell>> {
             Cell::new(format!(
                 "{}{} GPU {}",
                 named(&run.full_name()),
-                on_gpu(report, &run.gpu.id),
+                on_gpu(report, run.gpu.id.raw()),
                 gpu.gpu_number
             )),
             shown(warm.live),

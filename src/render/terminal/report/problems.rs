@@ -9,7 +9,7 @@ use crate::render::refused;
 use crate::render::terminal::text::{GREEN, RED, YELLOW};
 use crate::report::change::{key_of_run, key_of_verdict};
 use crate::report::words::{failure, phase_name};
-use crate::report::{ErrorCode, Oom, OtherProcess, Pass, Problem, Rule, Run, RunError, Status, Verdict};
+use crate::report::{ErrorCode, Foreign, Oom, OtherProcess, Pass, Problem, Rule, Run, RunError, Status, Verdict};
 use crate::untrusted::{named, words};
 
 /// The most other processes that are listed per GPU.
@@ -75,7 +75,7 @@ fn error(report: &ShownReport<'_>, run: &Run, error: &RunError) -> String {
         "{RED}error{RED:#}[{}]: {}{}: {}\n",
         error.code,
         identity(run),
-        on_gpu(report, &run.gpu.id),
+        on_gpu(report, run.gpu.id.raw()),
         words(&error.message)
     );
     help(&mut text, error.help.as_deref());
@@ -96,7 +96,7 @@ fn oom(run: &Run, oom: &Oom) -> String {
     let mut text = format!(
         "{RED}out of memory{RED:#}: {} on {} {place} ({pass} pass)\n",
         identity(run),
-        named(&run.gpu.id)
+        run.gpu.id
     );
     for line in refused::refusal(run, oom) {
         let _ = writeln!(text, "  {line}");
@@ -107,7 +107,7 @@ fn oom(run: &Run, oom: &Oom) -> String {
 
 /// Renders a warning for each other process on a GPU, once for all runs that saw it, the largest first.
 fn others(report: &ShownReport<'_>) -> String {
-    let mut gpus: BTreeMap<&str, (&str, BTreeMap<u32, &OtherProcess>)> = BTreeMap::new();
+    let mut gpus: BTreeMap<&Foreign, (&Foreign, BTreeMap<u32, &OtherProcess>)> = BTreeMap::new();
     for run in &report.runs {
         let Some(measurement) = &run.measurement else { continue };
         for other in &measurement.others {
@@ -125,13 +125,9 @@ fn others(report: &ShownReport<'_>) -> String {
     for (uuid, (gpu, seen)) in gpus {
         let mut seen: Vec<_> = seen.into_values().collect();
         seen.sort_by_key(|other| std::cmp::Reverse(other.bytes));
-        let gpu = format!("{} ({})", named(gpu), named(uuid));
+        let gpu = format!("{gpu} ({uuid})");
         for other in seen.iter().take(TOLD) {
-            let name = other
-                .name
-                .as_deref()
-                .map(|name| format!(" ({})", named(name)))
-                .unwrap_or_default();
+            let name = other.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
             let held = other
                 .bytes
                 .map_or_else(|| "an unknown amount of memory".to_owned(), |bytes| bytes.to_string());

@@ -32,7 +32,7 @@ impl<'a> ShownReport<'a> {
                 shared_names.insert(run.name());
             }
         }
-        let first = report.runs.first().map(|run| run.gpu.id.as_str());
+        let first = report.runs.first().map(|run| run.gpu.id.raw());
         let is_only = |gpu: &&str| report.runs.iter().all(|run| run.gpu.id == *gpu);
         Self {
             report,

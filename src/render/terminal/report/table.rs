@@ -12,7 +12,6 @@ use crate::bytes::Bytes;
 use crate::render::terminal::text::BOLD;
 use crate::report::words::mode_name;
 use crate::report::{Metric, Mode, Pass, Rule, Run, Status};
-use crate::untrusted::named;
 
 /// The columns that are reserved for the state of a run: the width of `out of memory`.
 const STATE: usize = 13;
@@ -97,7 +96,7 @@ impl Layout<'_> {
                 Cell::new(state::inputs(run)),
             ];
             if self.gpus {
-                cells.push(Cell::new(named(&run.gpu.id)));
+                cells.push(Cell::new(run.gpu.id.to_string()));
             }
             cells.extend(self.figures(run, true, state::told(self.report, run)));
             table.add_row(cells);
@@ -195,7 +194,7 @@ impl Layout<'_> {
             inputs => format!(" {inputs}"),
         };
         let gpu = if self.gpus {
-            format!(" on {}", named(&run.gpu.id))
+            format!(" on {}", run.gpu.id)
         } else {
             String::new()
         };

@@ -83,7 +83,7 @@ fn resnet18(gpu: &str) -> Run {
 
 fn on(gpu: &str, run: &mut Run) {
     if gpu == "h200" {
-        run.gpu.name = "NVIDIA H200".to_owned();
+        run.gpu.name = "NVIDIA H200".into();
         run.gpu.total_bytes = Bytes(143_156 * MIB);
         run.gpu.available_bytes = Bytes(142_600 * MIB);
     }
@@ -166,7 +166,7 @@ fn one_gpu_measured_and_estimated() {
 fn others() -> Vec<OtherProcess> {
     let other = |pid, name: Option<&str>, bytes: Option<u64>| OtherProcess {
         pid,
-        name: name.map(ToOwned::to_owned),
+        name: name.map(Into::into),
         bytes: bytes.map(|bytes| Bytes(bytes * MIB)),
     };
     vec![
@@ -184,7 +184,7 @@ fn disturbed() -> Report {
         let measurement = run.measurement.as_mut().unwrap();
         measurement.others = others();
         measurement.idle = Some(Bytes(520 * MIB));
-        measurement.libcuda.path = "/lib/\u{1b}[31mlibcuda.so.580.82.07".to_owned();
+        measurement.libcuda.path = "/lib/\u{1b}[31mlibcuda.so.580.82.07".into();
         let range = |least, most| Some([Bytes(least * MIB), Bytes(most * MIB)]);
         measurement.spread = Some(Spread {
             repeats: 5,
@@ -203,7 +203,7 @@ fn disturbed() -> Report {
     resnet.measurement.as_mut().unwrap().spread = None;
     resnet.measurement.as_mut().unwrap().process.as_mut().unwrap().of = ProcessOf::Device;
     vgg.measurement.as_mut().unwrap().limit = Some(Bytes(24 << 30));
-    vgg.gpu.name = "NVIDIA \u{1b}]0;x\u{7}H200".to_owned();
+    vgg.gpu.name = "NVIDIA \u{1b}]0;x\u{7}H200".into();
     report(vec![vgg, resnet])
 }
 
@@ -239,7 +239,7 @@ fn an_out_of_memory_in_one_of_both_and_an_error() {
         gpu_number: None,
         step: Some(1),
         phase: Some(Phase::Optimizer),
-        kernel: Some("matmul\u{1b}[2J".to_owned()),
+        kernel: Some("matmul\u{1b}[2J".into()),
         requested: Some(Bytes(21 << 30)),
         function: None,
         reserved: Bytes(130 << 30),
@@ -261,17 +261,17 @@ fn nothing_from_outside_steers_a_terminal() {
     let mut all = disturbed();
     for run in &mut all.runs {
         run.model = hostile.to_owned();
-        run.gpu.name = hostile.to_owned();
+        run.gpu.name = hostile.into();
         run.inputs = [(hostile.to_owned(), 1)].into();
         run.assumptions = vec![Assumption::from_document(hostile, hostile)];
         for outside in [&mut run.gpu.context, &mut run.gpu.modules].into_iter().flatten() {
             outside.source = hostile.to_owned();
         }
         let measurement = run.measurement.as_mut().unwrap();
-        measurement.uuid = hostile.to_owned();
+        measurement.uuid = hostile.into();
         for library in [&mut measurement.libcuda, &mut measurement.libnvrtc] {
-            library.path = hostile.to_owned();
-            library.version = hostile.to_owned();
+            library.path = hostile.into();
+            library.version = hostile.into();
         }
         run.error = Some(RunError {
             code: crate::report::ErrorCode::parse("x"),

@@ -82,7 +82,7 @@ fn compared<'a>(report: &'a ShownReport<'_>) -> impl Iterator<Item = (&'a Run, &
 }
 
 fn name(report: &ShownReport<'_>, run: &Run) -> String {
-    named(&run.full_name()) + &on_gpu(report, &run.gpu.id)
+    named(&run.full_name()) + &on_gpu(report, run.gpu.id.raw())
 }
 
 /// Returns one line for the headings, and one per row.
