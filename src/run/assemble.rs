@@ -502,7 +502,7 @@ impl<'a> Outputs<'a> {
         let failed = self.oom.as_ref().and_then(|_| failed_at(left));
         Some(match failed {
             // The end of `between` is excluded, but what was reserved at that time counts.
-            Some(time) => left.record.gpu(gpu).between(0, time + 1).0 + left.record.peak_of_helpers(gpu),
+            Some(time) => left.record.gpu(gpu).between(0, time.saturating_add(1)).0 + left.record.peak_of_helpers(gpu),
             None => left.record.peak(gpu),
         })
     }

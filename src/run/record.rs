@@ -345,10 +345,12 @@ impl Record {
 
 impl HeldMemory {
     /// Returns the peak between two times (`to` excluded), and the bytes just before `to`.
+    ///
+    /// A time that ends before it begins is empty: the times may be from a damaged or hostile file of events.
     #[must_use]
     pub fn between(&self, from: u64, to: u64) -> (Bytes, Bytes) {
         let before = self.changes.partition_point(|(time, _)| *time < from);
-        let after = self.changes.partition_point(|(time, _)| *time < to);
+        let after = self.changes.partition_point(|(time, _)| *time < to).max(before);
         let at = |count: usize| count.checked_sub(1).map_or(Bytes(0), |last| self.changes[last].1);
         let within = self.changes[before..after].iter().map(|(_, bytes)| *bytes);
         (within.fold(at(before), Bytes::max), at(after))
@@ -425,6 +427,7 @@ mod tests {
         assert_eq!(record.gpu(0).between(0, 10), (Bytes(0), Bytes(0)));
         assert_eq!(record.gpu(0).between(15, 30), (Bytes(9), Bytes(4)));
         assert_eq!(record.gpu(0).between(26, 30), (Bytes(4), Bytes(4)));
+        assert_eq!(record.gpu(0).between(30, 15), (Bytes(4), Bytes(4)));
     }
 
     #[test]
