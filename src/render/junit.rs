@@ -30,7 +30,7 @@ pub fn render(report: &Report) -> Result<String, quick_junit::SerializeError> {
     for run in &report.runs {
         let key = (run.gpu.id.raw(), run.mode);
         let at = *places.entry(key).or_insert_with(|| {
-            let name = format!("{}, {}", run.gpu.id, mode_name(run.mode));
+            let name = format!("{}, {}", clean(run.gpu.id.raw()), mode_name(run.mode));
             suites.push((key, TestSuite::new(name)));
             suites.len() - 1
         });

@@ -140,6 +140,7 @@ fn report(bytes: &[u8]) {
     assert_harmless(&render::github::render(&report, ""), Format::Commands);
     if let Ok(text) = render::junit::render(&report) {
         assert_harmless(&text, Format::File);
+        assert!(!text.contains(['\u{fffe}', '\u{ffff}']), "XML has no such character");
     }
 }
 
