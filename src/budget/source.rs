@@ -184,30 +184,41 @@ impl BudgetText {
 }
 
 impl SourceCode for BudgetText {
-    /// Reads a span as miette does for any text, but with the file's name, and with columns counted in characters.
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,
         before: usize,
         after: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
-        let found = self.text.read_span(span, before, after)?;
-        let column = match found.column() {
-            0 => 0,
-            _ => self
-                .position(Span::new(found.span().offset(), found.span().offset()))
-                .column
-                .saturating_sub(1) as usize,
-        };
-        Ok(Box::new(MietteSpanContents::new_named(
-            self.name.clone(),
-            found.data(),
-            *found.span(),
-            found.line(),
-            column,
-            found.line_count(),
-        )))
+        read_span(&self.name, &self.text, &self.text, (span, before, after))
     }
+}
+
+/// Reads a span of a text as miette does, but with the file's name, and with columns counted in characters.
+///
+/// `shown` is the text as a message shows it. It has the same bytes per line as `text`, but maybe other characters.
+pub(crate) fn read_span<'a>(
+    name: &str,
+    text: &str,
+    shown: &'a str,
+    (span, before, after): (&SourceSpan, usize, usize),
+) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+    let found = shown.read_span(span, before, after)?;
+    let column = match found.column() {
+        0 => 0,
+        _ => {
+            let before = text.get(..found.span().offset()).unwrap_or_default();
+            before.chars().rev().take_while(|&c| c != '\n').count()
+        }
+    };
+    Ok(Box::new(MietteSpanContents::new_named(
+        name.to_owned(),
+        found.data(),
+        *found.span(),
+        found.line(),
+        column,
+        found.line_count(),
+    )))
 }
 
 fn control_character(text: &str) -> Option<(usize, char)> {

@@ -7,10 +7,10 @@ use std::error::Error;
 use std::fmt;
 
 use miette::{
-    Diagnostic, LabeledSpan, MietteError, MietteHandler, MietteSpanContents, ReportHandler, Severity, SourceCode,
-    SourceSpan, SpanContents,
+    Diagnostic, LabeledSpan, MietteError, MietteHandler, ReportHandler, Severity, SourceCode, SourceSpan, SpanContents,
 };
 
+use crate::budget::source::read_span;
 use crate::untrusted::{clean, clean_source, without_commands};
 
 /// Renders errors as [`MietteHandler`] does, with their texts escaped.
@@ -97,30 +97,13 @@ struct EscapedSource {
 }
 
 impl SourceCode for EscapedSource {
-    /// Reads a span as miette does for any text, but with the file's name, and with columns counted in characters of the
-    /// original.
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,
         before: usize,
         after: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
-        let found = self.shown.read_span(span, before, after)?;
-        let column = match found.column() {
-            0 => 0,
-            _ => {
-                let before = self.original.get(..found.span().offset()).unwrap_or_default();
-                before.chars().rev().take_while(|&c| c != '\n').count()
-            }
-        };
-        Ok(Box::new(MietteSpanContents::new_named(
-            self.name.clone(),
-            found.data(),
-            *found.span(),
-            found.line(),
-            column,
-            found.line_count(),
-        )))
+        read_span(&self.name, &self.original, &self.shown, (span, before, after))
     }
 }
 

@@ -5,7 +5,6 @@
 #![no_main]
 
 use std::cell::LazyCell;
-use std::path::Path;
 use std::sync::LazyLock;
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -40,14 +39,9 @@ static PARSER: LazyLock<fn(&[u8])> = LazyLock::new(|| {
 fuzz_target!(|bytes: &[u8]| PARSER(bytes));
 
 thread_local! {
-    /// A folder in memory for parsers that read files.
+    /// A folder for parsers that read files. `tests/fuzz/run` lets it be in memory.
     static FOLDER: LazyCell<(tempfile::TempDir, Utf8PathBuf)> = LazyCell::new(|| {
-        let memory = Path::new("/dev/shm");
-        let folder = match memory.is_dir() {
-            true => tempfile::tempdir_in(memory),
-            false => tempfile::tempdir(),
-        };
-        let folder = folder.expect("a temporary folder can be made");
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let path = Utf8PathBuf::from_path_buf(folder.path().to_owned()).expect("its path is UTF-8");
         (folder, path)
     });

@@ -96,7 +96,7 @@ impl Layout<'_> {
                 Cell::new(state::inputs(run)),
             ];
             if self.gpus {
-                cells.push(Cell::new(run.gpu.id.to_string()));
+                cells.push(Cell::new(&run.gpu.id));
             }
             cells.extend(self.figures(run, true, state::told(self.report, run)));
             table.add_row(cells);
