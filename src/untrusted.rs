@@ -6,6 +6,8 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
+use crate::names::quoted;
+
 /// A name that someone else wrote: a model, a driver, or whoever made a report. `Display` escapes it.
 ///
 /// It is no `str` and does not become one by itself, so the compiler refuses code that shows it as it is.
@@ -79,6 +81,130 @@ impl JsonSchema for Foreign {
     }
 }
 
+/// A name that is harmless wherever it is shown: of a model, a package, a budget or a GPU. Reading refuses all others.
+///
+/// It has 1 to 200 characters, on one line, none of them a control character or invisible, and starts no command of a CI
+/// service. Markdown and HTML still need their own escapes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct PlainName(String);
+
+/// A text that is no [`PlainName`].
+#[derive(Debug, thiserror::Error)]
+#[error("{} is not a name: a name is one line of 1 to 200 visible characters", quoted(.0))]
+pub struct InvalidName(String);
+
+impl PlainName {
+    /// Checks that a text is such a name.
+    ///
+    /// # Errors
+    /// The text is not.
+    pub fn parse(text: impl Into<String>) -> Result<Self, InvalidName> {
+        let text = text.into();
+        match !text.is_empty() && named(&text) == text {
+            true => Ok(Self(text)),
+            false => Err(InvalidName(text)),
+        }
+    }
+
+    /// Makes a name of any text: replaces what is not allowed, and cuts it.
+    pub(crate) fn escaped(text: &str) -> Self {
+        // Cut again, because escaping can add a character, and the cut itself adds one.
+        let name: String = named(text).chars().take(NAME).collect();
+        match name.trim_end() {
+            "" => Self('\u{fffd}'.to_string()),
+            name => Self(name.to_owned()),
+        }
+    }
+
+    /// Returns the name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::ops::Deref for PlainName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PlainName {
+    /// Honors a width.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl std::borrow::Borrow<str> for PlainName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<std::path::Path> for PlainName {
+    fn as_ref(&self) -> &std::path::Path {
+        self.0.as_ref()
+    }
+}
+
+impl TryFrom<String> for PlainName {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        Self::parse(text)
+    }
+}
+
+#[cfg(test)]
+impl From<&str> for PlainName {
+    fn from(text: &str) -> Self {
+        Self::parse(text).unwrap()
+    }
+}
+
+impl PartialEq<str> for PlainName {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == other
+    }
+}
+
+impl PartialEq<&str> for PlainName {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == *other
+    }
+}
+
+impl PartialEq<String> for PlainName {
+    fn eq(&self, other: &String) -> bool {
+        self.0 == *other
+    }
+}
+
+impl PartialEq<PlainName> for String {
+    fn eq(&self, other: &PlainName) -> bool {
+        *self == other.0
+    }
+}
+
+/// In JSON, the name is a string like any other.
+impl JsonSchema for PlainName {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        String::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        String::json_schema(generator)
+    }
+}
+
 /// The number of characters of a model's output that are shown. The JSON report has all of it.
 const SHOWN: usize = 600;
 /// The number of characters of a name that are shown: of a GPU, a process, an input or a file.
@@ -138,13 +264,15 @@ const fn is_unseen(c: char) -> bool {
         c,
         // In order: an Arabic direction mark; spaces without width and direction
         // marks; line and paragraph separators and embeddings; invisible
-        // operators and isolates; the byte order mark; annotations; tags.
+        // operators and isolates; the byte order mark; annotations; noncharacters, which XML
+        // forbids; tags.
         '\u{61c}'
             | '\u{200b}'..='\u{200f}'
             | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}'
             | '\u{feff}'
             | '\u{fff9}'..='\u{fffb}'
+            | '\u{fffe}'..='\u{ffff}'
             | '\u{e0000}'..='\u{e007f}'
     )
 }

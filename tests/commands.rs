@@ -820,7 +820,7 @@ fn several_gpus_are_estimated_and_judged_each_by_its_own_limits() {
         "l4",
     ];
     let (report, exit, text) = common::report(&[&["check", "--estimate"], &gpus[..]].concat());
-    let ran: Vec<_> = report.runs.iter().map(|run| run.gpu.id.raw()).collect();
+    let ran: Vec<_> = report.runs.iter().map(|run| run.gpu.id.as_str()).collect();
     assert_eq!((ran, exit), (vec!["l4", "t4"], 100), "{text}");
     let expected: Vec<_> = report.expected_verdicts.iter().map(|each| each.gpu.as_str()).collect();
     assert_eq!(expected, ["l4", "t4"]);
@@ -838,7 +838,7 @@ fn several_gpus_are_estimated_and_judged_each_by_its_own_limits() {
     assert!(text.contains("cargo vram explain zoo/resnet18"), "{text}");
 
     let (report, exit, text) = common::report(&[&["estimate", "--set", "batch_size=2", "--infer"], &gpus[..]].concat());
-    let ran = report.runs.iter().map(|run| (run.gpu.id.raw(), run.label.is_some()));
+    let ran = report.runs.iter().map(|run| (run.gpu.id.as_str(), run.label.is_some()));
     let wanted = [("l4", false), ("l4", true), ("t4", false), ("t4", true)];
     assert_eq!((ran.collect::<Vec<_>>(), exit), (wanted.to_vec(), 0), "{text}");
     assert!(report.runs.iter().all(|run| run.inputs["batch_size"] == 2));

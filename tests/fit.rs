@@ -119,7 +119,7 @@ fn gpus_are_told_by_what_they_have_left() {
     let fits: Vec<_> = gpus.iter().map(|gpu| gpu.probes[0].fits).collect();
     assert_eq!(fits, left.iter().map(|left| *left >= 0).collect::<Vec<_>>(), "{said}");
     assert!(
-        (gpus[0].gpu.id.raw(), fits[0]) == ("small", false) && fits[fits.len() - 1],
+        (gpus[0].gpu.id.as_str(), fits[0]) == ("small", false) && fits[fits.len() - 1],
         "{said}"
     );
     assert!(said.contains("the smallest is"), "{said}");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cargo_vram::report::{Report, Rule, Status};
+use cargo_vram::report::{PlainName, Report, Rule, Status};
 
 use crate::common;
 use crate::common::repository::Repository;
@@ -523,7 +523,7 @@ fn reports_that_nobody_judged_are_no_pass() {
             report
                 .verdicts
                 .iter_mut()
-                .for_each(|verdict| verdict.gpu = "h200".to_owned())
+                .for_each(|verdict| verdict.gpu = PlainName::parse("h200").unwrap())
         }),
         (100, &|report| {
             report.runs[0].oom = Some(serde_json::from_str(OUT_OF_MEMORY).unwrap());

@@ -150,7 +150,7 @@ fn each_change_is_named_by_its_line_among_changes_that_cost_nothing() {
         assert_eq!(of.unexplained, 0, "{}: {said}", of.model);
         let place = of.largest().and_then(|cause| cause.place.as_ref());
         let place = place.map(|place| format!("{}:{}", place.file, place.line));
-        named.insert(of.model.clone(), place.unwrap_or_default());
+        named.insert(of.model.to_string(), place.unwrap_or_default());
     }
     let expected = changes.iter().filter_map(|change| {
         let expected = std::fs::read_to_string(lines().join("changes").join(change).join("expect.txt")).unwrap();
@@ -244,7 +244,7 @@ fn a_model_that_the_base_lacks_or_that_did_not_grow_is_listed_with_the_reason() 
         .iter()
         .filter(|skipped| skipped.check == SkippedCheck::GrowthCauses);
     let skipped: Vec<_> = skipped
-        .map(|skipped| (skipped.model.as_deref().unwrap(), skipped.why.as_str()))
+        .map(|skipped| (skipped.model.as_ref().unwrap().raw(), skipped.why.as_str()))
         .collect();
     assert_eq!(
         skipped,

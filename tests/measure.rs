@@ -53,7 +53,7 @@ fn a_measurement_says_what_it_was_made_with_and_proves_it() {
     assert_eq!(report.runs.len(), 2);
     for run in &report.runs {
         assert_eq!(run.mode, Mode::Measure);
-        assert_eq!((run.gpu.id.raw(), run.gpu.name.raw()), ("l4", "NVIDIA L4"));
+        assert_eq!((run.gpu.id.as_str(), run.gpu.name.raw()), ("l4", "NVIDIA L4"));
         let measurement = run.measurement.as_ref().unwrap();
         assert!(measurement.uuid.raw().starts_with("GPU-"), "{measurement:?}");
         assert_eq!(measurement.proof.computed, measurement.proof.expected);
@@ -364,7 +364,7 @@ fn a_gpu_of_ones_own_is_estimated_with_what_was_recorded_on_the_gpu_it_is_like()
     let own = run(&own, "sequential_inference");
     assert!(edge.autotune.recorded > 0, "{:?}", edge.autotune);
     assert_eq!(edge.autotune, own.autotune);
-    assert_eq!((&edge.recording, edge.gpu.id.raw()), (&own.recording, "edge"));
+    assert_eq!((&edge.recording, edge.gpu.id.as_str()), (&own.recording, "edge"));
     assert_eq!(edge.recording.as_ref().unwrap().gpu, "l4");
     let context = edge.gpu.context.as_ref().unwrap();
     assert_eq!((context.bytes, context.obtained), (Bytes(CONTEXT), Obtained::Assumed));
@@ -436,7 +436,7 @@ fn check_measures_where_there_is_a_gpu_and_estimates_the_declared_one_and_that_o
         ],
     );
     assert_eq!(exit, 0, "{text}");
-    let mut runs: Vec<_> = report.runs.iter().map(|run| (run.mode, run.gpu.id.raw())).collect();
+    let mut runs: Vec<_> = report.runs.iter().map(|run| (run.mode, run.gpu.id.as_str())).collect();
     runs.sort_unstable();
     assert_eq!(
         runs,

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use cargo_vram::bytes::Bytes;
 use cargo_vram::recording::agreement::{AgreementError, ComparedValue, compare};
 use cargo_vram::recording::{Recordings, RunIdentity};
-use cargo_vram::report::{Mode, RecordingId, Run};
+use cargo_vram::report::{Mode, PlainName, RecordingId, Run};
 use serde_json::{Value, json};
 
 use crate::common;
@@ -24,7 +24,7 @@ fn estimate(measured: &Run) -> Run {
         "-m",
         &measured.model,
         "--gpu",
-        measured.gpu.id.raw(),
+        measured.gpu.id.as_str(),
     ];
     let inputs: Vec<_> = measured
         .inputs
@@ -130,7 +130,7 @@ fn one_byte_of_warm_reserved_is_a_disagreement_where_every_choice_was_recorded()
     assert_eq!(off(&estimate(1_000_001, 0, 1)), []);
     let mut of_another_gpu = estimate(1_000_001, 0, 0);
     of_another_gpu.recording = Some(RecordingId {
-        gpu: "h200".into(),
+        gpu: PlainName::parse("h200").unwrap(),
         driver: "580.82.07".into(),
     });
     assert_eq!(off(&of_another_gpu), []);
@@ -214,7 +214,7 @@ fn what_is_not_of_the_same_run_cannot_be_compared() {
     incomparable(&estimated, &estimated);
     incomparable(&measured, &measured);
     let mut other = estimated.clone();
-    other.gpu.id = "t4".into();
+    other.gpu.id = PlainName::parse("t4").unwrap();
     incomparable(&measured, &other);
     let mut other = estimated;
     other.inputs.insert("batch_size".into(), 64);

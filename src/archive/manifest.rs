@@ -10,6 +10,7 @@ use super::machine::Machine;
 use crate::bytes::Bytes;
 use crate::driver;
 use crate::protocol::Task;
+use crate::untrusted::PlainName;
 use crate::workspace::KernelCompiler;
 
 /// The format version of archives. Other versions are refused.
@@ -88,7 +89,7 @@ pub struct ArchivedBase {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchivedTarget {
     /// The name of the package.
-    pub package: String,
+    pub package: PlainName,
     /// The package's folder, relative to the workspace's folder. Empty for the workspace's folder itself.
     pub folder: String,
     /// The name of the target.
@@ -109,7 +110,7 @@ pub struct ArchivedTarget {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchivedModel {
     /// The name of the model.
-    pub name: String,
+    pub name: PlainName,
     /// The task of the model.
     pub task: Task,
 }
@@ -294,8 +295,7 @@ impl ArchivedTarget {
     }
 
     fn validate(&self) -> Result<(), ArchiveRefusal> {
-        let names = [&self.package, &self.name, &self.burn];
-        for text in names.into_iter().chain(self.models.iter().map(|model| &model.name)) {
+        for text in [&self.name, &self.burn] {
             plain(text)?;
         }
         // A file of the driver must not run as a model, and a model must not replace a file of the driver.

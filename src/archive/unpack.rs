@@ -63,7 +63,7 @@ impl Unpacked {
             .map(|target| Built {
                 target: DeclaredTarget {
                     package: target.package.clone(),
-                    package_id: target.package.clone(),
+                    package_id: target.package.to_string(),
                     folder: self.folder.join(target.work_folder()),
                     name: target.name.clone(),
                     option: target.kind.option(),

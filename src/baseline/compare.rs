@@ -30,7 +30,7 @@ impl BaselineFile {
                 // Only `--require-baseline` makes this a failure (`missing`).
                 Err(why) => report.skipped.push(Skipped {
                     check: judged,
-                    model: Some(run.full_name()),
+                    model: Some(run.full_name().into()),
                     why,
                 }),
             }
@@ -64,7 +64,7 @@ impl BaselineFile {
             let why = self.of(run, &report.tool.fingerprint).err()?;
             Some(Skipped {
                 check: SkippedCheck::Growth,
-                model: Some(run.full_name()),
+                model: Some(run.full_name().into()),
                 why,
             })
         });

@@ -3,6 +3,7 @@
 use crate::baseline::BaselineFile;
 use crate::bytes::Bytes;
 use crate::report::{EditedLimit, Mode, Report, Rule, Run, Skipped, Status, Verdict};
+use crate::untrusted::{Foreign, PlainName};
 
 /// The end of each message: how to get a denied edit approved.
 const APPROVE: &str =
@@ -32,14 +33,14 @@ pub fn worse(before: &BaselineFile, own: &BaselineFile, file: &str) -> Vec<Edite
 #[must_use]
 pub fn denied(edits: &[EditedLimit], unreadable: &[Skipped], report: &Report, gpu: &str) -> Vec<Verdict> {
     let verdict = |model: Option<&str>, message: String, file: Option<&str>, line: Option<u32>| {
-        let is_meant = |run: &&Run| model.is_some_and(|model| model == run.name() || model == run.full_name());
+        let is_meant = |run: &&Run| model.is_some_and(|model| *run.name() == *model || model == run.full_name());
         let run = report.runs.iter().find(is_meant);
         Verdict {
             // An edit of the defaults belongs to no package, but a verdict must name one.
-            package: run.map_or_else(|| "budgets".to_owned(), |run| run.package.clone()),
-            model: model.unwrap_or("defaults").to_owned(),
+            package: run.map_or_else(|| PlainName::escaped("budgets"), |run| run.package.clone()),
+            model: PlainName::escaped(model.unwrap_or("defaults")),
             mode: Mode::Estimate,
-            gpu: gpu.to_owned(),
+            gpu: PlainName::escaped(gpu),
             gpu_number: None,
             pass: None,
             metric: None,
@@ -65,7 +66,12 @@ pub fn denied(edits: &[EditedLimit], unreadable: &[Skipped], report: &Report, gp
             edit.before.clone().unwrap_or_else(none),
             edit.after.clone().unwrap_or_else(none),
         );
-        verdict(edit.model.as_deref(), message, Some(&edit.file), edit.line)
+        verdict(
+            edit.model.as_ref().map(Foreign::raw),
+            message,
+            Some(&edit.file),
+            edit.line,
+        )
     });
     // What cannot be compared may be looser. Letting it pass would be a way around this check.
     let unreadable = unreadable.iter().map(|skipped| {

@@ -21,6 +21,7 @@ use crate::bytes::Bytes;
 use crate::report::change::metric_name;
 use crate::report::words::count;
 use crate::report::{EditedLimit, Metric, Mode, Pass, Peaks, Run};
+use crate::untrusted::PlainName;
 
 /// The version of the file that this program reads and writes.
 pub const LOCK_VERSION: u32 = 1;
@@ -35,11 +36,11 @@ pub struct BaselineFile {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BaselineKey {
     /// The package that declares the model.
-    pub package: String,
+    pub package: PlainName,
     /// The model's name, or the budget's name if the budget runs a model with other inputs.
-    pub model: String,
+    pub model: PlainName,
     /// The ID of the GPU.
-    pub gpu: String,
+    pub gpu: PlainName,
     /// Whether the values are estimated or measured.
     pub mode: Mode,
 }
@@ -78,7 +79,7 @@ impl BaselineKey {
         let [before, after] = change.map(|bytes| bytes.map(exact));
         let of = value.map_or_else(String::new, |(pass, metric)| format!(", {}", metric_name(pass, metric)));
         EditedLimit {
-            model: Some(self.model.clone()),
+            model: Some(self.model.as_str().into()),
             limit: format!("baseline on {}{of}", self.gpu),
             before,
             after,
@@ -94,7 +95,7 @@ impl BaselineKey {
         Self {
             package: run.package.clone(),
             model: run.name().to_owned(),
-            gpu: run.gpu.id.raw().to_owned(),
+            gpu: run.gpu.id.clone(),
             mode: run.mode,
         }
     }

@@ -11,6 +11,7 @@ use crate::budget::problem::{BudgetError, BudgetProblem};
 use crate::budget::source::{self, BudgetText, Span};
 use crate::bytes::Bytes;
 use crate::report::{Mode, Peak, Peaks};
+use crate::untrusted::PlainName;
 
 const ANEW: &str = "correct it, or restore the file with `git checkout`; to accept all current values, delete the file \
                     and run `cargo vram bless`";
@@ -35,9 +36,9 @@ struct LockDocument {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenEntry {
-    package: String,
-    model: String,
-    gpu: String,
+    package: PlainName,
+    model: PlainName,
+    gpu: PlainName,
     mode: Mode,
     burn: String,
     estimator: Option<String>,

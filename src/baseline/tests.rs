@@ -1,6 +1,7 @@
 use super::{Accepted, BaselineEntry, BaselineFile, BaselineKey, edits};
 use crate::bytes::Bytes;
 use crate::report::{BaselineFrom, Mode, Peak, Peaks, Report, Run, RunError, Status, sample};
+use crate::untrusted::PlainName;
 
 const PRINT: &str = "0123456789abcdef";
 
@@ -36,7 +37,7 @@ fn what_is_written_is_read_again_and_sorted() {
     measured.mode = Mode::Measure;
     measured.gpu.driver = "580.95".into();
     let mut odd = run("res\"net\n18", 9);
-    odd.budget = Some("[[baseline]]".to_owned());
+    odd.budget = Some("[[baseline]]".into());
     odd.inputs = [("seq len".to_owned(), u64::from(u32::MAX)), ("a.b".to_owned(), 1)].into();
     let lock = accepted(vec![run("vgg16", 7), measured, odd, run("resnet18", 1_809_238_264)]);
     let text = lock.to_string();
@@ -132,10 +133,7 @@ fn a_run_is_compared_with_what_was_accepted_of_it_and_nothing_else() {
             Some("the estimator changed since the baseline was accepted; run `cargo vram bless`".to_owned())
         )
     );
-    assert_eq!(
-        compared(&|report| report.runs[0].model = "new".to_owned()),
-        (None, None)
-    );
+    assert_eq!(compared(&|report| report.runs[0].model = "new".into()), (None, None));
 }
 
 #[test]
@@ -182,10 +180,10 @@ fn only_what_became_less_is_accepted_where_that_is_asked_for() {
         .accept(&report(runs), true)
         .into_iter()
         .map(|accepted| match accepted {
-            Accepted::Written { key, before } => (key.model, before.is_some()),
+            Accepted::Written { key, before } => (key.model.to_string(), before.is_some()),
             Accepted::Same(key) => (format!("{} is the same", key.model), true),
             Accepted::Refused { key, why, is_wrong } => (format!("{}: {why}", key.model), is_wrong),
-            Accepted::Removed(key) => (key.model, false),
+            Accepted::Removed(key) => (key.model.to_string(), false),
         })
         .collect();
     assert_eq!(
@@ -226,6 +224,7 @@ proptest::proptest! {
     ) {
         let mut lock = BaselineFile::default();
         for (package, model, gpu) in names {
+            let [package, model, gpu] = [package, model, gpu].map(|name| PlainName::escaped(&name));
             let key = BaselineKey { package, model, gpu, mode: Mode::Estimate };
             let peak = Peak { live: Some(Bytes(figure)), reserved: Some(Bytes(figure)), process: None };
             let entry = BaselineEntry {
@@ -322,12 +321,12 @@ fn what_a_change_edits_of_the_baseline_by_hand_is_told() {
         told,
         [
             (
-                "raised".to_owned(),
+                "raised".into(),
                 "baseline on l4, live".to_owned(),
                 text("5 B"),
                 text("90 B")
             ),
-            ("taken-out".to_owned(), "baseline on l4".to_owned(), text("5 B"), None),
+            ("taken-out".into(), "baseline on l4".to_owned(), text("5 B"), None),
         ]
     );
 }

@@ -6,6 +6,7 @@ use super::loosened::{self, LimitPath};
 use super::source::Span;
 use super::types::{Budgets, Defaults, GpuLimitsEntry, Limit, ModelBudget, ModelLimits};
 use crate::report::{EditedLimit, Metric};
+use crate::untrusted::Foreign;
 
 /// The text of a limit and its position.
 enum WrittenLimit {
@@ -23,6 +24,11 @@ impl WrittenLimit {
             Self::At(span) | Self::Number(_, span) | Self::Name(_, span) => *span,
         }
     }
+}
+
+fn place_of(edit: &EditedLimit) -> LimitPath {
+    let model = edit.model.as_ref().map(|model| model.raw().to_owned());
+    (model, edit.limit.clone())
 }
 
 impl Budgets {
@@ -60,7 +66,7 @@ impl Budgets {
                 let loosens = loosened.contains(place) || is_gone;
                 (was != is && !is_same).then(|| EditedLimit {
                     loosens,
-                    model,
+                    model: model.map(Foreign::from),
                     limit,
                     before: was,
                     after: is,
@@ -70,15 +76,8 @@ impl Budgets {
             })
             .collect();
         // Add edits that have no text in either file: removed budgets, and values that now have their default.
-        let reported: BTreeSet<LimitPath> = edited
-            .iter()
-            .map(|edit| (edit.model.clone(), edit.limit.clone()))
-            .collect();
-        let loosening: BTreeSet<LimitPath> = edited
-            .iter()
-            .filter(|edit| edit.loosens)
-            .map(|edit| (edit.model.clone(), edit.limit.clone()))
-            .collect();
+        let reported: BTreeSet<LimitPath> = edited.iter().map(place_of).collect();
+        let loosening: BTreeSet<LimitPath> = edited.iter().filter(|edit| edit.loosens).map(place_of).collect();
         let is_reported = |place: &LimitPath| {
             let (model, path) = place;
             // A missing `warn` counts as `fail`, so one edit of `fail` can loosen both. Only a `fail` that
@@ -93,7 +92,7 @@ impl Budgets {
         let unreported = loosened.iter().filter(|place| !is_reported(place));
         edited.extend(unreported.map(|(model, path)| {
             EditedLimit {
-                model: model.clone(),
+                model: model.clone().map(Foreign::from),
                 limit: path.clone(),
                 before: Some(
                     if path == loosened::BUDGET {
@@ -246,7 +245,7 @@ models:
         let edited = parse(after).edited(&parse(BEFORE), "budgets.yaml").into_iter();
         let loosens = edited.filter(|edit| edit.loosens);
         loosens
-            .map(|edit| format!("{} {}", edit.model.unwrap_or_else(|| "defaults".to_owned()), edit.limit))
+            .map(|edit| format!("{} {}", edit.model.unwrap_or_else(|| "defaults".into()), edit.limit))
             .collect()
     }
 
@@ -308,7 +307,7 @@ models:
         let edited = parse(after).edited(&parse(BEFORE), "budgets.yaml");
         let shown = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
         let told = |edited: EditedLimit| {
-            let model = edited.model.unwrap_or_else(|| "defaults".to_owned());
+            let model = edited.model.unwrap_or_else(|| "defaults".into());
             let line = edited.line.map_or_else(|| "-".to_owned(), |line| line.to_string());
             format!(
                 "{line} {model} {}: {} → {}",

@@ -140,7 +140,7 @@ impl Judge<'_> {
                 .flat_map(|(gpu, limits)| self.gpu(*gpu, limits)),
         );
         // Limits of another GPU do not apply, so without its own limits a run is reported as unchecked.
-        let Some(limits) = budget.limits_on(gpu.raw(), declared) else {
+        let Some(limits) = budget.limits_on(gpu, declared) else {
             if !budget.numbered_gpus.is_empty() {
                 verdicts.extend(self.unjudged_gpus(budget));
                 return;

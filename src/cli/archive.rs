@@ -148,13 +148,8 @@ fn summary(packed: &PackedArchive, to: &Utf8PathBuf) -> String {
     let ArchiveManifest { target, glibc, .. } = &packed.manifest;
     let mut text = String::new();
     for target in &packed.manifest.targets {
-        let models: Vec<_> = target.models.iter().map(|model| named(&model.name)).collect();
-        text += &format!(
-            "{} ({}): {}\n",
-            named(&target.package),
-            named(&target.name),
-            models.join(", ")
-        );
+        let models: Vec<_> = target.models.iter().map(|model| model.name.as_str()).collect();
+        text += &format!("{} ({}): {}\n", target.package, named(&target.name), models.join(", "));
     }
     let has = |path: &str| packed.manifest.files.iter().any(|file| file.path == path);
     let budgets = packed.manifest.budgets.as_deref().unwrap_or("no budgets");

@@ -21,7 +21,7 @@ use crate::render;
 use crate::report::change::{metric_name, signed_percent};
 use crate::report::words::mode_name;
 use crate::report::{ErrorCode, Mode, Report, Rule, Status};
-use crate::untrusted::{named, words};
+use crate::untrusted::words;
 
 /// Accept the current values as the baseline in budgets.lock
 ///
@@ -265,8 +265,8 @@ fn told(
 
 fn entry_name(key: &BaselineKey) -> String {
     let mode = mode_name(key.mode);
-    let name = named(&key.full_name());
-    format!("{name} ({}, {mode})", named(&key.gpu))
+    let name = key.full_name();
+    format!("{name} ({}, {mode})", key.gpu)
 }
 
 /// Returns the change of live memory or, if it is unchanged, of the first value that changed.

@@ -28,6 +28,7 @@ use crate::report::{
     BaselineFrom, ErrorCode, ExpectedVerdict, Mode, Report, Rule, Run, Skipped, SkippedCheck, Status, WrittenBy,
 };
 use crate::run::{Case, Hardware, Listed};
+use crate::untrusted::PlainName;
 
 /// Check models against budgets.yaml
 ///
@@ -358,7 +359,7 @@ impl AcceptedValues {
     fn tell_gone(&self, report: &mut Report) {
         let gone = self.file.gone(report).map(|key| Skipped {
             check: SkippedCheck::BaselineEntry,
-            model: Some(key.full_name()),
+            model: Some(key.full_name().into()),
             why: "the model no longer exists; run `cargo vram bless` to remove the entry".to_owned(),
         });
         let gone: Vec<_> = gone.collect();
@@ -403,7 +404,7 @@ fn set_aside(report: &mut Report) {
     let several: Vec<Run> = several;
     report.skipped.extend(several.iter().map(|run| Skipped {
         check: SkippedCheck::Measurement,
-        model: Some(run.full_name()),
+        model: Some(run.full_name().into()),
         why: "the model runs over several GPUs, and only one real GPU can be measured at a time".to_owned(),
     }));
 }
@@ -517,8 +518,8 @@ impl CheckCommand {
         let cases = cases::cases_on(context.prepared, &all, &self.running, &BTreeMap::new(), gpus.iter())?;
         let expected = cases.iter().map(|case| ExpectedVerdict {
             package: case.model.built.target.package.clone(),
-            model: case.name().to_owned(),
-            gpu: case.profile.id.clone(),
+            model: PlainName::escaped(case.name()),
+            gpu: PlainName::escaped(&case.profile.id),
         });
         Ok(expected.collect())
     }
@@ -537,7 +538,7 @@ impl CheckCommand {
 fn located_inputs(report: &Report, budgets: &Budgets, error: &BudgetError) -> BTreeSet<String> {
     let is_located = |run: &&Run| {
         let own = budgets.for_model(&run.package, &run.model);
-        let own = own.into_iter().filter(|budget| budget.name.value == run.name());
+        let own = own.into_iter().filter(|budget| *run.name() == budget.name.value);
         let mut inputs = own.flat_map(|budget| budget.inputs.values());
         // The error shows only its first problems. The table must show the runs of the others.
         inputs.any(|input| {
@@ -557,8 +558,8 @@ fn declared(models: &Models, runs: &[Run]) -> Vec<DeclaredModel> {
             (&run.model, &run.package, code) == (&model.name, package, Some(&ErrorCode::UnknownInput))
         };
         DeclaredModel {
-            package: model.built.target.package.clone(),
-            model: model.name.clone(),
+            package: model.built.target.package.to_string(),
+            model: model.name.to_string(),
             // A model has no list of its inputs. Only one that refused an input names those that it knows.
             inputs: runs
                 .iter()

@@ -28,7 +28,7 @@ use crate::recording::Recordings;
 use crate::render;
 use crate::report::{ErrorCode, Run, RunGpu};
 use crate::run::{Case, CaseLaunches, Hardware, plan};
-use crate::untrusted::named;
+use crate::untrusted::{PlainName, named};
 use crate::workspace::WHAT_IF;
 
 /// Find what fits: the largest batch on a GPU, or the GPUs for a batch
@@ -215,7 +215,7 @@ impl FitCommand {
             tool: report.tool,
             commit: report.commit,
             package: case.model.built.target.package.clone(),
-            model: case.name().to_owned(),
+            model: PlainName::escaped(case.name()),
             inputs,
             vary,
             warm_only: self.warm,

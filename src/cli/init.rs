@@ -730,7 +730,7 @@ fn resolve(selection: &Selection, package: &Package) -> Result<Workspace, CliErr
         .find(|problem| problem.package == package.name.as_str())
     {
         Some(problem) => Err(InitError::Unusable {
-            package: problem.package,
+            package: problem.package.to_string(),
             said: problem.message,
             help: problem.help,
         }

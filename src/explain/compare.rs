@@ -10,15 +10,8 @@ use crate::report::diff::{Cause, CauseKind, ReportDiff};
 /// Adds the causes from categories and layers to each model that has both explanations.
 pub fn add_causes(diff: &mut ReportDiff, before: &[Explanation], after: &[Explanation]) {
     for model in &mut diff.models {
-        let is_it = |each: &&Explanation| {
-            let own = (
-                model.package.as_str(),
-                model.model.as_str(),
-                model.gpu.as_str(),
-                model.mode,
-            );
-            key_of_run(&each.run) == own
-        };
+        let is_it =
+            |each: &&Explanation| key_of_run(&each.run) == (&model.package, &model.model, &model.gpu, model.mode);
         let (Some(before), Some(after)) = (before.iter().find(is_it), after.iter().find(is_it)) else {
             continue;
         };

@@ -24,7 +24,7 @@ pub(crate) fn large() -> Explanation {
     let count = |explanation: &Explanation| (explanation.timeline.live.len(), explanation.tensors.len());
     let (samples, tensors) = count(&explanation);
     assert!(samples >= 100_000 && tensors >= 20_000, "{:?}", count(&explanation));
-    explanation.run.model = "resnet18-long".to_owned();
+    explanation.run.model = "resnet18-long".into();
     explanation
 }
 
@@ -39,8 +39,8 @@ pub(crate) fn hostile() -> Explanation {
     it.commit = Some(evil());
     it.commit_date = Some(evil());
     it.partial = Some(evil());
-    it.run.model = evil();
-    it.run.package = evil();
+    it.run.model = PlainName::escaped(&evil());
+    it.run.package = PlainName::escaped(&evil());
     it.run.burn = evil();
     it.run.gpu.name = evil().into();
     it.run.inputs = BTreeMap::from([(evil(), 1)]);
@@ -121,6 +121,7 @@ struct Play {
 }
 
 use crate::bytes::Bytes;
+use crate::untrusted::PlainName;
 
 impl Play {
     fn new(batch: u64) -> Self {
@@ -778,7 +779,7 @@ fn write_samples() {
     write("hostile.json", &hostile());
     let mut died = resnet(2, 0);
     died.partial = Some("the model ran out of memory in step 1".to_owned());
-    died.run.model = "resnet18-died".to_owned();
+    died.run.model = "resnet18-died".into();
     died.run.oom = hostile().run.oom.map(|oom| Oom {
         kernel: Some("matmul_f32".into()),
         ..oom

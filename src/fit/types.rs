@@ -9,6 +9,7 @@ use super::TriedValue;
 use crate::bytes::Bytes;
 use crate::protocol::WhatIf;
 use crate::report::{Peaks, Run, RunGpu, Tool};
+use crate::untrusted::PlainName;
 
 /// The version of the `fit` format that this program writes.
 pub const FIT_VERSION: u32 = 2;
@@ -24,9 +25,9 @@ pub struct FitAnswer {
     /// The git commit of the workspace; null if the workspace is not a git checkout.
     pub commit: Option<String>,
     /// The package that declares the model.
-    pub package: String,
+    pub package: PlainName,
     /// The model's name, or its budget's name if that differs.
-    pub model: String,
+    pub model: PlainName,
     /// The input that was varied, such as `batch_size`; null if only the GPU was varied.
     pub vary: Option<String>,
     /// Other inputs that differ from the model's own values.

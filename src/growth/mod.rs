@@ -41,7 +41,7 @@ pub fn growth(of: &GrowthInput<'_>) -> GrowthExplanation {
     GrowthExplanation {
         package: run.package.clone(),
         model: run.name().to_owned(),
-        gpu: run.gpu.id.raw().to_owned(),
+        gpu: run.gpu.id.clone(),
         mode: run.mode,
         pass: of.value.0,
         metric: of.value.1,

@@ -193,7 +193,7 @@ pub(super) fn refusal(run: &Run, gpu: &GpuFacts) -> Option<RecordingRefusal> {
         return Some(RecordingRefusal::NoProof);
     }
     if run.gpu.id != gpu.gpu {
-        return Some(RecordingRefusal::OtherGpu(run.gpu.id.raw().to_owned()));
+        return Some(RecordingRefusal::OtherGpu(run.gpu.id.to_string()));
     }
     // Burn sizes its pages by the GPU's total, which a limit changes.
     if measurement.limit.is_some() {

@@ -6,15 +6,16 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::report::Run;
+use crate::untrusted::PlainName;
 
 /// A model with its inputs. Its text is `zoo/resnet18 batch_size=32 image_size=224`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunIdentity {
     /// The package that declares the model.
-    pub package: String,
+    pub package: PlainName,
     /// The model's name.
-    pub model: String,
+    pub model: PlainName,
     /// Every input that the model asked for, with its value.
     pub inputs: BTreeMap<String, u64>,
 }

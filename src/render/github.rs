@@ -9,7 +9,7 @@ use crate::render::refused::refusal;
 use crate::report::change::{metric_name, signed, signed_bytes};
 use crate::report::words::{failure, mode_name};
 use crate::report::{GrowthExplanation, Mode, Report, Rule, Status};
-use crate::untrusted::clean;
+use crate::untrusted::{Foreign, clean};
 
 /// The most annotations of each kind that GitHub shows for one step. It drops further ones silently.
 const SHOWN: usize = 10;
@@ -96,7 +96,7 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
     let mut all = Vec::new();
     // Edited limits come before improvements, so that the limit of ten notices does not hide them.
     for edited in report.base.iter().flat_map(|base| &base.edited) {
-        let model = edited.model.as_deref().unwrap_or("defaults");
+        let model = edited.model.as_ref().map_or("defaults", Foreign::raw);
         let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_owned());
         all.push(Annotation {
             kind: AnnotationKind::Notice,
@@ -116,7 +116,7 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
         ));
     }
     for run in &report.runs {
-        let title = |what: &str| titled(&run.package, run.name(), run.gpu.id.raw(), run.mode, what);
+        let title = |what: &str| titled(&run.package, run.name(), &run.gpu.id, run.mode, what);
         if let Some(error) = &run.error {
             all.push(plain(title(error.code.as_str()), error.message.clone()));
         }
@@ -272,6 +272,7 @@ mod tests {
 
     use super::*;
     use crate::report::{Metric, Verdict, sample};
+    use crate::untrusted::PlainName;
 
     fn failing(message: &str) -> Verdict {
         Verdict {
@@ -316,7 +317,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_message_gives_one_line_whatever_it_holds(message in "\\PC*|(::error|::set-env name=a::|\r|\n|%0A|.){0,20}", model in ".*") {
-            let text = drawn(vec![Verdict { model, ..failing(&message) }]);
+            let text = drawn(vec![Verdict { model: PlainName::escaped(&model), ..failing(&message) }]);
             prop_assert_eq!(text.lines().count(), 1);
             prop_assert!(text.starts_with("::error file=budgets.yaml,line=12,col=5,title="));
             let title = text.trim_start_matches("::error ").split("::").next().unwrap_or_default();
@@ -340,7 +341,7 @@ mod tests {
     #[test]
     fn causes_at_one_line_are_one_annotation() {
         let of = |model: &str, metric| GrowthExplanation {
-            model: model.to_owned(),
+            model: model.into(),
             metric,
             ..sample::growth()
         };

@@ -10,6 +10,7 @@ use crate::report::change::Judged;
 use crate::report::change::signed_bytes;
 use crate::report::words::mode_name;
 use crate::report::{GrowthExplanation, Mode, Report, Rule, Run, Status, Verdict};
+use crate::untrusted::{PlainName, clean};
 
 /// The longest time that is written for a case. A report from elsewhere may contain any number.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -25,12 +26,12 @@ pub fn render(report: &Report) -> Result<String, quick_junit::SerializeError> {
     let judged = Judged::new(report);
     let mut junit = JUnit::new("cargo vram");
     // The vector keeps the order of the report. The map only finds a suite in it.
-    let mut suites: Vec<((&str, Mode), TestSuite)> = Vec::new();
+    let mut suites: Vec<((&PlainName, Mode), TestSuite)> = Vec::new();
     let mut places = std::collections::HashMap::new();
     for run in &report.runs {
-        let key = (run.gpu.id.raw(), run.mode);
+        let key = (&run.gpu.id, run.mode);
         let at = *places.entry(key).or_insert_with(|| {
-            let name = format!("{}, {}", clean(run.gpu.id.raw()), mode_name(run.mode));
+            let name = format!("{}, {}", run.gpu.id, mode_name(run.mode));
             suites.push((key, TestSuite::new(name)));
             suites.len() - 1
         });
@@ -140,11 +141,6 @@ fn told(status: &mut TestCaseStatus, sentences: &[&str]) {
     status.set_description(all.join("\n"));
 }
 
-/// Cleans a text from outside for XML. quick-junit leaves out all characters that XML forbids except these two.
-fn clean(text: &str) -> String {
-    crate::untrusted::clean(text).replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
-}
-
 const fn rule_name(rule: Rule) -> &'static str {
     match rule {
         Rule::Budget => "budget",
@@ -203,7 +199,7 @@ mod tests {
             sample::measured(sample::run("a", "h200")),
         ];
         let warning = Verdict {
-            model: "b".to_owned(),
+            model: "b".into(),
             status: Status::Warn,
             ..failing("near its limit")
         };
@@ -257,6 +253,7 @@ mod tests {
         #[test]
         fn names_and_messages_stay_what_they_are(name in text(), message in text()) {
             let mut run = sample::run("a", "l4");
+            let name = PlainName::escaped(&name);
             run.model = name.clone();
             let verdict = Verdict { model: name, ..failing(&message) };
             let report = Report { verdicts: vec![verdict], ..sample::report(vec![run]) };

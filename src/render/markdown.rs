@@ -112,7 +112,7 @@ fn edited(report: &Report) -> Section {
         let whose = edited
             .model
             .as_ref()
-            .map_or_else(|| "defaults".to_owned(), |model| code(model));
+            .map_or_else(|| "defaults".to_owned(), |model| code(model.raw()));
         let place = match edited.line {
             Some(line) => format!("{}:{line}", edited.file),
             None => edited.file.clone(),
@@ -156,7 +156,7 @@ fn wrong(report: &Report) -> Section {
     for problem in &report.problems {
         let whose = match &problem.target {
             Some(target) => format!("{}/{target}", problem.package),
-            None => problem.package.clone(),
+            None => problem.package.to_string(),
         };
         items.push(item(
             "❌",
@@ -167,7 +167,7 @@ fn wrong(report: &Report) -> Section {
         ));
     }
     for run in &report.runs {
-        let on = Some((run.gpu.id.raw(), run.mode));
+        let on = Some((run.gpu.id.as_str(), run.mode));
         if let Some(error) = &run.error {
             items.push(item("❌", &run.full_name(), on, &error.message, error.help.as_deref()));
         }

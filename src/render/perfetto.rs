@@ -57,7 +57,7 @@ pub fn trace(shown: &[ShownExplanation<'_>], tensors: bool) -> String {
 fn about(explanation: &Explanation) -> Value {
     let (run, peak) = (&explanation.run, &explanation.peak);
     json!({
-        "model": named(&run.model),
+        "model": run.model,
         "gpu": run.gpu.name.to_string(),
         "mode": run.mode,
         "peak_sample": peak.sample,
@@ -80,7 +80,7 @@ impl Writer<'_> {
     fn subject(&self, name: Option<&str>) -> String {
         let run = &self.explanation.run;
         let more = name.map(|name| format!(" ({})", named(name))).unwrap_or_default();
-        format!("{}{more} on {}", named(&run.model), run.gpu.name)
+        format!("{}{more} on {}", run.model, run.gpu.name)
     }
 
     fn meta(&mut self, process: u32, thread: Option<u32>, what: &str, args: &Value) {

@@ -96,7 +96,7 @@ pub(super) fn advice(run: &Run, oom: &Oom) -> Option<String> {
         return Some(smaller.to_owned());
     }
     // Users copy the command into a shell, so it must not contain a name that a shell could interpret.
-    if !is_plain(&format!("{}/{}", run.package, run.model)) || !is_plain(run.gpu.id.raw()) {
+    if !is_plain(&format!("{}/{}", run.package, run.model)) || !is_plain(&run.gpu.id) {
         return Some(format!(
             "{smaller}; run `cargo vram explain` for this model to see the shape and the source line of the tensor"
         ));
@@ -113,7 +113,7 @@ pub(super) fn advice(run: &Run, oom: &Oom) -> Option<String> {
 
 /// Returns the command that explains the same run, without its what-if options.
 fn explain_command(run: &Run) -> String {
-    let mut command = format!("cargo vram explain {}/{}", named(&run.package), named(&run.model));
+    let mut command = format!("cargo vram explain {}/{}", run.package, run.model);
     match run.mode {
         Mode::Estimate => command.push_str(&format!(" --gpu {}", run.gpu.id)),
         Mode::Measure => command.push_str(" --measure"),

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::words::{of_gpu, percent};
 use super::{Metric, Mode, Pass, Peaks, Report, Rule, Run, Status, Verdict};
 use crate::bytes::Bytes;
+use crate::untrusted::PlainName;
 
 /// One value of one run, before and after.
 #[derive(Debug, Clone, Copy)]
@@ -63,11 +64,11 @@ impl ValueChange<'_> {
 }
 
 /// What a run and its verdicts share: package, name, GPU and mode.
-type RunKey<'a> = (&'a str, &'a str, &'a str, Mode);
+type RunKey<'a> = (&'a PlainName, &'a PlainName, &'a PlainName, Mode);
 
 /// Returns the key of a run.
 pub(crate) fn key_of_run(run: &Run) -> RunKey<'_> {
-    (&run.package, run.name(), run.gpu.id.raw(), run.mode)
+    (&run.package, run.name(), &run.gpu.id, run.mode)
 }
 
 /// Returns the key of the run that a verdict is about.

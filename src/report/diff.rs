@@ -10,6 +10,7 @@ use super::upgrade::is_upgrade;
 use super::words::phase_name;
 use super::{GrowthExplanation, Metric, Mode, Pass, Phase, Problem, Report, Rule, Run, Status};
 use crate::bytes::Bytes;
+use crate::untrusted::PlainName;
 
 /// The version of the diff format that this program writes.
 pub const DIFF_VERSION: u32 = 1;
@@ -50,13 +51,13 @@ impl ReportDiff {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ModelDiff {
     /// The package that declares the model.
-    pub package: String,
+    pub package: PlainName,
     /// The model's name, or its budget's name if that differs. For a what-if, the name includes the overrides.
-    pub model: String,
+    pub model: PlainName,
     /// Whether the values are estimated or measured.
     pub mode: Mode,
     /// The GPU's id, such as `l4`.
-    pub gpu: String,
+    pub gpu: PlainName,
     /// How the model changed.
     pub state: ModelState,
     /// Why the newer run is incomplete: `out-of-memory` or an error code; null if it is complete, or if the newer
@@ -178,10 +179,10 @@ pub fn diff(base: &Report, head: &Report) -> ReportDiff {
             };
             let (package, model, gpu, mode) = key;
             ModelDiff {
-                package: package.to_owned(),
-                model: model.to_owned(),
+                package: package.clone(),
+                model: model.clone(),
                 mode,
-                gpu: gpu.to_owned(),
+                gpu: gpu.clone(),
                 state,
                 ended: new.and_then(ended).map(str::to_owned),
                 figures,

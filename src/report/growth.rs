@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::words::counted;
 use super::{Metric, Mode, Pass, Run};
 use crate::bytes::Bytes;
+use crate::untrusted::PlainName;
 
 /// Where the growth of one value comes from, found by explaining the model on both sides of a change.
 ///
@@ -14,11 +15,11 @@ use crate::bytes::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GrowthExplanation {
     /// The package that declares the model.
-    pub package: String,
+    pub package: PlainName,
     /// The model's name, or its budget's name if that differs.
-    pub model: String,
+    pub model: PlainName,
     /// The GPU's id, such as `l4`.
-    pub gpu: String,
+    pub gpu: PlainName,
     /// Whether the value is estimated or measured. The two explanations are always estimates.
     pub mode: Mode,
     /// The pass that the value is from.
@@ -174,7 +175,7 @@ impl GrowthExplanation {
     #[must_use]
     pub fn is_of(&self, run: &Run) -> bool {
         (self.package.as_str(), self.model.as_str(), self.gpu.as_str(), self.mode)
-            == (run.package.as_str(), run.name(), run.gpu.id.raw(), run.mode)
+            == (&run.package, run.name(), &run.gpu.id, run.mode)
     }
 
     /// Returns the rows of a table that add up to the growth: the first `most` causes, the others as one row, the memory

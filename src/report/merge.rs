@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::ErrorCode;
 use super::words::mode_name;
 use super::{ExpectedVerdict, Mode, Partition, Problem, Report, Rule, Run, Status, Verdict, WrittenBy};
-use crate::untrusted::named;
+use crate::untrusted::{PlainName, named};
 
 /// The number of names that an error lists.
 const TOLD: usize = 10;
@@ -167,7 +167,7 @@ fn sort(report: &mut Report) {
     report
         .runs
         .sort_by_cached_key(|run| (place(run), run.name().to_owned(), run.gpu.id.clone(), run.mode));
-    let mut order: HashMap<(String, String), usize> = HashMap::new();
+    let mut order: HashMap<(PlainName, PlainName), usize> = HashMap::new();
     for (at, run) in report.runs.iter().enumerate() {
         order.entry((run.package.clone(), run.name().to_owned())).or_insert(at);
     }
@@ -313,17 +313,11 @@ fn judged(reports: &[(String, Report)]) -> Result<(), MergeError> {
 
 /// Checks that no run is in two reports.
 fn once(reports: &[(String, Report)]) -> Result<(), MergeError> {
-    type Key<'a> = (&'a str, &'a str, &'a str, Mode, &'a str);
+    type Key<'a> = (&'a PlainName, &'a PlainName, &'a PlainName, Mode, &'a PlainName);
     let mut seen: HashMap<Key<'_>, &str> = HashMap::new();
     for (file, report) in reports {
         for run in &report.runs {
-            let key = (
-                run.package.as_str(),
-                run.model.as_str(),
-                run.name(),
-                run.mode,
-                run.gpu.id.raw(),
-            );
+            let key = (&run.package, &run.model, run.name(), run.mode, &run.gpu.id);
             if let Some(first) = seen.insert(key, file) {
                 return Err(MergeError::Overlap {
                     run: named(&format!(

@@ -21,8 +21,8 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
         process: Some(Bytes(process * MIB)),
     };
     Run {
-        model: model.to_owned(),
-        package: "p".to_owned(),
+        model: model.into(),
+        package: "p".into(),
         budget: None,
         mode: Mode::Estimate,
         task: None,
@@ -156,9 +156,9 @@ pub(crate) fn growth() -> GrowthExplanation {
     };
     let part = |name: &str, before: u64, after: u64| GrowthPart::new(name.to_owned(), Bytes(before), Bytes(after));
     GrowthExplanation {
-        package: "p".to_owned(),
-        model: "resnet18".to_owned(),
-        gpu: "l4".to_owned(),
+        package: "p".into(),
+        model: "resnet18".into(),
+        gpu: "l4".into(),
         mode: Mode::Estimate,
         pass: Pass::Warm,
         metric: Metric::Reserved,

@@ -11,7 +11,7 @@ use super::{Assumption, ErrorCode, GrowthExplanation};
 use crate::bytes::Bytes;
 use crate::protocol::{BurnFeatures, WhatIf};
 pub use crate::protocol::{Phase, Task};
-pub use crate::untrusted::Foreign;
+pub use crate::untrusted::{Foreign, PlainName};
 
 /// The version of the report format that this program writes.
 pub const REPORT_VERSION: u32 = 2;
@@ -86,11 +86,11 @@ impl WrittenBy {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct ExpectedVerdict {
     /// The package that declares the model.
-    pub package: String,
+    pub package: PlainName,
     /// The budget's name, which is usually the model's.
-    pub model: String,
+    pub model: PlainName,
     /// The GPU's id, such as `l4`.
-    pub gpu: String,
+    pub gpu: PlainName,
 }
 
 /// The git revision that a report is compared with.
@@ -125,7 +125,7 @@ pub struct ChangedDependency {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EditedLimit {
     /// The budget's key, `model` or `package/model`; null for a limit in `defaults`.
-    pub model: Option<String>,
+    pub model: Option<Foreign>,
     /// The limit as a path of keys: `reserved.fail`, `gpus.h200.live.warn`, `growth.live.ignore`.
     pub limit: String,
     /// The old value as the file writes it; null if the limit is new.
@@ -174,7 +174,7 @@ pub enum BaselineFrom {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
     /// The name of the package.
-    pub package: String,
+    pub package: PlainName,
     /// The benchmark target; null if the problem is not about one target.
     pub target: Option<String>,
     /// A short, stable name of the problem, such as `build-failed`.
@@ -261,12 +261,12 @@ const fn is_zero(count: &u64) -> bool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     /// The model's name in `cargo_vram::models!`.
-    pub model: String,
+    pub model: PlainName,
     /// The package that declares the model.
-    pub package: String,
+    pub package: PlainName,
     /// The name of the budget that this run belongs to; absent if it is the model's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub budget: Option<String>,
+    pub budget: Option<PlainName>,
     /// Whether the values are estimated or measured.
     pub mode: Mode,
     /// Training or inference; null if the model died before it reported this.
@@ -284,7 +284,7 @@ pub struct Run {
     /// The name of a what-if: the model's or its budget's name with the overrides, such as `resnet18 [sgd, f16]`;
     /// absent for other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label: Option<String>,
+    pub label: Option<PlainName>,
     /// The GPU of the run.
     pub gpu: RunGpu,
     /// The model's parameters; null if the model died before it made them, or did not report them.
@@ -342,7 +342,7 @@ pub struct Run {
 impl Run {
     /// Returns the name in output: the what-if's name, else the budget's, else the model's.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> &PlainName {
         let budget = self.budget.as_ref().unwrap_or(&self.model);
         self.label.as_ref().unwrap_or(budget)
     }
@@ -374,7 +374,7 @@ impl Run {
 pub struct RecordingId {
     /// The id of the GPU that was recorded. It is another GPU than the run's if the run's GPU is declared `like` it and
     /// has no recording.
-    pub gpu: Foreign,
+    pub gpu: PlainName,
     /// The driver version of that GPU.
     pub driver: Foreign,
 }
@@ -383,7 +383,7 @@ pub struct RecordingId {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunGpu {
     /// A short id in lower case, such as `l4` or `a100-80gb`.
-    pub id: Foreign,
+    pub id: PlainName,
     /// The name that the driver reports.
     pub name: Foreign,
     /// The total memory in bytes, as the driver reports it.
@@ -833,13 +833,13 @@ pub enum Rule {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     /// The package that declares the model.
-    pub package: String,
+    pub package: PlainName,
     /// The model's name, or its budget's name if that differs.
-    pub model: String,
+    pub model: PlainName,
     /// Whether the value is estimated or measured.
     pub mode: Mode,
     /// The GPU's id, such as `l4`.
-    pub gpu: String,
+    pub gpu: PlainName,
     /// The number of the GPU that the value is from, from 0; absent if the value is not about one of several GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_number: Option<u32>,
@@ -882,7 +882,7 @@ impl Verdict {
             package: run.package.clone(),
             model: run.name().to_owned(),
             mode: run.mode,
-            gpu: run.gpu.id.raw().to_owned(),
+            gpu: run.gpu.id.clone(),
             gpu_number: None,
             pass: None,
             metric: None,
@@ -938,7 +938,7 @@ pub struct Skipped {
     /// The kind of check.
     pub check: SkippedCheck,
     /// The model that it would have checked, as `package/model`; null if it is about the whole command.
-    pub model: Option<String>,
+    pub model: Option<Foreign>,
     /// Why it was skipped.
     pub why: String,
 }

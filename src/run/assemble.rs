@@ -20,6 +20,7 @@ use crate::report::{
     Assumption, Autotune, ErrorCode, GpuShare, Measurement, Mode, Oom, Parameters, Pass, PassSeconds, Peak, Peaks,
     RecordingId, Run, RunError, RunGpu, Settling, Step, Tuning, grows,
 };
+use crate::untrusted::PlainName;
 
 /// The outputs of the passes of a case; `None` for a pass that did not run.
 #[derive(Debug, Default)]
@@ -244,7 +245,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
     Run {
         model: case.model.name.clone(),
         package: case.model.built.target.package.clone(),
-        budget: case.budget.clone(),
+        budget: case.budget.as_deref().map(PlainName::escaped),
         mode,
         task: Some(case.model.task),
         burn: case.model.built.target.burn.clone(),
@@ -252,9 +253,9 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
         // A pass that died early reported no inputs. Then only the overridden ones are known.
         inputs: readable().find_map(inputs).unwrap_or_else(|| case.inputs.clone()),
         what_if: case.what_if.clone(),
-        label: (!case.what_if.is_none()).then(|| case.what_if.of(case.name())),
+        label: (!case.what_if.is_none()).then(|| PlainName::escaped(&case.what_if.of(case.name()))),
         gpu: RunGpu {
-            id: profile.id.as_str().into(),
+            id: PlainName::escaped(&profile.id),
             name: profile.name.as_str().into(),
             total_bytes: profile.total.value,
             available_bytes: profile.available(),
@@ -707,7 +708,7 @@ fn of_autotune(case: &Case, collected: &Collected, cold: Option<&PassOutput>) ->
     {
         list.push(Assumption::RecordedOnOtherGpu {
             gpu: case.profile.id.clone(),
-            recorded_on: recording.gpu.raw().to_owned(),
+            recorded_on: recording.gpu.to_string(),
             driver: recording.driver.raw().to_owned(),
         });
     }

@@ -49,7 +49,7 @@ mod tests {
     fn refusal(from: &str, is_local: bool) -> Option<(String, String)> {
         let built = Built {
             target: DeclaredTarget {
-                package: "p".to_owned(),
+                package: "p".into(),
                 package_id: "p".to_owned(),
                 folder: "/work/here/p".into(),
                 name: "vram".to_owned(),

@@ -12,13 +12,14 @@ use super::slots::JobSlots;
 use crate::bytes::Bytes;
 use crate::protocol::{Action, PROTOCOL, ProbeEvent, Task};
 use crate::report::{ErrorCode, Problem};
+use crate::untrusted::PlainName;
 use crate::workspace::Built;
 
 /// A declared model and its built target.
 #[derive(Debug, Clone)]
 pub struct Listed {
     /// The model's name.
-    pub name: String,
+    pub name: PlainName,
     /// The task of the model: training or inference.
     pub task: Task,
     /// The built target that declares the model.
@@ -161,7 +162,8 @@ fn ask(built: &Built, folder: &Path) -> ListAnswer {
                 .into_iter()
                 .filter_map(|event| match event {
                     ProbeEvent::Model { name, task } => Some(Listed {
-                        name,
+                        // A name that the compiler accepted stays as it is.
+                        name: PlainName::escaped(&name),
                         task,
                         built: built.clone(),
                     }),

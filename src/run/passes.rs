@@ -19,6 +19,7 @@ use super::steps::grows;
 use crate::protocol::{Action, Inside, MOST_GPUS, ProbeEvent, RunJob, Task};
 use crate::recording::RunIdentity;
 use crate::report::{Autotune, Pass, RecordingId, Tuning};
+use crate::untrusted::PlainName;
 use crate::workspace::KernelCompiler;
 
 /// The minimum number of steps of a model on several GPUs.
@@ -275,7 +276,7 @@ impl<'a> Runner<'a> {
             autotune,
             unplanned,
             recording: known.map(|known| RecordingId {
-                gpu: known.recording.gpu().into(),
+                gpu: PlainName::escaped(known.recording.gpu()),
                 driver: known.recording.driver().into(),
             }),
             tuning: if known.is_some() {
@@ -573,7 +574,7 @@ impl<'a> Runner<'a> {
             gpus,
         };
         let job = |kernels| RunJob {
-            model: self.case.model.name.clone(),
+            model: self.case.model.name.to_string(),
             steps: run.uncached_steps.unwrap_or_else(|| self.steps()),
             most_steps: self.most_steps().filter(|_| run.uncached_steps.is_none()),
             uncached: run.uncached_steps.is_some(),

@@ -558,7 +558,7 @@ mod tests {
     #[test]
     fn the_command_that_shows_the_same_errors_builds_the_same() {
         let target = DeclaredTarget {
-            package: "zoo".to_owned(),
+            package: "zoo".into(),
             package_id: "path+file:///zoo#0.1.0".to_owned(),
             folder: "/zoo".into(),
             name: "vram".to_owned(),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Workspace;
 use crate::report::{ErrorCode, Problem};
+use crate::untrusted::PlainName;
 
 /// The name of the benchmark target with models, unless `[package.metadata.vram]` names other targets.
 const DEFAULT_TARGET: &str = "vram";
@@ -59,7 +60,7 @@ pub enum KernelCompiler {
 #[derive(Debug, Clone)]
 pub struct DeclaredTarget {
     /// The package's name.
-    pub package: String,
+    pub package: PlainName,
     /// The package's id in Cargo's format.
     pub package_id: String,
     /// The package's folder: the working directory of its models.
@@ -161,7 +162,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         return Ok(Vec::new());
     }
     let problem = |code, message, help: &str| Problem {
-        package: package.name.to_string(),
+        package: PlainName::escaped(&package.name),
         target: None,
         code,
         message,
@@ -226,7 +227,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
     Ok(targets
         .into_iter()
         .map(|(name, option)| DeclaredTarget {
-            package: package.name.to_string(),
+            package: PlainName::escaped(&package.name),
             package_id: package.id.repr.clone(),
             folder: package
                 .manifest_path

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::tree::{BuiltFeatures, built_features};
 use super::{Selection, Workspace, WorkspaceError};
 use crate::protocol::BurnFeatures;
+use crate::untrusted::PlainName;
 
 /// The features of Burn that enable a backend for GPUs.
 const GPU_BACKENDS: [&str; 6] = ["cuda", "rocm", "wgpu", "vulkan", "metal", "webgpu"];
@@ -13,7 +14,7 @@ const GPU_BACKENDS: [&str; 6] = ["cuda", "rocm", "wgpu", "vulkan", "metal", "web
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeployedBinary {
     /// The package of the binary.
-    pub package: String,
+    pub package: PlainName,
     /// The name of the binary.
     pub name: String,
     /// The features of Burn in the binary's own build, without those that other packages and dev-dependencies add.
@@ -42,7 +43,7 @@ pub fn deployed_binaries(workspace: &Workspace, selection: &Selection) -> Result
         let mut packages: BTreeSet<String> = built.into_keys().collect();
         packages.insert(package.name.to_string());
         all.extend(binaries.iter().map(|binary| DeployedBinary {
-            package: package.name.to_string(),
+            package: PlainName::escaped(&package.name),
             name: binary.name.clone(),
             features,
             packages: packages.clone(),

@@ -9,6 +9,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use cargo_vram::archive::{ArchiveError, Contents, PackedArchive, Unpacked, pack, unpack};
 use cargo_vram::driver::DriverLibrary;
 use cargo_vram::protocol::Task;
+use cargo_vram::report::PlainName;
 use cargo_vram::run::Listed;
 use cargo_vram::workspace::{Built, DeclaredTarget, KernelCompiler};
 use miette::Diagnostic;
@@ -134,7 +135,7 @@ impl Small {
         let built = Built {
             is_local: true,
             target: DeclaredTarget {
-                package: "small".to_owned(),
+                package: PlainName::parse("small").unwrap(),
                 package_id: "small".to_owned(),
                 folder: self.path("crates/small"),
                 name: "vram".to_owned(),
@@ -149,7 +150,7 @@ impl Small {
         let models = self.models.iter().zip(tasks.into_iter().cycle());
         models
             .map(|(name, task)| Listed {
-                name: (*name).to_owned(),
+                name: PlainName::parse(*name).unwrap(),
                 task,
                 built: built.clone(),
             })

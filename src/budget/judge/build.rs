@@ -13,7 +13,8 @@ pub fn judge_build(runs: &[Run], deployed: &[DeployedBinary]) -> Vec<Verdict> {
     let verdict = |run: &Run| {
         // A what-if differs from the binaries on purpose. See docs/design/what-if.md.
         let features = run.features.filter(|_| run.what_if.is_none())?;
-        let differs = |binary: &&DeployedBinary| binary.packages.contains(&run.package) && binary.features != features;
+        let differs =
+            |binary: &&DeployedBinary| binary.packages.contains(run.package.as_str()) && binary.features != features;
         let own = deployed
             .iter()
             .filter(differs)
@@ -56,15 +57,21 @@ fn remedy(own: BurnFeatures, binary: &DeployedBinary) -> String {
 mod tests {
     use super::*;
     use crate::report::sample;
+    use crate::untrusted::PlainName;
 
     /// Makes a binary of a package. The binary is built with the model's package if it `uses` it.
     fn binary(package: &str, uses: bool, fusion: bool, autotune: bool) -> DeployedBinary {
         let own = uses.then(|| sample::run("network", "l4").package);
         DeployedBinary {
-            package: package.to_owned(),
+            package: package.into(),
             name: "train".to_owned(),
             features: BurnFeatures { fusion, autotune },
-            packages: own.into_iter().chain([package.to_owned()]).collect(),
+            packages: own
+                .iter()
+                .map(PlainName::as_str)
+                .chain([package])
+                .map(str::to_owned)
+                .collect(),
         }
     }
 

@@ -129,7 +129,7 @@ fn a_model_without_budget_is_a_warning() {
 #[test]
 fn a_budget_of_another_name_is_judged_for_itself_alone() {
     let named = Run {
-        budget: Some("a-b128".to_owned()),
+        budget: Some("a-b128".into()),
         ..run("a", "l4")
     };
     assert_eq!(
@@ -196,7 +196,7 @@ fn out_of_memory_fails_whatever_the_budget_says() {
     assert_eq!(judged(out.clone()), [said]);
     out.gpu.id = "t4".into();
     assert_eq!(judged(out.clone()).len(), 2);
-    out.model = "other".to_owned();
+    out.model = "other".into();
     assert!(judged(out.clone())[0].starts_with("Oom Fail other:"));
     // A tensor that is too large for any page.
     out.oom.as_mut().unwrap().tensor = Some(RefusedTensor {

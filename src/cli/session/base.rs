@@ -445,7 +445,7 @@ impl BaseRevision {
         // A model that was renamed or moved to another package is not compared with its old baseline.
         let gone = self.lock.gone(report).filter(|_| of_all).map(|key| Skipped {
             check: SkippedCheck::GrowthSinceBase,
-            model: Some(key.full_name()),
+            model: Some(key.full_name().into()),
             why: format!(
                 "{} has a baseline for this model, but the model no longer exists",
                 self.revision

@@ -31,7 +31,6 @@ use crate::gpu::Profile;
 use crate::recording::Recordings;
 use crate::report::{ErrorCode, Report, Run, RunError};
 use crate::run::{Case, Hardware, TracedCase};
-use crate::untrusted::named;
 use crate::workspace::EXPLAIN;
 
 /// Which models to explain, and how.
@@ -322,7 +321,7 @@ impl<'a> Stage<'a> {
         report.runs.push(run);
         let source = &self.prepared.source;
         let dirty = report.dirty;
-        let progress = Progress::spinner(&format!("explaining {}", named(&case.full_name())));
+        let progress = Progress::spinner(&format!("explaining {}", case.full_name()));
         let mut explanation = timings::timed("reading the trace", || {
             explained(report, &scratch, self.asked, source.root())
         })?;
@@ -396,7 +395,7 @@ fn explained(
         return Err(ExplainError::Problem("no model ran".to_owned(), None));
     };
     let not_run = |run: &Run, error: &RunError| ExplainError::Run {
-        model: run.model.clone(),
+        model: run.model.to_string(),
         code: error.code.clone(),
         message: error.message.clone(),
         help: error.help.clone(),
@@ -408,7 +407,7 @@ fn explained(
     let no_trace = |run: &Run, source: std::io::Error| match &run.error {
         Some(error) => not_run(run, error),
         None => ExplainError::NoTrace {
-            model: run.model.clone(),
+            model: run.model.to_string(),
             source,
         },
     };

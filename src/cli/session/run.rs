@@ -16,7 +16,7 @@ use crate::recording::Recordings;
 use crate::report::words::{pass_name, phase_name};
 use crate::report::{Assumption, ErrorCode, Problem, Run};
 use crate::run::{self, Case, Hardware, PassPosition, Settings};
-use crate::untrusted::named;
+use crate::untrusted::{PlainName, named};
 
 /// The hardware and the settings of a set of cases.
 pub(in crate::cli) struct RunSetup<'a> {
@@ -95,7 +95,7 @@ pub(in crate::cli) fn run(cases: &[Case], context: &Context<'_>, on: RunSetup<'_
 pub(in crate::cli) struct Partly {
     pub(in crate::cli) ran: FinishedCases,
     /// The package and the model of each case that was not finished.
-    unfinished: Vec<(String, String)>,
+    unfinished: Vec<(PlainName, String)>,
     /// The signal that stopped the command, if there was one. All cases may be finished.
     pub(in crate::cli) signal: Option<usize>,
 }
@@ -103,12 +103,12 @@ pub(in crate::cli) struct Partly {
 impl Partly {
     /// Returns one problem per package with unfinished models, so that nobody takes the report for a complete one.
     pub(in crate::cli) fn problems(&self) -> Vec<Problem> {
-        let mut packages: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut packages: BTreeMap<&PlainName, Vec<&str>> = BTreeMap::new();
         for (package, model) in &self.unfinished {
             packages.entry(package).or_default().push(model);
         }
-        let problem = |(package, models): (&str, Vec<&str>)| Problem {
-            package: package.to_owned(),
+        let problem = |(package, models): (&PlainName, Vec<&str>)| Problem {
+            package: package.clone(),
             target: None,
             code: ErrorCode::Interrupted,
             message: format!(

@@ -21,7 +21,7 @@ pub(in crate::cli) fn select(
         let package = &model.built.target.package;
         own.filter_map(|budget| budget.report_name())
             .flat_map(|name| [name.to_owned(), format!("{package}/{name}")])
-            .chain([model.name.clone(), identity(model)])
+            .chain([model.name.to_string(), identity(model)])
             .collect()
     };
     let globs = globs(running)?;
@@ -71,7 +71,7 @@ pub(in crate::cli) fn keep_matching(reports: &mut [Report], running: &Running) -
     let is_meant = |run: &Run| globs.is_match(run.name()) || globs.is_match(run.full_name());
     let runs = || reports.iter().flat_map(|report| &report.runs);
     let all: Vec<String> = runs().map(Run::full_name).collect();
-    let names: Vec<String> = runs().map(|run| run.name().to_owned()).chain(all.clone()).collect();
+    let names: Vec<String> = runs().map(|run| run.name().to_string()).chain(all.clone()).collect();
     each_matches(&running.model, &names, || all)?;
     for report in reports.iter_mut() {
         report.runs.retain(is_meant);
@@ -129,6 +129,6 @@ pub(super) fn name(model: &Listed, declared: &[Listed]) -> String {
     if is_ambiguous(model, declared) {
         identity(model)
     } else {
-        model.name.clone()
+        model.name.to_string()
     }
 }

@@ -18,6 +18,7 @@ use crate::cli::terminal::{self, Progress};
 use crate::driver::{self, DriverError, DriverLibrary};
 use crate::report::Problem;
 use crate::run::{self, Listed};
+use crate::untrusted::PlainName;
 use crate::workspace::{self, Building, Built, DeployedBinary, Recompiled, Selection, Workspace, WorkspaceError};
 
 /// The name of the default budgets file.
@@ -422,9 +423,8 @@ impl ArchiveSource {
     /// Returns the models of the selected packages from the archive's manifest, without running a program.
     pub(in crate::cli) fn listed(&self) -> Vec<Listed> {
         let targets = self.unpacked.built().into_iter().zip(&self.unpacked.manifest.targets);
-        let meant = |package: &String| self.packages.is_empty() || self.packages.contains(package);
         targets
-            .filter(|(_, target)| meant(&target.package))
+            .filter(|(_, target)| self.is_meant(&target.package))
             .flat_map(|(built, target)| {
                 let listed = |model: &archive::ArchivedModel| Listed {
                     name: model.name.clone(),
@@ -436,10 +436,15 @@ impl ArchiveSource {
             .collect()
     }
 
-    /// Returns the targets of the selected packages; all targets if no package is selected.
+    /// Whether a package is selected. All are if none was named.
+    fn is_meant(&self, package: &PlainName) -> bool {
+        self.packages.is_empty() || self.packages.iter().any(|meant| package == meant)
+    }
+
+    /// Returns the targets of the selected packages.
     fn built(&self) -> Result<Vec<Built>, ArchiveError> {
         let mut built = self.unpacked.built();
-        let is_here = |package: &&String| built.iter().any(|built| built.target.package == **package);
+        let is_here = |package: &&String| built.iter().any(|built| built.target.package == package.as_str());
         if let Some(unknown) = self.packages.iter().find(|package| !is_here(package)) {
             let known: std::collections::BTreeSet<_> =
                 built.iter().map(|built| built.target.package.as_str()).collect();
@@ -449,7 +454,7 @@ impl ArchiveSource {
                 known: known.into_iter().collect::<Vec<_>>().join(", "),
             });
         }
-        built.retain(|built| self.packages.is_empty() || self.packages.contains(&built.target.package));
+        built.retain(|built| self.is_meant(&built.target.package));
         Ok(built)
     }
 
@@ -461,12 +466,12 @@ impl ArchiveSource {
                 .filter(|model| model.built.executable == built.executable)
                 .map(|model| (&model.name, model.task));
             let told = target.models.iter().map(|model| (&model.name, model.task));
-            let is_meant = self.packages.is_empty() || self.packages.contains(&target.package);
+            let is_meant = self.is_meant(&target.package);
             let is_problem = problems.iter().any(|problem| problem.package == target.package);
             if is_meant && !is_problem && !declared.eq(told) {
                 return Err(ArchiveError::OtherModels {
                     file: self.file.clone().into(),
-                    package: target.package.clone(),
+                    package: target.package.to_string(),
                     target: target.name.clone(),
                 });
             }

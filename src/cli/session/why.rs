@@ -24,7 +24,7 @@ use crate::explain::{Activations, Explanation};
 use crate::growth::{GrowthInput, SourceChanges, growth};
 use crate::report::change::{Judged, figure};
 use crate::report::{GrowthExplanation, Metric, Pass, Report, Rule, Run, Skipped, SkippedCheck, Status, Verdict};
-use crate::untrusted::clean;
+use crate::untrusted::{PlainName, clean};
 use crate::workspace::EXPLAIN;
 
 /// The largest untracked file that counts as part of a change.
@@ -175,9 +175,9 @@ fn both_sides(
 /// A model or budget on a GPU, which both modes share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ExplainedCase {
-    package: String,
-    name: String,
-    gpu: String,
+    package: PlainName,
+    name: PlainName,
+    gpu: PlainName,
 }
 
 impl ExplainedCase {
@@ -185,7 +185,7 @@ impl ExplainedCase {
         Self {
             package: run.package.clone(),
             name: run.name().to_owned(),
-            gpu: run.gpu.id.raw().to_owned(),
+            gpu: run.gpu.id.clone(),
         }
     }
 }
@@ -355,7 +355,7 @@ fn changes(root: &Utf8Path, commit: &str) -> (SourceChanges, Option<String>) {
 fn skipped(model: &str, why: String) -> Skipped {
     Skipped {
         check: SkippedCheck::GrowthCauses,
-        model: Some(model.to_owned()),
+        model: Some(model.into()),
         why,
     }
 }

@@ -7,6 +7,7 @@ use crate::report::diff::*;
 use crate::report::{
     Autotune, Metric, Parameters, Pass, Phase, PhasePeaks, Problem, Report, Rule, Run, Status, Step, Verdict, sample,
 };
+use crate::untrusted::PlainName;
 
 const MIB: u64 = 1 << 20;
 
@@ -218,7 +219,7 @@ fn quiet_leaves_what_regressed_and_its_likeliest_reason() {
 #[test]
 fn a_page_of_many_models_that_changed_is_no_longer_than_it_may_be() {
     let runs = |live| {
-        let name = |at: u64| format!("{at}{}", "_".repeat(100));
+        let name = |at: u64| PlainName::escaped(&format!("{at}{}", "_".repeat(100)));
         let run = |at: u64| Run {
             model: name(at),
             inputs: [("<batch_size>".repeat(20), live)].into(),
@@ -278,7 +279,7 @@ fn a_model_that_died_or_ran_out_of_memory_is_never_fine() {
 #[test]
 fn a_report_whose_models_could_not_be_built_is_never_fine() {
     let problem = Problem {
-        package: "p".to_owned(),
+        package: "p".into(),
         target: Some("vram".to_owned()),
         code: crate::report::ErrorCode::BuildFailed,
         message: "`vram` of p does not compile".to_owned(),

@@ -133,7 +133,7 @@ fn sentence(change: &ValueChange<'_>) -> String {
             "{} {what}: {}{limit}, on {}",
             name(change.run.name()),
             change.figure(),
-            gpu(change.run.gpu.id.raw())
+            gpu(&change.run.gpu.id)
         );
     }
     moved(change)
@@ -169,7 +169,7 @@ fn largest(explained: Option<&GrowthExplanation>) -> String {
 
 /// Describes how a value changed, regardless of the verdicts on it.
 fn moved(change: &ValueChange<'_>) -> String {
-    let (model, place) = (name(change.run.name()), gpu(change.run.gpu.id.raw()));
+    let (model, place) = (name(change.run.name()), gpu(&change.run.gpu.id));
     let both = change
         .before
         .zip(change.after)
@@ -197,7 +197,7 @@ fn first_max<'a, 'b: 'a, K: Ord>(
 }
 
 fn on(run: &Run) -> String {
-    format!("{} on {}", name(run.name()), gpu(run.gpu.id.raw()))
+    format!("{} on {}", name(run.name()), gpu(&run.gpu.id))
 }
 
 /// Formats a GPU's id in upper case, as vendors write it: `L4`.

@@ -63,7 +63,7 @@ fn row(change: &ValueChange<'_>) -> String {
     format!(
         "| {} | {} | {} | {} | {figures} | {by} | {} | {} |\n",
         model(change.run),
-        name(change.run.gpu.id.raw()),
+        name(&change.run.gpu.id),
         mode_name(change.run.mode),
         change.figure(),
         limits(change),
@@ -163,7 +163,7 @@ fn figures(run: &Run) -> String {
     format!(
         "| {} | {} | {} | {} | {} | {} |\n",
         model(run),
-        name(run.gpu.id.raw()),
+        name(&run.gpu.id),
         mode_name(run.mode),
         shown(peak.live),
         shown(peak.reserved),

@@ -10,6 +10,7 @@ use crate::report::{
     Base, Baseline, BaselineFrom, ChangedDependency, EditedLimit, Oom, Pass, Peaks, Phase, Problem, RunError, Skipped,
     SkippedCheck, sample,
 };
+use crate::untrusted::PlainName;
 
 const MIB: u64 = 1 << 20;
 const BUDGETS: &str = "version: 1\ngpu: l4\nmodels:\n  grown: { reserved: 2 GiB }\n  a: { reserved: 900 MiB }\n";
@@ -49,10 +50,10 @@ fn everything(names: &[String]) -> Report {
     let mut next = || names.next().cloned().unwrap_or_default();
     let mut run = |model: &str, live| {
         let mut run = compared(sample::run(model, "l4"), live);
-        run.package = next();
-        run.model = next();
-        run.budget = Some(next());
-        run.gpu.id = next().into();
+        run.package = PlainName::escaped(&next());
+        run.model = PlainName::escaped(&next());
+        run.budget = Some(PlainName::escaped(&next()));
+        run.gpu.id = PlainName::escaped(&next());
         run.gpu.name = next().into();
         run.gpu.driver = next().into();
         run.burn = next();
@@ -96,7 +97,7 @@ fn everything(names: &[String]) -> Report {
         commit: next(),
         edited: vec![EditedLimit {
             loosens: false,
-            model: Some(next()),
+            model: Some(next().into()),
             limit: next(),
             before: Some(next()),
             after: Some(next()),
@@ -111,11 +112,11 @@ fn everything(names: &[String]) -> Report {
     });
     report.skipped = vec![Skipped {
         check: SkippedCheck::Growth,
-        model: Some(next()),
+        model: Some(next().into()),
         why: next(),
     }];
     report.problems = vec![Problem {
-        package: next(),
+        package: PlainName::escaped(&next()),
         target: Some(next()),
         code: crate::report::ErrorCode::parse(&next()),
         message: next(),

@@ -74,9 +74,9 @@ pub fn render(diff: &ReportDiff, quiet: bool) -> String {
 fn place(model: &ModelDiff) -> String {
     format!(
         "{}/{}, {}, {}",
-        named(&model.package),
-        named(&model.model),
-        named(&model.gpu),
+        model.package,
+        model.model,
+        model.gpu,
         mode_name(model.mode)
     )
 }
@@ -146,8 +146,8 @@ fn row(model: &ModelDiff, figure: &FigureDiff) -> Vec<Cell> {
     let word = named(word(model, figure));
     let last = Cell::new(word);
     vec![
-        Cell::new(format!("{}/{}", named(&model.package), named(&model.model))),
-        Cell::new(named(&model.gpu)),
+        Cell::new(format!("{}/{}", model.package, model.model)),
+        Cell::new(&model.gpu),
         Cell::new(mode_name(model.mode)),
         Cell::new(metric_name(figure.pass, figure.metric)),
         size(figure.before),

@@ -37,7 +37,7 @@ pub fn render(fit: &FitAnswer, quiet: bool) -> String {
 }
 
 fn headline(fit: &FitAnswer) -> String {
-    let name = named(&format!("{}/{}", fit.package, fit.model));
+    let name = format!("{}/{}", fit.package, fit.model);
     let inputs: Vec<_> = fit
         .inputs
         .iter()

@@ -19,7 +19,7 @@ use std::collections::HashSet;
 
 use super::text::{self, GREEN, RED, YELLOW};
 use crate::report::{Report, Rule, Run, Skipped, Status};
-use crate::untrusted::words;
+use crate::untrusted::{PlainName, words};
 pub use problems::problem;
 use state::{RunState, ShownReport};
 pub use style::ReportStyle;
@@ -112,13 +112,9 @@ fn edits_of_no_run(report: &ShownReport<'_>) -> usize {
         .verdicts
         .iter()
         .filter(|verdict| verdict.rule == Rule::Edit && verdict.status >= Status::Fail);
-    let runs: HashSet<(&str, &str)> = report
-        .runs
-        .iter()
-        .map(|run| (run.package.as_str(), run.name()))
-        .collect();
+    let runs: HashSet<(&PlainName, &PlainName)> = report.runs.iter().map(|run| (&run.package, run.name())).collect();
     edits
-        .filter(|verdict| !runs.contains(&(verdict.package.as_str(), verdict.model.as_str())))
+        .filter(|verdict| !runs.contains(&(&verdict.package, &verdict.model)))
         .count()
 }
 

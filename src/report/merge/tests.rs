@@ -49,7 +49,7 @@ fn every_model_of_all_parts_is_there_once_in_the_order_of_the_list() {
 fn a_report_of_a_command_that_was_stopped_is_refused_even_where_every_model_is_there() {
     let mut reports = parts();
     reports[2].1.problems.push(Problem {
-        package: "p".to_owned(),
+        package: "p".into(),
         target: None,
         code: ErrorCode::Interrupted,
         message: "SIGTERM stopped the command before it had finished m001 of p".to_owned(),
@@ -110,9 +110,9 @@ fn a_run_without_a_verdict_is_refused() {
 fn a_verdict_on_another_gpu_is_none() {
     let mut reports = parts();
     let expected = ExpectedVerdict {
-        package: "p".to_owned(),
+        package: "p".into(),
         model: reports[0].1.runs[0].model.clone(),
-        gpu: "h200".to_owned(),
+        gpu: "h200".into(),
     };
     for (_, report) in &mut reports {
         report.expected_verdicts = vec![expected.clone()];

@@ -121,7 +121,7 @@ fn a_models_own_limit_replaces_the_default_and_is_pointed_at() {
         "7:47 Drift Fail strict: warm reserved memory: measured 9.77 KiB, estimated 9.77 KiB; the difference is 1 B (0.01 %); the drift limit is 0 % (0 B)"
     );
     let named = |run: Run| Run {
-        budget: Some("a-b128".to_owned()),
+        budget: Some("a-b128".into()),
         ..run
     };
     let [one, other] = reserved("a", 10_000, 20_000).map(named);
@@ -145,9 +145,9 @@ fn without_a_limit_and_without_a_measurement_nothing_is_said() {
 fn only_the_same_model_gpu_and_inputs_are_compared() {
     let [one, same] = reserved("a", 100, 100);
     let others: [fn(&mut Run); 5] = [
-        |run| run.package = "q".to_owned(),
-        |run| run.model = "b".to_owned(),
-        |run| run.budget = Some("a-b128".to_owned()),
+        |run| run.package = "q".into(),
+        |run| run.model = "b".into(),
+        |run| run.budget = Some("a-b128".into()),
         |run| run.gpu.id = "h200".into(),
         |run| _ = run.inputs.insert("batch_size".to_owned(), 64),
     ];
@@ -306,6 +306,6 @@ fn reserved_under_assumed_choices_only_warns_and_live_fails_all_the_same() {
         )
     };
     assert_eq!(recorded_on("like"), ([Status::Fail, Status::Warn], true));
-    let own = recorded_on(reserved("a", 1, 1)[1].gpu.id.raw());
+    let own = recorded_on(reserved("a", 1, 1)[1].gpu.id.as_str());
     assert_eq!(own, ([Status::Fail, Status::Fail], false));
 }

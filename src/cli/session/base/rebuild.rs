@@ -60,7 +60,7 @@ impl BaseRevision {
             {
                 report.skipped.push(Skipped {
                     check: SkippedCheck::GrowthSinceBase,
-                    model: Some(key.full_name()),
+                    model: Some(key.full_name().into()),
                     why: format!("at {}, {why}", self.revision),
                 });
             }

@@ -9,6 +9,7 @@ use super::*;
 use crate::bytes::Bytes;
 use crate::explain::{Border, Category, Certainty, Leaking, Saving, Series, SourceLineMemory, sample};
 use crate::report::{Assumption, Mode, Pass, Phase, RunError};
+use crate::untrusted::PlainName;
 
 static RESNET: LazyLock<Explanation> = LazyLock::new(resnet18);
 
@@ -265,7 +266,7 @@ fn where_there_is_only_ascii() {
         ..TERMINAL
     };
     let mut explanation = leaking();
-    explanation.run.model = "größe".to_owned();
+    explanation.run.model = "größe".into();
     let text = render(&explanation, &View { layers: false, ..all() }, &style);
     assert!(
         text.is_ascii(),
@@ -358,7 +359,7 @@ fn a_limit_is_drawn_where_it_is_near_and_told_where_it_is_far() {
 fn hostile(name: &str, style: &TerminalStyle) -> String {
     let mut explanation = sample::out_of_memory();
     let name = || name.to_owned();
-    explanation.run.model = name();
+    explanation.run.model = PlainName::escaped(&name());
     explanation.run.inputs = [(name(), 1)].into();
     explanation.run.gpu.name = name().into();
     explanation.partial = Some(name());

@@ -7,7 +7,7 @@ use crate::render::terminal::text::YELLOW;
 use crate::report::change::{ChangeSummary, signed_percent};
 use crate::report::words::moved;
 use crate::report::{Base, BaselineFrom, EditedLimit, Metric, Pass, Run};
-use crate::untrusted::{named, words};
+use crate::untrusted::{Foreign, words};
 
 /// The most models and the most dependencies that are listed.
 const TOLD: usize = 5;
@@ -52,7 +52,7 @@ fn changes(report: &ShownReport<'_>, rebuilt: bool) -> String {
     let lines = listed.filter_map(|change| {
         let (before, after) = (change.before?, change.after?);
         let percent = signed_percent(before, after).map_or_else(String::new, |percent| format!(" ({percent})"));
-        let name = named(&change.run.full_name()) + &on_gpu(report, change.run.gpu.id.raw());
+        let name = change.run.full_name() + &on_gpu(report, &change.run.gpu.id);
         let metric = change.metric.name();
         Some(format!("  {name}: {metric} {before} → {after}{percent}\n"))
     });
@@ -70,7 +70,10 @@ fn limit(edited: &EditedLimit) -> String {
     let line = edited.line.map_or_else(String::new, |line| format!(":{line}"));
     format!(
         "{} {}: {} → {} ({}{line})",
-        edited.model.as_deref().map_or_else(|| "defaults".to_owned(), named),
+        edited
+            .model
+            .as_ref()
+            .map_or_else(|| "defaults".to_owned(), Foreign::to_string),
         words(&edited.limit),
         value(&edited.before),
         value(&edited.after),

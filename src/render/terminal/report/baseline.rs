@@ -122,7 +122,7 @@ fn change(report: &ShownReport<'_>, run: &Run, metric: Metric, before: Bytes, af
     if before == after {
         return None;
     }
-    let name = name_of(report, run) + &on_gpu(report, run.gpu.id.raw());
+    let name = name_of(report, run) + &on_gpu(report, &run.gpu.id);
     let metric = metric.name();
     let percent = signed_percent(before, after).map_or_else(String::new, |percent| format!(", {percent}"));
     let by = signed(before, after);

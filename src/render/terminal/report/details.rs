@@ -133,7 +133,7 @@ pub(super) fn details(report: &ShownReport<'_>) -> String {
             text,
             "{}{}: {} s; autotune choices: {} recorded{}, {} nearest, {} assumed; {}, {}",
             identity(run),
-            on_gpu(report, run.gpu.id.raw()),
+            on_gpu(report, &run.gpu.id),
             run.seconds,
             autotune.recorded,
             recorded_on(run),

@@ -21,8 +21,8 @@ pub(in crate::render) fn growth(all: &[GrowthExplanation]) -> String {
 fn block(of: &GrowthExplanation) -> String {
     let mut text = format!(
         "\n{BOLD}why {} grew{BOLD:#} ({}, {}): {} memory {} → {} ({})\n",
-        named(&format!("{}/{}", of.package, of.model)),
-        named(&of.gpu),
+        format!("{}/{}", of.package, of.model),
+        of.gpu,
         mode_name(of.mode),
         metric_name(of.pass, of.metric),
         of.before,

@@ -27,7 +27,7 @@ fn rows(report: &ShownReport<'_>, run: &Run) -> Vec<Vec<Cell>> {
     } else {
         String::new()
     };
-    let name = state::name_of(report, run) + &on_gpu(report, run.gpu.id.raw()) + &mode;
+    let name = state::name_of(report, run) + &on_gpu(report, &run.gpu.id) + &mode;
     // A model on several GPUs has one row per GPU in another table.
     let is_meant =
         |verdict: &&Verdict| verdict.rule == Rule::Budget && !is_drawn(verdict) && verdict.gpu_number.is_none();

@@ -117,7 +117,7 @@ fn first(runs: &[&Run], command: impl Fn(&Run) -> String) -> (Vec<String>, Optio
     let (mut commands, mut seen) = (Vec::new(), BTreeSet::new());
     for run in runs
         .iter()
-        .filter(|run| is_plain(&run.full_name()) && is_plain(run.gpu.id.raw()))
+        .filter(|run| is_plain(&run.full_name()) && is_plain(&run.gpu.id))
     {
         let command = command(run);
         if seen.insert(command.clone()) {

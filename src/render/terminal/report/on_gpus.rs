@@ -7,7 +7,6 @@ use super::state::{self, RunState, ShownReport, on_gpu};
 use super::table::{lines, new_table};
 use crate::protocol::MOST_GPUS;
 use crate::report::{GpuShare, Run};
-use crate::untrusted::named;
 
 /// Renders one row per GPU for every model that runs on several GPUs.
 pub(super) fn on_gpus(report: &ShownReport<'_>, judged: bool) -> String {
@@ -36,8 +35,8 @@ fn rows(report: &ShownReport<'_>, run: &Run) -> Vec<Vec<Cell>> {
         vec![
             Cell::new(format!(
                 "{}{} GPU {}",
-                named(&run.full_name()),
-                on_gpu(report, run.gpu.id.raw()),
+                run.full_name(),
+                on_gpu(report, &run.gpu.id),
                 gpu.gpu_number
             )),
             shown(warm.live),

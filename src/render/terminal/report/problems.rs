@@ -66,7 +66,7 @@ fn help(text: &mut String, help: Option<&str>) {
 
 /// Returns the model of a verdict and, if the report has several GPUs, the GPU.
 fn name(report: &ShownReport<'_>, verdict: &Verdict) -> String {
-    let name = named(&format!("{}/{}", verdict.package, verdict.model));
+    let name = format!("{}/{}", verdict.package, verdict.model);
     name + &on_gpu(report, &verdict.gpu)
 }
 
@@ -75,7 +75,7 @@ fn error(report: &ShownReport<'_>, run: &Run, error: &RunError) -> String {
         "{RED}error{RED:#}[{}]: {}{}: {}\n",
         error.code,
         identity(run),
-        on_gpu(report, run.gpu.id.raw()),
+        on_gpu(report, &run.gpu.id),
         words(&error.message)
     );
     help(&mut text, error.help.as_deref());

@@ -8,7 +8,7 @@ use comfy_table::Color;
 use crate::report::change::Judged;
 use crate::report::words::{failure, of_gpu};
 use crate::report::{Metric, Pass, Report, Rule, Run, Status, Verdict};
-use crate::untrusted::named;
+use crate::untrusted::{PlainName, named};
 
 /// A report that is being rendered, with what many rows look up. Without it, a row would search all runs and verdicts,
 /// and thousands of models would take minutes.
@@ -16,7 +16,7 @@ pub(super) struct ShownReport<'a> {
     report: &'a Report,
     judged: Judged<'a>,
     /// The names of runs that several packages have.
-    shared_names: HashSet<&'a str>,
+    shared_names: HashSet<&'a PlainName>,
     /// The id of the runs' GPU; `None` if there are several.
     only_gpu: Option<&'a str>,
     /// Whether there are both estimates and measurements.
@@ -25,14 +25,14 @@ pub(super) struct ShownReport<'a> {
 
 impl<'a> ShownReport<'a> {
     pub(super) fn new(report: &'a Report) -> Self {
-        let mut packages: HashMap<&str, &str> = HashMap::new();
+        let mut packages: HashMap<&PlainName, &PlainName> = HashMap::new();
         let mut shared_names = HashSet::new();
         for run in &report.runs {
-            if *packages.entry(run.name()).or_insert(&run.package) != run.package {
+            if *packages.entry(run.name()).or_insert(&run.package) != &run.package {
                 shared_names.insert(run.name());
             }
         }
-        let first = report.runs.first().map(|run| run.gpu.id.raw());
+        let first = report.runs.first().map(|run| run.gpu.id.as_str());
         let is_only = |gpu: &&str| report.runs.iter().all(|run| run.gpu.id == *gpu);
         Self {
             report,
@@ -271,7 +271,7 @@ pub(super) fn verdicts<'a>(report: &'a ShownReport<'a>, run: &'a Run) -> impl It
 /// Returns the name of a run. The name has the package only if several packages have a run with this name.
 pub(super) fn name_of(report: &ShownReport<'_>, run: &Run) -> String {
     let alone = !report.shared_names.contains(run.name());
-    if alone { named(run.name()) } else { identity(run) }
+    if alone { run.name().to_string() } else { identity(run) }
 }
 
 /// Returns what the runs of one budget share, on every GPU and in both modes: package, model, and the budget's name.
@@ -281,7 +281,7 @@ pub(super) fn budget_of(run: &Run) -> (&str, &str, Option<&str>) {
 
 /// Returns the name of a run with its package.
 pub(super) fn identity(run: &Run) -> String {
-    named(&run.full_name())
+    run.full_name()
 }
 
 /// Returns ` on l4` if the report has several GPUs, because a name alone could then mean several runs.

@@ -8,6 +8,7 @@ use crate::report::{
     Assumption, Autotune, Base, Baseline, BaselineFrom, Obtained, Oom, OtherProcess, Pass, Peak, Phase, ProcessOf,
     ProcessOverhead, Run, RunError, Spread, SpreadPeak,
 };
+use crate::untrusted::PlainName;
 
 const MIB: u64 = 1 << 20;
 const BUDGETS: &str = "\
@@ -260,7 +261,7 @@ fn nothing_from_outside_steers_a_terminal() {
     let hostile = "\u{1b}[2J\u{1b}]0;x\u{7}\u{202e}\n::error::gone\r";
     let mut all = disturbed();
     for run in &mut all.runs {
-        run.model = hostile.to_owned();
+        run.model = PlainName::escaped(hostile);
         run.gpu.name = hostile.into();
         run.inputs = [(hostile.to_owned(), 1)].into();
         run.assumptions = vec![Assumption::from_document(hostile, hostile)];
@@ -450,7 +451,7 @@ fn no_figure_is_broken_in_two_however_narrow_the_terminal() {
         vec![measured(vgg16("h200"))],
     ] {
         for run in &mut runs {
-            run.model = format!("{}_with_a_long_name", run.model);
+            run.model = PlainName::escaped(&format!("{}_with_a_long_name", run.model));
         }
         let all = report(runs);
         for width in [20, 60, 80, 100, 120, 200] {

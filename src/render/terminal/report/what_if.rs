@@ -10,7 +10,6 @@ use super::table::{lines, new_table};
 use crate::bytes::Bytes;
 use crate::report::change::{signed, signed_percent};
 use crate::report::{Metric, Run};
-use crate::untrusted::named;
 
 /// The most models that are named per what-if without effect.
 const NAMED: usize = 5;
@@ -82,7 +81,7 @@ fn compared<'a>(report: &'a ShownReport<'_>) -> impl Iterator<Item = (&'a Run, &
 }
 
 fn name(report: &ShownReport<'_>, run: &Run) -> String {
-    named(&run.full_name()) + &on_gpu(report, run.gpu.id.raw())
+    run.full_name() + &on_gpu(report, &run.gpu.id)
 }
 
 /// Returns one line for the headings, and one per row.
