@@ -21,6 +21,17 @@ impl Foreign {
     pub fn raw(&self) -> &str {
         &self.0
     }
+
+    /// Returns the text escaped and cut, with its lines. All lines but the first are indented.
+    pub(crate) fn words(&self) -> String {
+        words(&self.0)
+    }
+
+    /// Returns the text as it is, for code that escapes it.
+    #[must_use]
+    pub fn into_raw(self) -> String {
+        self.0
+    }
 }
 
 impl fmt::Display for Foreign {
@@ -33,6 +44,12 @@ impl fmt::Display for Foreign {
 impl From<String> for Foreign {
     fn from(text: String) -> Self {
         Self(text)
+    }
+}
+
+impl From<&String> for Foreign {
+    fn from(text: &String) -> Self {
+        Self(text.clone())
     }
 }
 
@@ -347,6 +364,50 @@ mod tests {
         assert_eq!(json, serde_json::to_string(HOSTILE).unwrap());
         assert_eq!(serde_json::from_str::<Foreign>(&json).unwrap(), name);
         assert_eq!(format!("{:>4}", Foreign::from("l4")), "  l4");
+    }
+
+    #[test]
+    fn a_plain_name_is_refused_unless_it_is_harmless() {
+        let long = "x".repeat(NAME + 1);
+        for hostile in [
+            "",
+            HOSTILE,
+            "a\nb",
+            "a\tb",
+            "a ",
+            "::error::a",
+            "##[error]a",
+            "a\u{202e}b",
+            "a\u{fffe}",
+            &long,
+        ] {
+            let error = serde_json::from_value::<PlainName>(hostile.into())
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains("is not a name") && !error.contains(char::is_control),
+                "{error:?}"
+            );
+        }
+        for name in [
+            "resnet18",
+            "resnet18 with adam",
+            "größe",
+            "r#type",
+            "zoo-0_22",
+            "a|b<i>",
+            &"x".repeat(NAME),
+        ] {
+            assert_eq!(PlainName::parse(name).unwrap(), *name);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_escaped_is_a_plain_name(text in "(\\PC|::|##\\[|[ \n\r\t\u{0}\u{1b}\u{85}\u{202e}\u{ffff}]){0,220}") {
+            let name = PlainName::escaped(&text);
+            proptest::prop_assert_eq!(PlainName::parse(name.as_str()).unwrap(), name);
+        }
     }
 
     #[test]

@@ -83,9 +83,9 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
         .iter()
         .map(|edited| {
             (
-                edited.limit.as_str(),
-                edited.before.as_deref(),
-                edited.after.as_deref(),
+                edited.limit.raw(),
+                edited.before.as_ref().map(cargo_vram::report::Foreign::raw),
+                edited.after.as_ref().map(cargo_vram::report::Foreign::raw),
                 edited.line,
             )
         })

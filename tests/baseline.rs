@@ -65,7 +65,9 @@ impl Gate {
             .into_iter()
             .filter(|skipped| skipped.check != SkippedCheck::Leaks);
         (
-            growth.map(|verdict| (verdict.status, verdict.message)).collect(),
+            growth
+                .map(|verdict| (verdict.status, verdict.message.into_raw()))
+                .collect(),
             skipped
                 .map(|skipped| format!("{}: {}", skipped.what(), skipped.why))
                 .collect(),

@@ -72,7 +72,7 @@ fn problem(package: &str) -> (Problem, i32, String) {
         panic!("{}", given.text);
     };
     assert_eq!(problem.package, package);
-    assert!(!problem.help.as_ref().unwrap().is_empty());
+    assert!(!problem.help.as_ref().unwrap().raw().is_empty());
     (problem.clone(), given.exit, errors(&given.text))
 }
 
@@ -125,7 +125,7 @@ fn every_way_to_die_has_its_own_error_and_exit_code_101() {
             .as_ref()
             .unwrap_or_else(|| panic!("{package}/{model} has no error"));
         assert_eq!(error.code, *code, "{package}/{model}: {}", error.message);
-        assert!(!error.help.as_ref().unwrap().is_empty());
+        assert!(!error.help.as_ref().unwrap().raw().is_empty());
         assert_eq!(run.oom, None);
     }
 }
@@ -178,17 +178,18 @@ fn a_benchmark_that_does_not_compile_is_shown_with_the_compilers_words_alone() {
         ("does-not-compile", "build-failed")
     );
     assert!(
-        problem.message.contains("does-not-compile/benches/vram.rs:10:11"),
+        problem.message.raw().contains("does-not-compile/benches/vram.rs:10:11"),
         "{}",
         problem.message
     );
-    assert!(problem.message.contains("trian"), "{}", problem.message);
-    assert!(!problem.message.contains("Compiling"), "{}", problem.message);
+    assert!(problem.message.raw().contains("trian"), "{}", problem.message);
+    assert!(!problem.message.raw().contains("Compiling"), "{}", problem.message);
     assert!(
         problem
             .help
             .as_ref()
             .unwrap()
+            .raw()
             .contains("cargo build -p does-not-compile --bench vram")
     );
 }
@@ -281,10 +282,10 @@ fn a_build_that_nobody_called_wrong_is_not_said_to_be() {
         let report: Report = serde_json::from_slice(&output.stdout).unwrap();
         let problem = &report.problems[0];
         assert_eq!(
-            (problem.code.as_str(), problem.message.as_str()),
+            (problem.code.as_str(), problem.message.raw()),
             ("build-failed", message)
         );
-        assert!(problem.help.as_ref().unwrap().contains(help), "{problem:?}");
+        assert!(problem.help.as_ref().unwrap().raw().contains(help), "{problem:?}");
     }
 }
 
@@ -452,9 +453,9 @@ fn a_model_for_several_gpus_is_told_which_feature_it_lacks() {
     let (problem, exit, _) = problem("without-distributed");
     assert_eq!((problem.code.as_str(), exit), ("build-failed", 101));
     let first = "`.ddp(…)` needs the feature `distributed` of cargo-vram: run `cargo add --dev cargo-vram --features distributed`";
-    assert!(problem.message.contains(first), "{}", problem.message);
+    assert!(problem.message.raw().contains(first), "{}", problem.message);
     assert!(
-        problem.message.contains("without-distributed/benches/vram.rs:"),
+        problem.message.raw().contains("without-distributed/benches/vram.rs:"),
         "{}",
         problem.message
     );

@@ -202,7 +202,7 @@ fn an_upgrade_of_burn_is_no_growth_of_the_model() {
             "this is only a warning because",
             "to accept the new value, run `cargo vram bless -m upgraded/layer`",
         ] {
-            assert!(message.contains(words), "{words}: {message}");
+            assert!(message.raw().contains(words), "{words}: {message}");
         }
     }
     let comment = vram(&["comment", "--dry-run", "--report", "report.json"]);
@@ -268,7 +268,7 @@ fn a_workspace_with_both_burns_is_checked_in_one_command() {
         &[],
     );
     assert_eq!((exit, report.status), (0, Status::Pass), "{text}");
-    let burns = report.runs.iter().map(|run| (run.package.as_str(), run.burn.as_str()));
+    let burns = report.runs.iter().map(|run| (run.package.as_str(), run.burn.raw()));
     let burns: std::collections::BTreeMap<_, _> = burns.collect();
     assert_eq!(burns["old"], "0.21.0");
     assert!(burns["new"].starts_with("0.22."), "{burns:?}");
@@ -580,12 +580,15 @@ fn without_libdevice_or_with_a_damaged_one_a_measurement_says_so() {
     let libdevice = gpu.toolkit().join("nvvm/libdevice/libdevice.10.bc");
     std::fs::write(&libdevice, "no bitcode").unwrap();
     let damaged = measured();
-    assert!(damaged.message.contains("libdevice"), "{damaged:?}");
+    assert!(damaged.message.raw().contains("libdevice"), "{damaged:?}");
     std::fs::remove_file(&libdevice).unwrap();
     let missing = measured();
     assert_eq!(missing.code, "no-libdevice");
-    assert!(missing.message.contains(libdevice.to_str().unwrap()), "{missing:?}");
-    assert!(missing.help.unwrap().contains("CUDA_PATH"));
+    assert!(
+        missing.message.raw().contains(libdevice.to_str().unwrap()),
+        "{missing:?}"
+    );
+    assert!(missing.help.unwrap().raw().contains("CUDA_PATH"));
 }
 
 /// Burn 0.22 uses other operations for the same layers.
@@ -675,6 +678,7 @@ fn what_burn_keeps_for_later_launches_is_no_leak() {
     assert_eq!((leak.model.as_str(), leak.status), ("leaking", Status::Fail));
     assert!(
         leak.message
+            .raw()
             .contains("live memory grows on average by 512 B per step, 3 KiB over 6 steps"),
         "{}",
         leak.message

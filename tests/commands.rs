@@ -832,8 +832,8 @@ fn several_gpus_are_estimated_and_judged_each_by_its_own_limits() {
         own.map(|verdict| (verdict.status, verdict.limit_written.clone().unwrap()))
             .unwrap()
     };
-    assert_eq!(limited("l4"), (cargo_vram::report::Status::Pass, "20 GiB".to_owned()));
-    assert_eq!(limited("t4"), (cargo_vram::report::Status::Fail, "1 MB".to_owned()));
+    assert_eq!(limited("l4"), (cargo_vram::report::Status::Pass, "20 GiB".into()));
+    assert_eq!(limited("t4"), (cargo_vram::report::Status::Fail, "1 MB".into()));
     assert!(text.contains("over budget: zoo/resnet18 on t4: warm live"), "{text}");
     assert!(text.contains("cargo vram explain zoo/resnet18"), "{text}");
 
@@ -869,7 +869,7 @@ fn an_input_that_a_model_does_not_have_is_named() {
     assert_eq!(exit, 2, "{text}");
     let error = report.runs[0].error.as_ref().unwrap();
     assert_eq!(error.code, "unknown-input");
-    assert!(error.help.as_ref().unwrap().contains("height"));
+    assert!(error.help.as_ref().unwrap().raw().contains("height"));
 }
 
 #[test]

@@ -188,14 +188,14 @@ impl Whole {
         let ended = match (&run.error, &run.oom) {
             (Some(error), _) => {
                 assert_eq!(exit, 101, "{fault}: {error:?}");
-                let named =
-                    error.message.contains(&fault.function) || fault.sticky && error.message.contains("failed with");
+                let named = error.message.raw().contains(&fault.function)
+                    || fault.sticky && error.message.raw().contains("failed with");
                 assert!(named, "{fault}: {error:?}");
                 if let Some(name) = error_name(fault.code) {
-                    let own = fault.function.starts_with("nvrtc") || error.message.contains(name);
+                    let own = fault.function.starts_with("nvrtc") || error.message.raw().contains(name);
                     assert!(own, "{fault}: {error:?}");
                 }
-                let word = if error.message.contains("did not finish") {
+                let word = if error.message.raw().contains("did not finish") {
                     "error, after waiting"
                 } else {
                     "error"

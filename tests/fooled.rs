@@ -37,7 +37,7 @@ impl Checked {
     /// The code and the message of a run's error.
     fn error(&self, model: &str) -> (&str, &str) {
         match &self.run(model).error {
-            Some(error) => (error.code.as_str(), &error.message),
+            Some(error) => (error.code.as_str(), error.message.raw()),
             None => panic!("{model} has no error\n{}", self.text),
         }
     }
@@ -155,7 +155,7 @@ fn a_model_that_leaves_the_gpu_alone_is_no_model_of_nothing() {
     );
     checked.assert_error("unmarked", "no-gpu-work", "never begins the backward phase");
     let help = checked.run("unmarked").error.as_ref().unwrap().help.as_ref().unwrap();
-    assert!(help.contains("step.phase(Phase::Backward)"), "{help}");
+    assert!(help.raw().contains("step.phase(Phase::Backward)"), "{help}");
 }
 
 #[test]
@@ -356,12 +356,14 @@ fn leaks_are_found_whatever_their_period() {
         "live memory grows on average by 2.50 KiB per step, 20 KiB over 8 steps"
     };
     assert!(
-        told("keeps_predictions").starts_with(leaves),
+        told("keeps_predictions").raw().starts_with(leaves),
         "{}",
         told("keeps_predictions")
     );
     assert!(
-        told("keeps_some").starts_with("live memory grows on average by 4 KiB per step"),
+        told("keeps_some")
+            .raw()
+            .starts_with("live memory grows on average by 4 KiB per step"),
         "{}",
         told("keeps_some")
     );

@@ -244,7 +244,7 @@ fn a_model_that_the_base_lacks_or_that_did_not_grow_is_listed_with_the_reason() 
         .iter()
         .filter(|skipped| skipped.check == SkippedCheck::GrowthCauses);
     let skipped: Vec<_> = skipped
-        .map(|skipped| (skipped.model.as_ref().unwrap().raw(), skipped.why.as_str()))
+        .map(|skipped| (skipped.model.as_ref().unwrap().raw(), skipped.why.raw()))
         .collect();
     assert_eq!(
         skipped,

@@ -511,5 +511,5 @@ fn a_model_over_several_gpus_is_estimated_and_not_measured() {
         .skipped
         .iter()
         .find(|skipped| skipped.check == SkippedCheck::Measurement);
-    assert!(skipped.unwrap().why.contains("several GPUs"), "{text}");
+    assert!(skipped.unwrap().why.raw().contains("several GPUs"), "{text}");
 }

@@ -191,7 +191,7 @@ fn what_is_chosen_when_models_are_built_takes_another_build_which_is_told() {
     assert_eq!(exit, 101, "{said}");
     let error = report.runs[0].error.as_ref().unwrap();
     assert!(
-        error.message.contains("built with other features of cargo-vram"),
+        error.message.raw().contains("built with other features of cargo-vram"),
         "{}",
         error.message
     );

@@ -20,7 +20,7 @@ impl BaselineFile {
                 Ok(entry) => {
                     run.baseline = entry.map(|entry| Baseline {
                         from,
-                        burn: entry.burn.clone(),
+                        burn: entry.burn.clone().into(),
                         inputs: entry.inputs.clone(),
                         parameters: entry.parameters,
                         peaks: entry.peaks,
@@ -31,7 +31,7 @@ impl BaselineFile {
                 Err(why) => report.skipped.push(Skipped {
                     check: judged,
                     model: Some(run.full_name().into()),
-                    why,
+                    why: why.into(),
                 }),
             }
         }
@@ -65,7 +65,7 @@ impl BaselineFile {
             Some(Skipped {
                 check: SkippedCheck::Growth,
                 model: Some(run.full_name().into()),
-                why,
+                why: why.into(),
             })
         });
         unjudged.collect()

@@ -51,13 +51,13 @@ pub fn denied(edits: &[EditedLimit], unreadable: &[Skipped], report: &Report, gp
             baseline: None,
             allowed: None,
             status: Status::Fail,
-            message,
+            message: message.into(),
             file: file.map(str::to_owned),
             line,
             column: None,
         }
     };
-    let none = || "none".to_owned();
+    let none = || "none".into();
     let edits = edits.iter().filter(|edit| edit.loosens).map(|edit| {
         let message = format!(
             "this change loosens a limit in {}: {} from {} to {}; {APPROVE}",
@@ -78,7 +78,7 @@ pub fn denied(edits: &[EditedLimit], unreadable: &[Skipped], report: &Report, gp
         let message = format!(
             "{} cannot be compared with the base: {}; {APPROVE}",
             skipped.what(),
-            skipped.why
+            skipped.why.raw()
         );
         verdict(None, message, None, None)
     });

@@ -21,7 +21,7 @@ use crate::bytes::Bytes;
 use crate::report::change::metric_name;
 use crate::report::words::count;
 use crate::report::{EditedLimit, Metric, Mode, Pass, Peaks, Run};
-use crate::untrusted::PlainName;
+use crate::untrusted::{Foreign, PlainName};
 
 /// The version of the file that this program reads and writes.
 pub const LOCK_VERSION: u32 = 1;
@@ -80,9 +80,9 @@ impl BaselineKey {
         let of = value.map_or_else(String::new, |(pass, metric)| format!(", {}", metric_name(pass, metric)));
         EditedLimit {
             model: Some(self.model.as_str().into()),
-            limit: format!("baseline on {}{of}", self.gpu),
-            before,
-            after,
+            limit: format!("baseline on {}{of}", self.gpu).into(),
+            before: before.map(Foreign::from),
+            after: after.map(Foreign::from),
             file: file.to_owned(),
             line: None,
             loosens,
@@ -106,7 +106,7 @@ impl BaselineEntry {
     #[must_use]
     pub fn from_run(run: &Run, fingerprint: &str) -> Self {
         Self {
-            burn: run.burn.clone(),
+            burn: run.burn.raw().to_owned(),
             // No plan: an estimate's choices follow from the fingerprint, a measurement's are in recordings.
             // See docs/design/baseline.md.
             rests_on: match run.mode {

@@ -113,24 +113,21 @@ fn a_run_is_compared_with_what_was_accepted_of_it_and_nothing_else() {
     // Changed inputs, Burn and parameters are recorded as the likely cause.
     let other = compared(&|report| {
         report.runs[0].inputs = [("batch_size".to_owned(), 64), ("seq".to_owned(), 1)].into();
-        report.runs[0].burn = "0.22.0".to_owned();
+        report.runs[0].burn = "0.22.0".into();
     });
     let differs = ["batch_size 32 → 64", "seq none → 1", "burn 0.21.0 → 0.22.0"];
     assert_eq!(other.0.unwrap().1, differs);
     // Runs on another GPU, in another mode or with another estimator are not compared.
     let gpu = compared(&|report| report.runs[0].gpu.id = "h200".into());
-    assert_eq!(gpu, (None, Some("the baseline has only an estimate for l4".to_owned())));
+    assert_eq!(gpu, (None, Some("the baseline has only an estimate for l4".into())));
     let mode = compared(&|report| report.runs[0].mode = Mode::Measure);
-    assert_eq!(
-        mode,
-        (None, Some("the baseline has only an estimate for l4".to_owned()))
-    );
+    assert_eq!(mode, (None, Some("the baseline has only an estimate for l4".into())));
     let estimator = compared(&|report| report.tool.fingerprint = "another".to_owned());
     assert_eq!(
         estimator,
         (
             None,
-            Some("the estimator changed since the baseline was accepted; run `cargo vram bless`".to_owned())
+            Some("the estimator changed since the baseline was accepted; run `cargo vram bless`".into())
         )
     );
     assert_eq!(compared(&|report| report.runs[0].model = "new".into()), (None, None));
@@ -142,7 +139,7 @@ fn what_has_no_baseline_and_what_is_out_of_date_can_be_made_to_fail() {
     let mut died = run("died", 1);
     died.error = Some(RunError {
         code: crate::report::ErrorCode::TimedOut,
-        message: String::new(),
+        message: String::new().into(),
         help: None,
     });
     let mut report = report(vec![run("same", 5), run("changed", 6), run("new", 7), died]);
@@ -316,17 +313,17 @@ fn what_a_change_edits_of_the_baseline_by_hand_is_told() {
         .into_iter()
         .map(|edited| (edited.model.unwrap(), edited.limit, edited.before, edited.after))
         .collect();
-    let text = |text: &str| Some(text.to_owned());
+    let text = |text: &str| Some(text.into());
     assert_eq!(
         told,
         [
             (
                 "raised".into(),
-                "baseline on l4, live".to_owned(),
+                "baseline on l4, live".into(),
                 text("5 B"),
                 text("90 B")
             ),
-            ("taken-out".into(), "baseline on l4".to_owned(), text("5 B"), None),
+            ("taken-out".into(), "baseline on l4".into(), text("5 B"), None),
         ]
     );
 }

@@ -28,7 +28,7 @@ impl WrittenLimit {
 
 fn place_of(edit: &EditedLimit) -> LimitPath {
     let model = edit.model.as_ref().map(|model| model.raw().to_owned());
-    (model, edit.limit.clone())
+    (model, edit.limit.raw().to_owned())
 }
 
 impl Budgets {
@@ -67,9 +67,9 @@ impl Budgets {
                 (was != is && !is_same).then(|| EditedLimit {
                     loosens,
                     model: model.map(Foreign::from),
-                    limit,
-                    before: was,
-                    after: is,
+                    limit: limit.into(),
+                    before: was.map(Foreign::from),
+                    after: is.map(Foreign::from),
                     file: file.to_owned(),
                     line,
                 })
@@ -93,14 +93,14 @@ impl Budgets {
         edited.extend(unreported.map(|(model, path)| {
             EditedLimit {
                 model: model.clone().map(Foreign::from),
-                limit: path.clone(),
+                limit: path.clone().into(),
                 before: Some(
                     if path == loosened::BUDGET {
                         "present"
                     } else {
                         "the default"
                     }
-                    .to_owned(),
+                    .into(),
                 ),
                 after: None,
                 file: file.to_owned(),
@@ -305,7 +305,7 @@ models:
     fn told(after: &str) -> Vec<String> {
         let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200", "t4"]).unwrap();
         let edited = parse(after).edited(&parse(BEFORE), "budgets.yaml");
-        let shown = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
+        let shown = |text: Option<Foreign>| text.unwrap_or_else(|| "none".into());
         let told = |edited: EditedLimit| {
             let model = edited.model.unwrap_or_else(|| "defaults".into());
             let line = edited.line.map_or_else(|| "-".to_owned(), |line| line.to_string());
@@ -424,7 +424,7 @@ models:
         let edited = parse(&after).edited(&parse(&before), "budgets.yaml");
         let told: Vec<_> = edited
             .iter()
-            .map(|edited| (edited.limit.as_str(), edited.after.as_deref()))
+            .map(|edited| (edited.limit.raw(), edited.after.as_ref().map(Foreign::raw)))
             .collect();
         assert_eq!(
             told,

@@ -63,7 +63,7 @@ pub fn unjudged(runs: &[Run]) -> Option<Skipped> {
     runs.iter().filter(ended).any(short).then(|| Skipped {
         check: SkippedCheck::Leaks,
         model: None,
-        why: format!("needs `--steps {ENOUGH_STEPS}`"),
+        why: format!("needs `--steps {ENOUGH_STEPS}`").into(),
     })
 }
 
@@ -279,7 +279,7 @@ impl Judge<'_> {
             pass: Some(pass),
             metric: Some(metric),
             limit: Some(decided.value),
-            limit_written: Some(self.budgets.as_written(decided)),
+            limit_written: Some(self.budgets.as_written(decided).into()),
             actual,
             ..self.verdict(Rule::Budget, status, message)
         };

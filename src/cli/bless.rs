@@ -207,7 +207,9 @@ fn over_limits(reports: &[Report], prepared: &session::Prepared) -> BTreeMap<Bas
             if verdict.rule == Rule::Budget && verdict.status == Status::Fail && is_judged {
                 let place = verdict.file.zip(verdict.line);
                 let place = place.map_or_else(String::new, |(file, line)| format!(" in {file}:{line}"));
-                over.entry(key).or_default().push(words(&(verdict.message + &place)));
+                over.entry(key)
+                    .or_default()
+                    .push(words(&(verdict.message.into_raw() + &place)));
             }
         }
     }

@@ -360,7 +360,7 @@ impl AcceptedValues {
         let gone = self.file.gone(report).map(|key| Skipped {
             check: SkippedCheck::BaselineEntry,
             model: Some(key.full_name().into()),
-            why: "the model no longer exists; run `cargo vram bless` to remove the entry".to_owned(),
+            why: "the model no longer exists; run `cargo vram bless` to remove the entry".into(),
         });
         let gone: Vec<_> = gone.collect();
         report.skipped.extend(gone);
@@ -386,7 +386,7 @@ fn judge_builds(report: &mut Report, context: &Context<'_>) {
         Err(error) => report.skipped.push(Skipped {
             check: SkippedCheck::BurnFeatures,
             model: None,
-            why: error.to_string().replace('\n', " "),
+            why: error.to_string().replace('\n', " ").into(),
         }),
     }
 }
@@ -405,7 +405,7 @@ fn set_aside(report: &mut Report) {
     report.skipped.extend(several.iter().map(|run| Skipped {
         check: SkippedCheck::Measurement,
         model: Some(run.full_name().into()),
-        why: "the model runs over several GPUs, and only one real GPU can be measured at a time".to_owned(),
+        why: "the model runs over several GPUs, and only one real GPU can be measured at a time".into(),
     }));
 }
 

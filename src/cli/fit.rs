@@ -28,7 +28,7 @@ use crate::recording::Recordings;
 use crate::render;
 use crate::report::{ErrorCode, Run, RunGpu};
 use crate::run::{Case, CaseLaunches, Hardware, plan};
-use crate::untrusted::{PlainName, named};
+use crate::untrusted::{Foreign, PlainName, named};
 use crate::workspace::WHAT_IF;
 
 /// Find what fits: the largest batch on a GPU, or the GPUs for a batch
@@ -272,7 +272,11 @@ impl FitCommand {
     /// Returns the case of the one model that the command line names.
     fn case(&self, context: &Context<'_>, models: &Models, gpu: &Profile) -> Result<Case, CliError> {
         if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
-            return Err(FitError::Problem(problem.message.clone(), problem.help.clone()).into());
+            return Err(FitError::Problem(
+                problem.message.raw().to_owned(),
+                problem.help.clone().map(Foreign::into_raw),
+            )
+            .into());
         }
         let &Context { prepared, running, .. } = context;
         let mut found = cases::cases(prepared, models, running, &self.inputs.values(), gpu)?;
@@ -299,7 +303,11 @@ impl FitCommand {
         let (from, to) = self.range;
         let (otherwise, problems) = self.what_ifs.cases(std::slice::from_ref(case), context, plan.folder)?;
         if let Some(problem) = problems.first() {
-            return Err(FitError::Problem(problem.message.clone(), problem.help.clone()).into());
+            return Err(FitError::Problem(
+                problem.message.raw().to_owned(),
+                problem.help.clone().map(Foreign::into_raw),
+            )
+            .into());
         }
         let mut tried: Vec<Case> = otherwise.into_iter().flatten().collect();
         if tried.is_empty() {
@@ -534,7 +542,11 @@ impl Search<'_> {
 fn refused(runs: &[Run]) -> Result<(), CliError> {
     let mut errors = runs.iter().filter_map(|run| run.error.as_ref());
     match errors.find(|error| error.code == ErrorCode::UnknownInput) {
-        Some(error) => Err(FitError::NoInput(error.message.clone(), error.help.clone()).into()),
+        Some(error) => Err(FitError::NoInput(
+            error.message.raw().to_owned(),
+            error.help.clone().map(Foreign::into_raw),
+        )
+        .into()),
         None => Ok(()),
     }
 }

@@ -28,7 +28,7 @@ use super::terminal;
 use super::terminal::Progress;
 use crate::cli::error::{CliError, ExitCoded};
 use crate::names::quoted;
-use crate::untrusted::named;
+use crate::untrusted::{Foreign, named};
 use crate::workspace::{
     self, BuiltFeatures, Selection, Workspace, WorkspaceError, adapter_feature, built_features, supported_burn,
     supported_by, supports_burn, update_of_prereleases,
@@ -731,8 +731,8 @@ fn resolve(selection: &Selection, package: &Package) -> Result<Workspace, CliErr
     {
         Some(problem) => Err(InitError::Unusable {
             package: problem.package.to_string(),
-            said: problem.message,
-            help: problem.help,
+            said: problem.message.raw().to_owned(),
+            help: problem.help.map(Foreign::into_raw),
         }
         .into()),
         None => Ok(workspace),

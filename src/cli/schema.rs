@@ -86,7 +86,7 @@ mod tests {
         let broken = Probe {
             needed: None,
             left: None,
-            error: Some("it panicked".to_owned()),
+            error: Some("it panicked".into()),
             ..probe(128)
         };
         FitAnswer {

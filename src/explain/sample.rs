@@ -41,7 +41,7 @@ pub(crate) fn hostile() -> Explanation {
     it.partial = Some(evil());
     it.run.model = PlainName::escaped(&evil());
     it.run.package = PlainName::escaped(&evil());
-    it.run.burn = evil();
+    it.run.burn = evil().into();
     it.run.gpu.name = evil().into();
     it.run.inputs = BTreeMap::from([(evil(), 1)]);
     it.run.assumptions = vec![Assumption::from_document(evil(), evil())];

@@ -9,7 +9,7 @@ use super::TriedValue;
 use crate::bytes::Bytes;
 use crate::protocol::WhatIf;
 use crate::report::{Peaks, Run, RunGpu, Tool};
-use crate::untrusted::PlainName;
+use crate::untrusted::{Foreign, PlainName};
 
 /// The version of the `fit` format that this program writes.
 pub const FIT_VERSION: u32 = 2;
@@ -101,7 +101,7 @@ pub struct Probe {
     /// Whether the GPU's own memory is too small, and not only the room that the headroom leaves.
     pub out_of_memory: bool,
     /// Why the model could not run; null if it ran.
-    pub error: Option<String>,
+    pub error: Option<Foreign>,
     /// Whether there was no cold pass, because the warm pass needed only the autotune choices of another value. If the
     /// value was tried as a first launch afterwards, it made the same choices.
     pub shares_plan: bool,
@@ -265,7 +265,7 @@ mod tests {
         };
         assert_eq!(warm.with_first(&refused).left, None);
         let broken = Probe {
-            error: Some("it panicked".to_owned()),
+            error: Some("it panicked".into()),
             ..first(None, false)
         };
         let broken = warm.with_first(&broken);

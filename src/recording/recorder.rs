@@ -129,7 +129,7 @@ fn read_choices(report: &Report, folders: &[(RunIdentity, PathBuf)]) -> Result<C
         let tuned = read_tuned(folder)?;
         let facts = RunFacts {
             run: identity.clone(),
-            burn: run.burn.clone(),
+            burn: run.burn.raw().to_owned(),
             tool: report.tool.version.clone(),
             fingerprint: report.tool.fingerprint.clone(),
             commit: report.commit.clone(),

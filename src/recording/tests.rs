@@ -135,7 +135,7 @@ fn only_a_whole_proven_measurement_of_the_whole_gpu_is_recorded() {
     let failed = |run: &mut Run| {
         run.error = Some(RunError {
             code: crate::report::ErrorCode::Panicked,
-            message: String::new(),
+            message: String::new().into(),
             help: None,
         });
     };

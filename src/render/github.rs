@@ -97,7 +97,11 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
     // Edited limits come before improvements, so that the limit of ten notices does not hide them.
     for edited in report.base.iter().flat_map(|base| &base.edited) {
         let model = edited.model.as_ref().map_or("defaults", Foreign::raw);
-        let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_owned());
+        let value = |value: &Option<Foreign>| {
+            value
+                .as_ref()
+                .map_or_else(|| "none".to_owned(), |value| value.raw().to_owned())
+        };
         all.push(Annotation {
             kind: AnnotationKind::Notice,
             at: Some(AnnotationPlace {
@@ -112,13 +116,13 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
     for problem in &report.problems {
         all.push(plain(
             format!("{}: {}", problem.package, problem.code),
-            problem.message.clone(),
+            problem.message.raw().to_owned(),
         ));
     }
     for run in &report.runs {
         let title = |what: &str| titled(&run.package, run.name(), &run.gpu.id, run.mode, what);
         if let Some(error) = &run.error {
-            all.push(plain(title(error.code.as_str()), error.message.clone()));
+            all.push(plain(title(error.code.as_str()), error.message.raw().to_owned()));
         }
         if let Some(oom) = &run.oom {
             let facts = refusal(run, oom).into_iter().chain(advice(run, oom));
@@ -142,7 +146,7 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
                 column: verdict.column,
             }),
             title: titled(&verdict.package, &verdict.model, &verdict.gpu, verdict.mode, what),
-            message: verdict.message.clone(),
+            message: verdict.message.raw().to_owned(),
         });
     }
     all.extend(by_line(report.growth.iter().flat_map(causes)));

@@ -10,7 +10,7 @@ use crate::report::change::Judged;
 use crate::report::change::signed_bytes;
 use crate::report::words::mode_name;
 use crate::report::{GrowthExplanation, Mode, Report, Rule, Run, Status, Verdict};
-use crate::untrusted::{PlainName, clean};
+use crate::untrusted::{Foreign, PlainName, clean};
 
 /// The longest time that is written for a case. A report from elsewhere may contain any number.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -46,9 +46,9 @@ pub fn render(report: &Report) -> Result<String, quick_junit::SerializeError> {
         for problem in &report.problems {
             let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
             status.set_type(clean(problem.code.as_str()));
-            let help = problem.help.as_deref().unwrap_or_default();
-            told(&mut status, &[&problem.message, help]);
-            let target = problem.target.as_deref().unwrap_or("all targets");
+            let help = problem.help.as_ref().map(Foreign::raw).unwrap_or_default();
+            told(&mut status, &[problem.message.raw(), help]);
+            let target = problem.target.as_ref().map(Foreign::raw).unwrap_or("all targets");
             suite.add_test_case(named(target, &problem.package, status));
         }
         junit.add_test_suite(suite);
@@ -79,7 +79,7 @@ fn case(run: &Run, verdicts: &[&Verdict], growth: &[String]) -> TestCase {
     // JUnit has no status for a warning. So the case passes, and its output has the warning.
     let warnings = verdicts.iter().filter(|verdict| verdict.status == Status::Warn);
     let warnings: Vec<_> = warnings
-        .map(|verdict| format!("warning: {}", clean(&verdict.message)))
+        .map(|verdict| format!("warning: {}", clean(verdict.message.raw())))
         .collect();
     if !warnings.is_empty() {
         case.set_system_out(warnings.join("\n"));
@@ -101,7 +101,10 @@ fn status(run: &Run, verdicts: &[&Verdict], growth: &[String]) -> TestCaseStatus
         status.set_type(clean(error.code.as_str()));
         told(
             &mut status,
-            &[&error.message, error.help.as_deref().unwrap_or_default()],
+            &[
+                error.message.raw(),
+                error.help.as_ref().map(Foreign::raw).unwrap_or_default(),
+            ],
         );
         return status;
     }
@@ -121,7 +124,7 @@ fn status(run: &Run, verdicts: &[&Verdict], growth: &[String]) -> TestCaseStatus
         if let Some(first) = of(wanted).next() {
             let mut status = TestCaseStatus::non_success(kind);
             status.set_type(rule_name(first.rule));
-            let messages = of(wanted).map(|verdict| verdict.message.as_str());
+            let messages = of(wanted).map(|verdict| verdict.message.raw());
             let messages: Vec<&str> = messages.chain(growth.iter().map(String::as_str)).collect();
             told(&mut status, &messages);
             return status;
@@ -189,8 +192,8 @@ mod tests {
         let mut broken = sample::run("c", "l4");
         broken.error = Some(RunError {
             code: crate::report::ErrorCode::Panicked,
-            message: "it panicked".to_owned(),
-            help: Some("mend it".to_owned()),
+            message: "it panicked".into(),
+            help: Some("mend it".into()),
         });
         let runs = vec![
             sample::run("a", "l4"),

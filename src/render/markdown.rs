@@ -16,6 +16,7 @@ use std::fmt::Write;
 use crate::report::change::ChangeSummary;
 use crate::report::words::{mode_name, moved, with_features};
 use crate::report::{Mode, Report, Rule, Run, Status, Verdict};
+use crate::untrusted::Foreign;
 use escape::{code, commit, name, words};
 use page::{Section, fit};
 
@@ -107,7 +108,11 @@ fn edited(report: &Report) -> Section {
     let Some(base) = &report.base else {
         return Section::default();
     };
-    let value = |value: &Option<String>| value.as_ref().map_or_else(|| "none".to_owned(), |value| code(value));
+    let value = |value: &Option<Foreign>| {
+        value
+            .as_ref()
+            .map_or_else(|| "none".to_owned(), |value| code(value.raw()))
+    };
     let items = base.edited.iter().map(|edited| {
         let whose = edited
             .model
@@ -119,7 +124,7 @@ fn edited(report: &Report) -> Section {
         };
         format!(
             "- {whose} {}: {} → {} ({})\n",
-            code(&edited.limit),
+            code(edited.limit.raw()),
             value(&edited.before),
             value(&edited.after),
             code(&place)
@@ -162,14 +167,20 @@ fn wrong(report: &Report) -> Section {
             "❌",
             &whose,
             None,
-            &brief(&problem.message),
-            problem.help.as_deref(),
+            &brief(problem.message.raw()),
+            problem.help.as_ref().map(Foreign::raw),
         ));
     }
     for run in &report.runs {
         let on = Some((run.gpu.id.as_str(), run.mode));
         if let Some(error) = &run.error {
-            items.push(item("❌", &run.full_name(), on, &error.message, error.help.as_deref()));
+            items.push(item(
+                "❌",
+                &run.full_name(),
+                on,
+                error.message.raw(),
+                error.help.as_ref().map(Foreign::raw),
+            ));
         }
         if let Some(oom) = &run.oom {
             let facts = crate::render::refused::refusal(run, oom).join("; ");
@@ -203,7 +214,7 @@ fn wrong(report: &Report) -> Section {
             "❌"
         };
         let on = Some((verdict.gpu.as_str(), verdict.mode));
-        items.push(item(mark, &identity(verdict), on, &verdict.message, None));
+        items.push(item(mark, &identity(verdict), on, verdict.message.raw(), None));
     }
     list("Problems", "problem", 2, items)
 }
@@ -230,7 +241,7 @@ fn improved(report: &Report) -> Section {
     let improved = report.verdicts.iter().filter(|verdict| verdict.is_improvement());
     let items = improved.map(|verdict| {
         let on = Some((verdict.gpu.as_str(), verdict.mode));
-        item("🎉", &identity(verdict), on, &verdict.message, None)
+        item("🎉", &identity(verdict), on, verdict.message.raw(), None)
     });
     list("Improved", "improvement", 4, items.collect())
 }
@@ -239,7 +250,7 @@ fn skipped(report: &Report) -> Section {
     let items = report
         .skipped
         .iter()
-        .map(|skipped| format!("- {}: {}\n", words(&skipped.what()), words(&skipped.why)));
+        .map(|skipped| format!("- {}: {}\n", words(&skipped.what()), skipped.why.words()));
     let items: Vec<_> = items.collect();
     if items.is_empty() {
         return Section::default();
@@ -261,19 +272,19 @@ fn obtained(report: &Report, markdown: &Markdown<'_>) -> Section {
         let how = match run.mode {
             Mode::Estimate => format!(
                 "Estimated on a virtual {} ({})",
-                words(run.gpu.name.raw()),
+                run.gpu.name.words(),
                 run.gpu.total_bytes
             ),
             Mode::Measure => format!(
                 "Measured on {}, driver {}",
-                words(run.gpu.name.raw()),
+                run.gpu.name.words(),
                 name(run.gpu.driver.raw())
             ),
         };
         // One `<sub>` per line: GitHub would draw the lines of a list within one `<sub>` on top of each other.
         lines.insert(format!(
             "- <sub>{how}, Burn {}{}</sub>\n",
-            name(&run.burn),
+            name(run.burn.raw()),
             with_features(run)
         ));
     }

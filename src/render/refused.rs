@@ -7,7 +7,7 @@ use super::commands::is_plain;
 use crate::bytes::Bytes;
 use crate::report::words::kernel_name;
 use crate::report::{Mode, Oom, RefusedTensor, Run};
-use crate::untrusted::{named, words};
+use crate::untrusted::words;
 
 /// Describes a failed allocation, one fact per line: what was requested, what was free and what the process held.
 pub(in crate::render) fn refusal(run: &Run, oom: &Oom) -> Vec<String> {
@@ -53,7 +53,7 @@ pub(super) fn facts(run: &Run, oom: &Oom) -> Vec<String> {
     let mut facts = vec![
         format!(
             "Burn {} allocates at most {} for one tensor, a quarter of the GPU's memory; this tensor needs {}",
-            named(&run.burn),
+            run.burn,
             exact(tensor.largest),
             exact(requested)
         ),

@@ -155,7 +155,9 @@ pub fn diff(base: &Report, head: &Report) -> ReportDiff {
         .into_iter()
         .map(|key| {
             let (old, new) = (before.get(&key).copied(), after.get(&key).copied());
-            let upgraded = old.zip(new).is_some_and(|(old, new)| is_upgrade(&old.burn, &new.burn));
+            let upgraded = old
+                .zip(new)
+                .is_some_and(|(old, new)| is_upgrade(old.burn.raw(), new.burn.raw()));
             let judged = |figure: FigureDiff| {
                 let verdict = limits.get(&(key, Some(figure.pass), Some(figure.metric)));
                 // The newer report may have been compared with another baseline than the older report.
@@ -304,7 +306,12 @@ fn causes(old: &Run, new: &Run) -> Vec<Cause> {
         let of = |run: &Run| run.inputs.get(name).map(ToString::to_string);
         differs(CauseKind::Input, name, of(old), of(new));
     }
-    differs(CauseKind::Burn, "burn", Some(old.burn.clone()), Some(new.burn.clone()));
+    differs(
+        CauseKind::Burn,
+        "burn",
+        Some(old.burn.raw().to_owned()),
+        Some(new.burn.raw().to_owned()),
+    );
     // An estimate's driver is `virtual` with the tool's version, which says nothing about the model.
     if new.mode == Mode::Measure {
         let of = |run: &Run| Some(run.gpu.driver.raw().to_owned());

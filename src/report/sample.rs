@@ -26,7 +26,7 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
         budget: None,
         mode: Mode::Estimate,
         task: None,
-        burn: "0.21.0".to_owned(),
+        burn: "0.21.0".into(),
         inputs: BTreeMap::new(),
         what_if: WhatIf::default(),
         label: None,

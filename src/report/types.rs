@@ -127,11 +127,11 @@ pub struct EditedLimit {
     /// The budget's key, `model` or `package/model`; null for a limit in `defaults`.
     pub model: Option<Foreign>,
     /// The limit as a path of keys: `reserved.fail`, `gpus.h200.live.warn`, `growth.live.ignore`.
-    pub limit: String,
+    pub limit: Foreign,
     /// The old value as the file writes it; null if the limit is new.
-    pub before: Option<String>,
+    pub before: Option<Foreign>,
     /// The new value as the file writes it; null if the limit was removed.
-    pub after: Option<String>,
+    pub after: Option<Foreign>,
     /// The budget file, relative to the workspace root.
     pub file: String,
     /// The line of the limit, from 1; null if the limit was removed.
@@ -147,7 +147,7 @@ pub struct Baseline {
     /// Where the baseline comes from.
     pub from: BaselineFrom,
     /// The version of Burn that the baseline was run with.
-    pub burn: String,
+    pub burn: Foreign,
     /// The inputs that the baseline was run with.
     pub inputs: BTreeMap<String, u64>,
     /// The number of parameters, learnable and not; null if unknown.
@@ -176,13 +176,13 @@ pub struct Problem {
     /// The name of the package.
     pub package: PlainName,
     /// The benchmark target; null if the problem is not about one target.
-    pub target: Option<String>,
+    pub target: Option<Foreign>,
     /// A short, stable name of the problem, such as `build-failed`.
     pub code: ErrorCode,
     /// What happened.
-    pub message: String,
+    pub message: Foreign,
     /// What to do about it; null if there is no advice.
-    pub help: Option<String>,
+    pub help: Option<Foreign>,
 }
 
 /// The program that wrote a document.
@@ -272,7 +272,7 @@ pub struct Run {
     /// Training or inference; null if the model died before it reported this.
     pub task: Option<Task>,
     /// The version of Burn.
-    pub burn: String,
+    pub burn: Foreign,
     /// The features of Burn that affect memory; absent in older reports and if the model died before it reported them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<BurnFeatures>,
@@ -775,9 +775,9 @@ pub struct RunError {
     /// A short, stable name of the error, such as `model-panicked`.
     pub code: ErrorCode,
     /// What happened.
-    pub message: String,
+    pub message: Foreign,
     /// What to do about it; null if there is no advice.
-    pub help: Option<String>,
+    pub help: Option<Foreign>,
 }
 
 /// A value that a budget can limit.
@@ -853,7 +853,7 @@ pub struct Verdict {
     pub limit: Option<Bytes>,
     /// The limit as `budgets.yaml` writes it, such as `300 MB`; absent if the limit is not from a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit_written: Option<String>,
+    pub limit_written: Option<Foreign>,
     /// The checked value in bytes; for drift, the measured value; null if there is none.
     pub actual: Option<Bytes>,
     /// The value that it is compared with, in bytes: from the baseline or, for drift, from the estimate; null if there
@@ -865,7 +865,7 @@ pub struct Verdict {
     /// The status of the verdict.
     pub status: Status,
     /// The verdict as a sentence for people.
-    pub message: String,
+    pub message: Foreign,
     /// The budget file, relative to the workspace root; null if the verdict has no place in a file.
     pub file: Option<String>,
     /// The line of the limit, from 1; null if the verdict has no place in a file.
@@ -893,7 +893,7 @@ impl Verdict {
             baseline: None,
             allowed: None,
             status,
-            message,
+            message: message.into(),
             file: None,
             line: None,
             column: None,
@@ -940,7 +940,7 @@ pub struct Skipped {
     /// The model that it would have checked, as `package/model`; null if it is about the whole command.
     pub model: Option<Foreign>,
     /// Why it was skipped.
-    pub why: String,
+    pub why: Foreign,
 }
 
 impl Skipped {

@@ -67,7 +67,7 @@ impl PassDifference {
         };
         Some(RunError {
             code,
-            message,
+            message: message.into(),
             help: Some(help.into()),
         })
     }
@@ -248,7 +248,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
         budget: case.budget.as_deref().map(PlainName::escaped),
         mode,
         task: Some(case.model.task),
-        burn: case.model.built.target.burn.clone(),
+        burn: case.model.built.target.burn.clone().into(),
         features: readable().find_map(features),
         // A pass that died early reported no inputs. Then only the overridden ones are known.
         inputs: readable().find_map(inputs).unwrap_or_else(|| case.inputs.clone()),
@@ -432,8 +432,8 @@ impl<'a> Outputs<'a> {
         let mut found = left.filter_map(|left| checkout::other(&self.case.model.built, &left.events));
         found.next().map(|(message, help)| RunError {
             code: ErrorCode::OtherCheckout,
-            message,
-            help: Some(help),
+            message: message.into(),
+            help: Some(help.into()),
         })
     }
 
@@ -452,7 +452,7 @@ impl<'a> Outputs<'a> {
         let error = collected.passes.other.as_ref()?.as_ref().err()?;
         Some(RunError {
             code: ErrorCode::NotStarted,
-            message: format!("could not run a second warm pass: {error}"),
+            message: format!("could not run a second warm pass: {error}").into(),
             help: Some("check that the target folder is writable and its disk has free space".into()),
         })
     }
@@ -542,7 +542,7 @@ fn in_use(hardware: &Hardware, measurement: &Measurement) -> Option<RunError> {
     let other = measurement.others.first().filter(|_| alone)?;
     Some(RunError {
         code: ErrorCode::GpuInUse,
-        message: format!("another process used the GPU: {other}"),
+        message: format!("another process used the GPU: {other}").into(),
         help: Some("end that process, choose another GPU with --device, or measure without --exclusive".into()),
     })
 }
@@ -571,7 +571,7 @@ fn not_run(pass: Pass, error: &std::io::Error) -> RunError {
     };
     RunError {
         code,
-        message: format!("could not run the {} pass: {error}", pass_name(pass)),
+        message: format!("could not run the {} pass: {error}", pass_name(pass)).into(),
         help: Some(help.into()),
     }
 }

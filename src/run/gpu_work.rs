@@ -63,7 +63,7 @@ pub(super) fn missing(left: &PassOutput) -> Option<RunError> {
     let error = |message: String, help: &str| {
         Some(RunError {
             code: ErrorCode::NoWork,
-            message,
+            message: message.into(),
             help: Some(help.into()),
         })
     };
@@ -170,7 +170,8 @@ pub(super) fn rarely_learns(left: &PassOutput) -> Option<RunError> {
         message: format!(
             "the model trains in only {learned} of {} steps: the others launch no kernel in a {name} phase",
             left.steps
-        ),
+        )
+        .into(),
         help: Some(
             "do the model's whole work in each step: check whether it runs out of batches or stops early".into(),
         ),

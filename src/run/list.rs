@@ -57,7 +57,7 @@ pub fn list(targets: &[Built], folder: &Path) -> (Vec<Listed>, Vec<Problem>) {
             package: package.clone(),
             target: None,
             code: ErrorCode::DuplicateModel,
-            message: format!("{package} declares the model `{name}` more than once"),
+            message: format!("{package} declares the model `{name}` more than once").into(),
             help: Some("rename one of them: budgets and reports identify a model by package/model".into()),
         });
     }
@@ -92,9 +92,9 @@ fn ask(built: &Built, folder: &Path) -> ListAnswer {
     let problem = |code: ErrorCode, message: String, help: &str| {
         Box::new(Problem {
             package: built.target.package.clone(),
-            target: Some(built.target.name.clone()),
+            target: Some(built.target.name.clone().into()),
             code,
-            message,
+            message: message.into(),
             help: Some(help.into()),
         })
     };

@@ -81,7 +81,7 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &PassOutput) -> Optio
 fn told(code: ErrorCode, message: String, help: &str) -> Option<RunError> {
     Some(RunError {
         code,
-        message,
+        message: message.into(),
         help: Some(help.into()),
     })
 }
@@ -493,12 +493,17 @@ mod tests {
         };
         let (message, advice) = help(1_499);
         assert_eq!(message, "the model did not finish within 3 s");
-        assert!(advice.contains("a step that never ends"), "{advice}");
+        assert!(advice.raw().contains("a step that never ends"), "{advice}");
         let (message, advice) = help(1_500);
         assert!(
-            message.ends_with("its threads waited 1 s in total for a CPU core"),
+            message
+                .raw()
+                .ends_with("its threads waited 1 s in total for a CPU core"),
             "{message}"
         );
-        assert!(advice.contains("--jobs") && !advice.contains("never ends"), "{advice}");
+        assert!(
+            advice.raw().contains("--jobs") && !advice.raw().contains("never ends"),
+            "{advice}"
+        );
     }
 }

@@ -341,9 +341,10 @@ impl<'a> Runner<'a> {
             return None;
         }
         let differs = |other: &PassOutput| match outcome::error(&self.settings.hardware, Pass::Warm, other) {
-            Some(error) if !ended_well(other) => {
-                Some(format!("finishes the first pass but not the second: {}", error.message))
-            }
+            Some(error) if !ended_well(other) => Some(format!(
+                "finishes the first pass but not the second: {}",
+                error.message.raw()
+            )),
             _ => pass_difference::difference(warm, other),
         };
         let difference = differs(other)?;

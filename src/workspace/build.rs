@@ -106,10 +106,10 @@ pub fn build(
                 }),
                 None => problems.push(Problem {
                     package: target.package.clone(),
-                    target: Some(target.name.clone()),
+                    target: Some(target.name.clone().into()),
                     code: ErrorCode::BuildFailed,
-                    message: failures.message(target),
-                    help: Some(failures.help(target, selection, options)),
+                    message: failures.message(target).into(),
+                    help: Some(failures.help(target, selection, options).into()),
                 }),
             }
         }
@@ -138,12 +138,13 @@ fn is_fused_by_burn(target: &DeclaredTarget, selection: &Selection) -> bool {
 fn cannot_unfuse(target: &DeclaredTarget) -> Problem {
     Problem {
         package: target.package.clone(),
-        target: Some(target.name.clone()),
+        target: Some(target.name.clone().into()),
         code: ErrorCode::UnsupportedBurn,
         message: format!(
             "`--no-fusion` cannot switch fusion off for {}, which uses Burn {}",
             target.package, target.burn
-        ),
+        )
+        .into(),
         help: Some(
             "build without Burn's Cargo feature `fusion` to see the values without fusion; Burn 0.22 fuses \
              operations if that feature is on"

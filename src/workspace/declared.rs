@@ -166,7 +166,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
         target: None,
         code,
         message,
-        help: Some(help.to_owned()),
+        help: Some(help.to_owned().into()),
     };
     // Check the dependency before the build. Otherwise, the build would take minutes and then fail.
     if workspace
@@ -175,7 +175,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
     {
         return Err(problem(
             ErrorCode::Manifest,
-            format!("{} declares models but does not depend on cargo-vram", package.name),
+            format!("{} declares models but does not depend on cargo-vram", package.name).into(),
             "add cargo-vram to the package's [dev-dependencies], with `default-features = false` and the feature for \
              its version of Burn, such as \"burn-0_21\"",
         ));
@@ -186,7 +186,7 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
             Some(Err(error)) => {
                 return Err(problem(
                     ErrorCode::Manifest,
-                    format!("invalid `targets` in [package.metadata.vram]: {error}"),
+                    format!("invalid `targets` in [package.metadata.vram]: {error}").into(),
                     "write a list of target names: targets = [\"vram\"]",
                 ));
             }
@@ -207,7 +207,8 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
                     "[package.metadata.vram] names the target `{name}`, but {} has no bench, example, test or bin of \
                      this name",
                     package.name
-                ),
+                )
+                .into(),
                 "correct the name, or add the target to Cargo.toml",
             ));
         };
@@ -216,14 +217,14 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
             require_no_harness(package, option, &target.name).map_err(|line| {
                 problem(
                     ErrorCode::Harness,
-                    format!("{line}: the target `{name}` has no `harness = false`, so Cargo's own test harness replaces the `main` of `models!`"),
+                    format!("{line}: the target `{name}` has no `harness = false`, so Cargo's own test harness replaces the `main` of `models!`").into(),
                     &format!("add `harness = false` below `name = \"{name}\"`"),
                 )
             })?;
         }
         targets.push((target.name.clone(), option));
     }
-    let burn = burn(workspace, package).map_err(|(code, message, help)| problem(code, message, &help))?;
+    let burn = burn(workspace, package).map_err(|(code, message, help)| problem(code, message.into(), &help))?;
     Ok(targets
         .into_iter()
         .map(|(name, option)| DeclaredTarget {

@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(judge_build(&[run(true, true)], std::slice::from_ref(&app)), []);
         let verdicts = judge_build(&[run(true, true)], &[old, app.clone()]);
         assert!(
-            verdicts[0].message.contains("of package old uses Burn without"),
+            verdicts[0].message.raw().contains("of package old uses Burn without"),
             "{verdicts:?}"
         );
         let unrelated = binary("viewer", false, false, false);

@@ -138,7 +138,7 @@ impl Judge<'_> {
         };
         let (status, message) = match decided {
             // An upgrade of Burn changes the allocator and the kernels, so the growth is not the model's.
-            Some(_) if after > before && is_upgrade(&baseline.burn, &self.run.burn) => {
+            Some(_) if after > before && is_upgrade(baseline.burn.raw(), self.run.burn.raw()) => {
                 let (old, new, model) = (&baseline.burn, &self.run.burn, self.run.full_name());
                 let message = format!(
                     "{moved}; this is only a warning because Burn was upgraded from {old} to {new}; to accept the new \

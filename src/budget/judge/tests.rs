@@ -153,7 +153,7 @@ fn a_run_that_died_can_fail_and_cannot_pass() {
     let mut died = run("a", "h200");
     died.error = Some(RunError {
         code: crate::report::ErrorCode::Panicked,
-        message: String::new(),
+        message: String::new().into(),
         help: None,
     });
     assert_eq!(
@@ -313,15 +313,12 @@ fn a_leak_fails_with_the_command_that_shows_it_and_too_few_steps_are_told() {
     assert_eq!(unjudged(&[grown(5)]), None);
     assert!(judged(grown(4))[0].starts_with("5:11 Budget Pass"));
     let told = unjudged(&[grown(5), grown(4)]).unwrap();
-    assert_eq!(
-        (told.what().as_str(), told.why.as_str()),
-        ("leaks", "needs `--steps 5`")
-    );
+    assert_eq!((told.what().as_str(), told.why.raw()), ("leaks", "needs `--steps 5`"));
     // A run that ended early reports that itself.
     let mut died = grown(3);
     died.error = Some(RunError {
         code: crate::report::ErrorCode::Panicked,
-        message: "it did".to_owned(),
+        message: "it did".into(),
         help: None,
     });
     assert_eq!(unjudged(&[died]), None);

@@ -93,7 +93,7 @@ fn models(workspace: &Workspace) -> Vec<DoctorCheck> {
         checks.push(Warn("no models are declared".to_owned(), fix).of("models"));
     }
     for problem in problems {
-        checks.push(Fail(problem.message, problem.help.unwrap_or_default()).of("models"));
+        checks.push(Fail(problem.message.into_raw(), problem.help.unwrap_or_default().into_raw()).of("models"));
     }
     let folders: BTreeSet<_> = targets.iter().map(|target| target.folder.as_std_path()).collect();
     checks.extend(folders.into_iter().map(|folder| autotune(folder).of("autotune")));

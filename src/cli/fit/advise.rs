@@ -10,6 +10,7 @@ use crate::fit::{Attempt, Possible, next};
 use crate::gpu::Profile;
 use crate::protocol::Task;
 use crate::run::{Case, Listed};
+use crate::untrusted::Foreign;
 use crate::workspace::WHAT_IF;
 
 /// Builds the model with checkpointing.
@@ -21,7 +22,9 @@ fn rebuilt(case: &Case, context: &Context<'_>, folder: &Path) -> Result<Listed, 
     let (cases, problems) = WhatIfs::checkpointing().cases(std::slice::from_ref(case), &context, folder)?;
     match (cases.into_iter().flatten().next(), problems.into_iter().next()) {
         (Some(case), _) => Ok(case.model),
-        (None, Some(problem)) => Err(FitError::Problem(problem.message, problem.help).into()),
+        (None, Some(problem)) => {
+            Err(FitError::Problem(problem.message.into_raw(), problem.help.map(Foreign::into_raw)).into())
+        }
         (None, None) => {
             let message = "the build with checkpointing does not declare the model".to_owned();
             Err(FitError::Problem(message, None).into())

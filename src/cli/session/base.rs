@@ -388,10 +388,10 @@ impl BaseRevision {
         };
         let unreadable = unreadable
             .into_iter()
-            .filter_map(|(check, why)| why.map(|why| skipped(check, why)));
+            .filter_map(|(check, why)| why.map(|why| skipped(check, why.into())));
         let no_budgets = files.budgets.is_none().then(|| {
             let why = format!("there is no {} at {revision}", prepared.budgets_name);
-            skipped(SkippedCheck::Edits, why)
+            skipped(SkippedCheck::Edits, why.into())
         });
         Ok(Self {
             revision,
@@ -449,7 +449,8 @@ impl BaseRevision {
             why: format!(
                 "{} has a baseline for this model, but the model no longer exists",
                 self.revision
-            ),
+            )
+            .into(),
         });
         let gone: Vec<_> = gone.collect();
         // What cannot be compared is denied, too. Otherwise a renamed

@@ -31,6 +31,7 @@ use crate::gpu::Profile;
 use crate::recording::Recordings;
 use crate::report::{ErrorCode, Report, Run, RunError};
 use crate::run::{Case, Hardware, TracedCase};
+use crate::untrusted::Foreign;
 use crate::workspace::EXPLAIN;
 
 /// Which models to explain, and how.
@@ -170,7 +171,11 @@ fn set<'a>(asked: &'a ExplainRequest<'a>, archive_file: Option<&Utf8Path>) -> Re
     };
     let models = models::models(&context, folder.path())?;
     if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
-        return Err(ExplainError::Problem(problem.message.clone(), problem.help.clone()).into());
+        return Err(ExplainError::Problem(
+            problem.message.raw().to_owned(),
+            problem.help.clone().map(Foreign::into_raw),
+        )
+        .into());
     }
     let stage = Stage {
         gpu,
@@ -304,7 +309,11 @@ impl<'a> Stage<'a> {
         let what_ifs = &self.asked.what_ifs;
         let (otherwise, problems) = what_ifs.cases(std::slice::from_ref(case), &context, self.folder.path())?;
         if let Some(problem) = problems.first() {
-            return Err(ExplainError::Problem(problem.message.clone(), problem.help.clone()).into());
+            return Err(ExplainError::Problem(
+                problem.message.raw().to_owned(),
+                problem.help.clone().map(Foreign::into_raw),
+            )
+            .into());
         }
         let mut otherwise = otherwise.into_iter().flatten();
         match (otherwise.next(), otherwise.next()) {
@@ -397,8 +406,8 @@ fn explained(
     let not_run = |run: &Run, error: &RunError| ExplainError::Run {
         model: run.model.to_string(),
         code: error.code.clone(),
-        message: error.message.clone(),
-        help: error.help.clone(),
+        message: error.message.raw().to_owned(),
+        help: error.help.clone().map(Foreign::into_raw),
     };
     // The model was not even started. After any other error, there may be a trace up to that moment.
     if let Some(error) = run.error.as_ref().filter(|error| error.code.is_refusal()) {

@@ -115,8 +115,9 @@ impl Partly {
                 "{} stopped the command before it finished {} of {package}",
                 interrupt::name(self.signal.unwrap_or_default()),
                 models.join(", "),
-            ),
-            help: Some("run the command again: this report is incomplete".to_owned()),
+            )
+            .into(),
+            help: Some("run the command again: this report is incomplete".into()),
         };
         packages.into_iter().map(problem).collect()
     }
@@ -300,7 +301,7 @@ fn of_several(places: &BTreeMap<String, String>) -> String {
 fn row(run: &Run) -> String {
     let seconds = format!("{:.1} s", run.seconds);
     if let Some(error) = &run.error {
-        let message = named(error.message.lines().next().unwrap_or_default());
+        let message = named(error.message.raw().lines().next().unwrap_or_default());
         return format!("{message}, {seconds}");
     }
     if run.oom.is_some() {

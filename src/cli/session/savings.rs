@@ -184,7 +184,7 @@ fn checkpointing(stage: &Stage<'_>, case: &Case, now: &Explanation) -> Result<Sa
         let models = stage.models(&stage.asked.packages.with_feature(CHECKPOINTING))?;
         let Some(model) = cases::same(&case.model, &models) else {
             let problem = models.problems.first();
-            let why = problem.map_or("this build does not declare the model", |problem| &problem.message);
+            let why = problem.map_or("this build does not declare the model", |problem| problem.message.raw());
             return Ok(unknown("checkpointing", change, cost, why));
         };
         model
@@ -220,10 +220,10 @@ fn told(code: &str, change: &str, cost: &str, run: &Run, now: &Explanation) -> S
     let (Some(live), Some(reserved), None, None) = (peak.live, peak.reserved, &run.error, &run.oom) else {
         let why = match (&run.error, &run.oom) {
             (Some(error), _) => error.message.clone(),
-            (None, Some(_)) => "the model still runs out of memory".to_owned(),
-            (None, None) => "the run has no live or reserved value".to_owned(),
+            (None, Some(_)) => "the model still runs out of memory".into(),
+            (None, None) => "the run has no live or reserved value".into(),
         };
-        return unknown(code, change, cost, &why);
+        return unknown(code, change, cost, why.raw());
     };
     Saving {
         code: code.to_owned(),

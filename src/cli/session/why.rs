@@ -253,7 +253,7 @@ fn explained(
             None => Ok(explanation),
         }),
         Ok(None) => Ok(Err(match models.problems.first() {
-            Some(problem) => problem.message.clone(),
+            Some(problem) => problem.message.raw().to_owned(),
             None => "there is no such model".to_owned(),
         })),
         Err(error) if error.downcast_ref::<Interrupted>().is_some() => Err(error),
@@ -356,7 +356,7 @@ fn skipped(model: &str, why: String) -> Skipped {
     Skipped {
         check: SkippedCheck::GrowthCauses,
         model: Some(model.into()),
-        why,
+        why: why.into(),
     }
 }
 

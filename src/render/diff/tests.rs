@@ -48,7 +48,7 @@ fn larger(batch: u64) -> Run {
         )]
         .into(),
     };
-    run.burn = format!("0.21.{batch}");
+    run.burn = format!("0.21.{batch}").into();
     run.steps = vec![Step {
         step: 0,
         pass: Pass::Traced,
@@ -246,7 +246,7 @@ fn a_model_that_died_or_ran_out_of_memory_is_never_fine() {
         run.peaks.warm.live = None;
         run.error = Some(RunError {
             code: crate::report::ErrorCode::Panicked,
-            message: String::new(),
+            message: String::new().into(),
             help: None,
         });
     });
@@ -280,9 +280,9 @@ fn a_model_that_died_or_ran_out_of_memory_is_never_fine() {
 fn a_report_whose_models_could_not_be_built_is_never_fine() {
     let problem = Problem {
         package: "p".into(),
-        target: Some("vram".to_owned()),
+        target: Some("vram".into()),
         code: crate::report::ErrorCode::BuildFailed,
-        message: "`vram` of p does not compile".to_owned(),
+        message: "`vram` of p does not compile".into(),
         help: None,
     };
     let head = Report {

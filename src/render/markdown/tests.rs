@@ -56,7 +56,7 @@ fn everything(names: &[String]) -> Report {
         run.gpu.id = PlainName::escaped(&next());
         run.gpu.name = next().into();
         run.gpu.driver = next().into();
-        run.burn = next();
+        run.burn = next().into();
         run
     };
     let mut died = run("died", 800);
@@ -67,8 +67,8 @@ fn everything(names: &[String]) -> Report {
     new.baseline = None;
     died.error = Some(RunError {
         code: crate::report::ErrorCode::parse(&next()),
-        message: next(),
-        help: Some(next()),
+        message: next().into(),
+        help: Some(next().into()),
     });
     full.oom = Some(Oom {
         pass: Pass::Warm,
@@ -85,7 +85,7 @@ fn everything(names: &[String]) -> Report {
     });
     let mut report = judged(vec![died, full, grown, same, measured, new]);
     for verdict in &mut report.verdicts {
-        verdict.message = next();
+        verdict.message = next().into();
     }
     report.tool.name = next();
     report.tool.version = next();
@@ -98,9 +98,9 @@ fn everything(names: &[String]) -> Report {
         edited: vec![EditedLimit {
             loosens: false,
             model: Some(next().into()),
-            limit: next(),
-            before: Some(next()),
-            after: Some(next()),
+            limit: next().into(),
+            before: Some(next().into()),
+            after: Some(next().into()),
             file: next(),
             line: Some(3),
         }],
@@ -113,14 +113,14 @@ fn everything(names: &[String]) -> Report {
     report.skipped = vec![Skipped {
         check: SkippedCheck::Growth,
         model: Some(next().into()),
-        why: next(),
+        why: next().into(),
     }];
     report.problems = vec![Problem {
         package: PlainName::escaped(&next()),
-        target: Some(next()),
+        target: Some(next().into()),
         code: crate::report::ErrorCode::parse(&next()),
-        message: next(),
-        help: Some(next()),
+        message: next().into(),
+        help: Some(next().into()),
     }];
     report
 }
@@ -175,9 +175,9 @@ fn with_news(live: u64, more: impl FnOnce(&mut Run), edited: bool) -> Report {
         report.base.as_mut().unwrap().edited.push(EditedLimit {
             loosens: false,
             model: None,
-            limit: "live.fail".to_owned(),
+            limit: "live.fail".into(),
             before: None,
-            after: Some("1 GiB".to_owned()),
+            after: Some("1 GiB".into()),
             file: "budgets.yaml".to_owned(),
             line: None,
         });
@@ -195,7 +195,7 @@ fn what_is_no_news_is_told_in_a_line_and_what_is_news_in_more() {
     let died = |run: &mut Run| {
         run.error = Some(RunError {
             code: crate::report::ErrorCode::parse("x"),
-            message: "x".to_owned(),
+            message: "x".into(),
             help: None,
         });
     };
@@ -588,7 +588,7 @@ fn what_no_rule_judges_is_folded_away_with_how_it_was_obtained() {
         skipped: vec![Skipped {
             check: SkippedCheck::Leaks,
             model: None,
-            why: "needs 5 steps".to_owned(),
+            why: "needs 5 steps".into(),
         }],
         ..judged(vec![run])
     };

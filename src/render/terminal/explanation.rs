@@ -113,7 +113,11 @@ fn title(explanation: &Explanation, view: &View<'_>, paper: &Canvas) -> String {
     };
     of.push(tied(&format!("{how} {}", paper.name(run.gpu.name.raw()))));
     if run.features.is_some() {
-        of.push(tied(&format!("Burn {}{}", paper.name(&run.burn), with_features(run))));
+        of.push(tied(&format!(
+            "Burn {}{}",
+            paper.name(run.burn.raw()),
+            with_features(run)
+        )));
     }
     let name = paper.name(run.name());
     let name = if view.package {
@@ -171,10 +175,10 @@ fn wrong(explanation: &Explanation, paper: &Canvas) -> String {
         text.push_str(&paper.prose(0, BAD, &lines.join(paper.dot())));
     }
     if let Some(error) = &explanation.run.error {
-        let message = format!("error[{}]: {}", paper.name(error.code.as_str()), words(&error.message));
+        let message = format!("error[{}]: {}", paper.name(error.code.as_str()), error.message.words());
         text.push_str(&paper.prose(0, BAD, &message));
         if let Some(help) = &error.help {
-            text.push_str(&paper.prose(2, PLAIN, &format!("help: {}", words(help))));
+            text.push_str(&paper.prose(2, PLAIN, &format!("help: {}", help.words())));
         }
     }
     text

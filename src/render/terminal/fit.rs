@@ -164,7 +164,10 @@ fn state(probe: &Probe) -> Cell {
 
 pub(in crate::render) fn outcome(probe: &Probe) -> String {
     if let Some(error) = &probe.error {
-        return format!("failed to run: {}", words(error.lines().next().unwrap_or_default()));
+        return format!(
+            "failed to run: {}",
+            words(error.raw().lines().next().unwrap_or_default())
+        );
     }
     if probe.fits {
         return "fits".to_owned();

@@ -130,11 +130,11 @@ fn skipped(report: &ShownReport<'_>) -> Vec<String> {
         }
     }
     let line = |(skipped, more): (&Skipped, usize)| match more {
-        0 => format!("skipped: {} ({})", words(&skipped.what()), words(&skipped.why)),
+        0 => format!("skipped: {} ({})", words(&skipped.what()), skipped.why.words()),
         more => format!(
             "skipped: {} and {more} more ({})",
             words(&skipped.what()),
-            words(&skipped.why)
+            skipped.why.words()
         ),
     };
     reasons.into_iter().map(line).collect()

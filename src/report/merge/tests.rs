@@ -22,7 +22,7 @@ fn parts() -> Vec<(String, Report)> {
             skipped: vec![Skipped {
                 check: SkippedCheck::Leaks,
                 model: None,
-                why: "needs 5 steps".to_owned(),
+                why: "needs 5 steps".into(),
             }],
             ..sample::report(runs)
         };
@@ -52,7 +52,7 @@ fn a_report_of_a_command_that_was_stopped_is_refused_even_where_every_model_is_t
         package: "p".into(),
         target: None,
         code: ErrorCode::Interrupted,
-        message: "SIGTERM stopped the command before it had finished m001 of p".to_owned(),
+        message: "SIGTERM stopped the command before it had finished m001 of p".into(),
         help: None,
     });
     assert_eq!(

@@ -56,7 +56,7 @@ fn oom(step: u32) -> Option<Oom> {
 fn error() -> Option<RunError> {
     Some(RunError {
         code: crate::report::ErrorCode::TimedOut,
-        message: String::new(),
+        message: String::new().into(),
         help: None,
     })
 }
@@ -110,6 +110,7 @@ fn the_largest_figures_do_not_overflow() {
     assert!(
         none[1]
             .message
+            .raw()
             .contains("estimated 1 B; the difference is 1 B; the drift limit is 5 % (0 B)")
     );
 }

@@ -19,7 +19,7 @@ const SILENT: &str = "version: 1\ngpu: l4\nmodels: { a: { reserved: 2 GiB } }\n"
 
 /// Returns the verdicts on growth from `before` to 800 MiB live, 1,024 MiB reserved and 1,500 MiB process memory.
 fn grown(file: &str, model: &str, before: [u64; 3], differs: &[&str]) -> Vec<Verdict> {
-    grown_from(&run(model, "l4").burn, file, model, before, differs)
+    grown_from(run(model, "l4").burn.raw(), file, model, before, differs)
 }
 
 /// Same as [`grown`], with a baseline of another Burn version.
@@ -33,7 +33,7 @@ fn grown_from(burn: &str, file: &str, model: &str, before: [u64; 3], differs: &[
     let mut run = run(model, "l4");
     run.baseline = Some(Baseline {
         from: BaselineFrom::Lock,
-        burn: burn.to_owned(),
+        burn: burn.to_owned().into(),
         inputs: run.inputs.clone(),
         parameters: None,
         peaks: Peaks { warm, cold: warm },
@@ -63,7 +63,7 @@ fn an_upgrade_of_burn_is_no_growth_of_the_model_and_a_patch_may_be() {
          `cargo vram bless -m p/a`; likely cause: burn 0.1.7 → now"
     );
     assert_eq!(since("0.1.7"), [upgraded]);
-    let patch = burn.rsplit_once('.').unwrap().0.to_owned() + ".99";
+    let patch = burn.raw().rsplit_once('.').unwrap().0.to_owned() + ".99";
     let [patched] = since(&patch).try_into().unwrap();
     assert!(patched.starts_with("3:37 Growth Fail a: "), "{patched}");
     // A smaller value, or allowed growth, passes as without an upgrade.

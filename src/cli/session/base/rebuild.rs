@@ -61,7 +61,7 @@ impl BaseRevision {
                 report.skipped.push(Skipped {
                     check: SkippedCheck::GrowthSinceBase,
                     model: Some(key.full_name().into()),
-                    why: format!("at {}, {why}", self.revision),
+                    why: format!("at {}, {why}", self.revision).into(),
                 });
             }
         }
@@ -158,8 +158,8 @@ impl BaseRevision {
 
     fn problem(&self, problem: &Problem) -> Problem {
         Problem {
-            message: format!("at {}: {}", self.revision, problem.message),
-            help: Some("omit --rebuild to compare with the base's budgets.lock".to_owned()),
+            message: format!("at {}: {}", self.revision, problem.message.raw()).into(),
+            help: Some("omit --rebuild to compare with the base's budgets.lock".into()),
             ..problem.clone()
         }
     }

@@ -8,7 +8,6 @@ use crate::bytes::Bytes;
 use crate::explain::{Explanation, PhaseRow};
 use crate::report::Pass;
 use crate::report::words::phase_name;
-use crate::untrusted::words;
 
 /// Renders every phase of every step, cold and warm.
 pub(super) fn phases(explanation: &Explanation, paper: &Canvas) -> String {
@@ -157,7 +156,7 @@ fn failure(explanation: &Explanation, row: &PhaseRow) -> Vec<String> {
         return refusal(run, oom);
     }
     if let Some(error) = &run.error {
-        return vec![words(&error.message)];
+        return vec![error.message.words()];
     }
     // The out of memory is that of another pass, but this one ended in the same way.
     if run.oom.is_some() {

@@ -284,8 +284,8 @@ fn a_model_that_did_nothing() {
     nothing.partial = Some("the model died before its first step".to_owned());
     nothing.run.error = Some(RunError {
         code: crate::report::ErrorCode::Panicked,
-        message: "index out of bounds".to_owned(),
-        help: Some("look at the backtrace".to_owned()),
+        message: "index out of bounds".into(),
+        help: Some("look at the backtrace".into()),
     });
     nothing.run.mode = Mode::Measure;
     nothing.layers.clear();

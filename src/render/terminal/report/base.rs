@@ -66,7 +66,7 @@ fn changes(report: &ShownReport<'_>, rebuilt: bool) -> String {
 }
 
 fn limit(edited: &EditedLimit) -> String {
-    let value = |value: &Option<String>| value.as_ref().map_or_else(|| "none".to_owned(), |value| words(value));
+    let value = |value: &Option<Foreign>| value.as_ref().map_or_else(|| "none".to_owned(), |value| value.words());
     let line = edited.line.map_or_else(String::new, |line| format!(":{line}"));
     format!(
         "{} {}: {} → {} ({}{line})",
@@ -74,7 +74,7 @@ fn limit(edited: &EditedLimit) -> String {
             .model
             .as_ref()
             .map_or_else(|| "defaults".to_owned(), Foreign::to_string),
-        words(&edited.limit),
+        edited.limit.words(),
         value(&edited.before),
         value(&edited.after),
         words(&edited.file)

@@ -11,7 +11,7 @@ pub(super) fn builds(report: &Report) -> String {
     let mut builds: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut listed = HashSet::new();
     for run in report.runs.iter().filter(|run| run.features.is_some()) {
-        let build = format!("Burn {}{}", named(&run.burn), with_features(run));
+        let build = format!("Burn {}{}", run.burn, with_features(run));
         let name = named(run.name());
         // A model has several runs, for example on several GPUs.
         if listed.insert((build.clone(), name.clone())) {
@@ -35,7 +35,7 @@ mod tests {
         let features = Some(BurnFeatures { fusion, autotune: true });
         Run {
             features,
-            burn: "0.21.0".to_owned(),
+            burn: "0.21.0".into(),
             ..sample::run(name, "l4")
         }
     }

@@ -5,7 +5,7 @@ use comfy_table::{Cell, Color};
 use crate::bytes::Bytes;
 use crate::report::Verdict;
 use crate::report::words::percent;
-use crate::untrusted::named;
+use crate::untrusted::{Foreign, named};
 
 /// The width of a bar, in characters.
 const BAR: u64 = 10;
@@ -49,7 +49,8 @@ pub(super) fn limit(verdict: &Verdict) -> Option<String> {
     Some(
         verdict
             .limit_written
-            .as_deref()
+            .as_ref()
+            .map(Foreign::raw)
             .map_or_else(|| limit.to_string(), named),
     )
 }

@@ -20,8 +20,9 @@ pub(in crate::render) fn growth(all: &[GrowthExplanation]) -> String {
 
 fn block(of: &GrowthExplanation) -> String {
     let mut text = format!(
-        "\n{BOLD}why {} grew{BOLD:#} ({}, {}): {} memory {} → {} ({})\n",
-        format!("{}/{}", of.package, of.model),
+        "\n{BOLD}why {}/{} grew{BOLD:#} ({}, {}): {} memory {} → {} ({})\n",
+        of.package,
+        of.model,
         of.gpu,
         mode_name(of.mode),
         metric_name(of.pass, of.metric),

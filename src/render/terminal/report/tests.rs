@@ -250,8 +250,8 @@ fn an_out_of_memory_in_one_of_both_and_an_error() {
     });
     runs[3].error = Some(RunError {
         code: crate::report::ErrorCode::DriverError,
-        message: "cuMemcpyDtoHAsync_v2 failed with error 719 (CUDA_ERROR_LAUNCH_FAILED) in the warm pass".to_owned(),
-        help: Some("look at the kernel log".to_owned()),
+        message: "cuMemcpyDtoHAsync_v2 failed with error 719 (CUDA_ERROR_LAUNCH_FAILED) in the warm pass".into(),
+        help: Some("look at the kernel log".into()),
     });
     assert_seen!(report(runs), style());
 }
@@ -276,12 +276,12 @@ fn nothing_from_outside_steers_a_terminal() {
         }
         run.error = Some(RunError {
             code: crate::report::ErrorCode::parse("x"),
-            message: hostile.to_owned(),
-            help: Some(hostile.to_owned()),
+            message: hostile.to_owned().into(),
+            help: Some(hostile.to_owned().into()),
         });
     }
     for verdict in &mut all.verdicts {
-        verdict.message = hostile.to_owned();
+        verdict.message = hostile.to_owned().into();
         verdict.file = Some(hostile.to_owned());
     }
     let headline = hostile.to_owned();
