@@ -35,6 +35,7 @@
 //! | `models!` | declares the models and writes `main` |
 //! | `Run` | a run of a model: its inputs, its GPUs and its steps; with Burn 0.22, `burn_0_22::Run` |
 //! | `Infer` | the kind of a `Run` without autodiff: `Run<B, Infer>`, or `Run<Infer>` with Burn 0.22 |
+//! | `burn_0_21::Training` | a training of several epochs that your own code runs: `run.epochs(3).train(…)` |
 //! | `Phase` | a phase of a step, which a loop of your own marks with `Step::phase` |
 //! | `explained!`, `probe::Observed` | let `cargo vram explain` run models with their own backend trait (Burn 0.21) |
 //!
@@ -46,7 +47,7 @@
 //! | feature | use |
 //! | --- | --- |
 //! | `burn-0_21`, `burn-0_22` | the adapter for a version of Burn |
-//! | `train` | `.train_step(...)`, for models that implement Burn's `TrainStep` |
+//! | `train` | `.train_step(...)` and `run.epochs(...)`, for models that implement Burn's `TrainStep` |
 //! | `distributed` | `.ddp(...)`, distributed data parallel training over several GPUs (Burn 0.21) |
 //! | `cli` | the command line tool, without any version of Burn (default) |
 //!

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The version of this protocol. The tool does not run models that were built with another version.
 // Raise it with every change to a type of this file that the other side must know.
 // See docs/design/processes.md.
-pub const PROTOCOL: u32 = 13;
+pub const PROTOCOL: u32 = 14;
 
 /// The largest number of GPUs in one process. It is the limit of the driver library, and more than any machine that
 /// Burn runs on has.
@@ -319,6 +319,34 @@ pub enum Phase {
     Backward,
     /// The optimizer applies the gradients to the parameters.
     Optimizer,
+    /// A step of a training of several epochs, from the batch to the next: forward, backward and optimizer.
+    Training,
+    /// A step of the validation of an epoch.
+    Validation,
+    /// Between the last batch of a training or validation and the next part of the epoch: metrics and checkpoints.
+    Between,
+}
+
+/// A part of an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum EpochPart {
+    /// The model is trained on the training data.
+    Training,
+    /// The model is evaluated on the validation data.
+    Validation,
+}
+
+/// The memory of one of the allocator's streams: each has its own pools. A thread of the program has its own stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamMemory {
+    /// The number of the stream.
+    pub stream: u64,
+    /// The requested bytes of its tensors, without padding.
+    pub in_use: u64,
+    /// The bytes that its pools hold.
+    pub reserved: u64,
 }
 
 /// An event that a model's process writes. The file has the events in the order in which the process sent them.
@@ -381,6 +409,28 @@ pub enum ProbeEvent {
     },
     /// The model has a hand-written loop: it called `Run::device` or `Run::steps`.
     FreeForm,
+    /// The model trains for several epochs. The program runs the loop.
+    Training {
+        /// The number of epochs.
+        epochs: u32,
+    },
+    /// A part of an epoch ended.
+    EpochEnd {
+        /// The number of the epoch, from 1.
+        epoch: u32,
+        /// The part.
+        part: EpochPart,
+        /// When it began, in nanoseconds of `CLOCK_MONOTONIC`.
+        began: u64,
+        /// When it ended.
+        time: u64,
+        /// The first step of the part. Steps count on from part to part.
+        first_step: u32,
+        /// The number of its steps.
+        steps: u32,
+        /// The streams that have been used so far. Empty if the pass does not observe launches.
+        streams: Vec<StreamMemory>,
+    },
     /// The model uploads tensors, and chance decides the order of these allocations among those of its operations. The
     /// tool runs the pass again with [`Inside::All`].
     Uploads,

@@ -6,8 +6,6 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::names::quoted;
-
 /// A name that someone else wrote: a model, a driver, or whoever made a report. `Display` escapes it.
 ///
 /// It is no `str` and does not become one by itself, so the compiler refuses code that shows it as it is.
@@ -22,8 +20,8 @@ impl Foreign {
         &self.0
     }
 
-    /// Returns the text escaped and cut, with its lines. All lines but the first are indented.
-    pub(crate) fn words(&self) -> String {
+    /// Returns the text as a terminal shows it: escaped and cut, with all lines but the first indented.
+    pub(crate) fn on_terminal(&self) -> String {
         words(&self.0)
     }
 
@@ -35,9 +33,9 @@ impl Foreign {
 }
 
 impl fmt::Display for Foreign {
-    /// Writes the text on one line, escaped and cut. Honors a width.
+    /// Writes the text on one line, escaped and cut after 600 characters. Honors a width.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&named(&self.0))
+        f.pad(&clean(&cut(&self.0, SHOWN)).replace('\n', " "))
     }
 }
 
@@ -108,7 +106,7 @@ pub struct PlainName(String);
 
 /// A text that is no [`PlainName`].
 #[derive(Debug, thiserror::Error)]
-#[error("{} is not a name: a name is one line of 1 to 200 visible characters", quoted(.0))]
+#[error("`{}` is not a name: a name is one line of 1 to 200 visible characters", named(.0))]
 pub struct InvalidName(String);
 
 impl PlainName {

@@ -27,6 +27,8 @@ mod driver_support;
 #[cfg(target_os = "linux")]
 mod driver_symbols;
 #[cfg(target_os = "linux")]
+mod epochs;
+#[cfg(target_os = "linux")]
 mod explain;
 #[cfg(target_os = "linux")]
 mod faults;

@@ -36,7 +36,7 @@ fn what_is_written_is_read_again_and_sorted() {
     let mut measured = run("vgg16", 7);
     measured.mode = Mode::Measure;
     measured.gpu.driver = "580.95".into();
-    let mut odd = run("res\"net\n18", 9);
+    let mut odd = run("res\"net 18", 9);
     odd.budget = Some("[[baseline]]".into());
     odd.inputs = [("seq len".to_owned(), u64::from(u32::MAX)), ("a.b".to_owned(), 1)].into();
     let lock = accepted(vec![run("vgg16", 7), measured, odd, run("resnet18", 1_809_238_264)]);
@@ -256,9 +256,11 @@ fn a_measurement_that_chose_its_own_kernels_is_compared_and_says_so() {
 
 #[test]
 fn what_no_file_can_hold_is_not_accepted() {
-    let mut long = run("long", 1);
-    long.inputs = [("seed".to_owned(), u64::MAX)].into();
-    for run in [run("two\nlines", 1), long] {
+    let with = |name: &str, value: u64| Run {
+        inputs: [(name.to_owned(), value)].into(),
+        ..run("odd", 1)
+    };
+    for run in [with("two\nlines", 1), with("seed", u64::MAX)] {
         let mut lock = BaselineFile::default();
         let told = lock.accept(&report(vec![run]), false);
         assert!(

@@ -14,7 +14,8 @@ use super::types::{Budgets, GpuLimitsEntry, Limit, ModelBudget, ModelLimits};
 use crate::bytes::Bytes;
 use crate::report::words::{of_gpu, pass_name};
 use crate::report::{
-    ENOUGH_STEPS, Metric, Oom, Pass, Peak, Peaks, Rule, Run, Skipped, SkippedCheck, Status, Trend, Verdict,
+    ENOUGH_EPOCHS, ENOUGH_STEPS, GrowingEpochs, Metric, Oom, Pass, Peak, Peaks, Rule, Run, Skipped, SkippedCheck,
+    Status, Trend, Verdict,
 };
 use words::{advice, ended_early, place, qualifier};
 
@@ -59,11 +60,22 @@ pub fn judge_since(runs: &[Run], budgets: &Budgets, file: &str, revision: Option
 #[must_use]
 pub fn unjudged(runs: &[Run]) -> Option<Skipped> {
     let ended = |run: &&Run| run.error.is_none() && run.oom.is_none();
-    let short = |run: &Run| matches!(run.trend(), Trend::Unknown { .. });
-    runs.iter().filter(ended).any(short).then(|| Skipped {
+    let few_epochs = |run: &Run| !run.epochs.is_empty() && run.count_epochs() < ENOUGH_EPOCHS;
+    let few_steps = |run: &Run| matches!(run.trend(), Trend::Unknown { .. });
+    let mut ended = runs.iter().filter(ended);
+    let why = if ended.clone().any(|run| run.epochs.is_empty() && few_steps(run)) {
+        format!("needs `--steps {ENOUGH_STEPS}`")
+    } else if ended.clone().any(few_epochs) {
+        format!("needs {ENOUGH_EPOCHS} epochs")
+    } else if ended.any(few_steps) {
+        format!("needs {ENOUGH_STEPS} steps per epoch")
+    } else {
+        return None;
+    };
+    Some(Skipped {
         check: SkippedCheck::Leaks,
         model: None,
-        why: format!("needs `--steps {ENOUGH_STEPS}`").into(),
+        why: why.into(),
     })
 }
 
@@ -79,6 +91,7 @@ impl Judge<'_> {
     fn verdicts(&self) -> Vec<Verdict> {
         let mut verdicts: Vec<Verdict> = self.run.oom.iter().map(|oom| self.out_of_memory(oom)).collect();
         verdicts.extend(self.leak());
+        verdicts.extend(self.growing_epochs());
         match self.budget() {
             Some(budget) => self.limits(budget, &mut verdicts),
             None => verdicts.push(Verdict {
@@ -91,6 +104,17 @@ impl Judge<'_> {
             }),
         }
         verdicts
+    }
+
+    /// Returns a failure per metric that grows from epoch to epoch. No budget can allow that.
+    fn growing_epochs(&self) -> Vec<Verdict> {
+        let failure = |growing: GrowingEpochs| Verdict {
+            pass: Some(Pass::Traced),
+            metric: Some(growing.metric),
+            actual: growing.ends.last().copied(),
+            ..self.verdict(Rule::Leak, Status::Fail, growing.summary())
+        };
+        self.run.growing_epochs().into_iter().map(failure).collect()
     }
 
     /// Returns a failure if live memory grows from step to step. No budget can allow a leak.

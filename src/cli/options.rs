@@ -343,12 +343,22 @@ pub(crate) struct InputOptions {
     /// Set an input of the models, such as `batch_size=64` (repeatable)
     #[arg(long = "set", value_name = "INPUT=VALUE", value_parser = input, help_heading = "Selection")]
     set: Vec<(String, u64)>,
+    /// Set the input `epochs` of models that train for epochs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Selection")]
+    epochs: Option<u64>,
+    /// Set the input `items`: how many items of a dataset an epoch reads at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Selection")]
+    items: Option<u64>,
 }
 
 impl InputOptions {
     /// Returns the inputs by name. For an input that is set twice, the last value counts.
     pub(crate) fn values(&self) -> BTreeMap<String, u64> {
-        self.set.iter().cloned().collect()
+        let own = [("epochs", self.epochs), ("items", self.items)];
+        let own = own
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        self.set.iter().cloned().chain(own).collect()
     }
 }
 

@@ -147,7 +147,7 @@ fn category(trace: &ReadTrace, borders: &Borders, tensor: &Life, origin: Option<
     let (step, phase) = origin.operation.at;
     match phase {
         Phase::Batch => Category::Input,
-        Phase::Forward => Category::Activation,
+        Phase::Forward | Phase::Training | Phase::Validation | Phase::Between => Category::Activation,
         Phase::Backward => Category::ActivationGradient,
         // A tensor that still exists in the next step was made to stay.
         Phase::Optimizer if borders.outlives(tensor, step) => Category::OptimizerState,

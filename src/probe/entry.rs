@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use super::events;
 use super::pass::ProbePass;
 use crate::protocol::{Action, BurnFeatures, JOB_VARIABLE, Job, PROTOCOL, ProbeEvent, Task};
-use crate::untrusted::Foreign;
 
 /// The code that runs models of one version of Burn.
 #[derive(Clone, Copy)]

@@ -8,6 +8,8 @@ pub mod burn_0_22;
 mod clock;
 mod entry;
 mod events;
+#[cfg(all(feature = "burn-0_21", feature = "train"))]
+mod idle;
 #[cfg(feature = "trace")]
 mod numbers;
 mod panics;

@@ -250,7 +250,7 @@ fn skipped(report: &Report) -> Section {
     let items = report
         .skipped
         .iter()
-        .map(|skipped| format!("- {}: {}\n", words(&skipped.what()), skipped.why.words()));
+        .map(|skipped| format!("- {}: {}\n", words(&skipped.what()), words(skipped.why.raw())));
     let items: Vec<_> = items.collect();
     if items.is_empty() {
         return Section::default();
@@ -272,12 +272,12 @@ fn obtained(report: &Report, markdown: &Markdown<'_>) -> Section {
         let how = match run.mode {
             Mode::Estimate => format!(
                 "Estimated on a virtual {} ({})",
-                run.gpu.name.words(),
+                words(run.gpu.name.raw()),
                 run.gpu.total_bytes
             ),
             Mode::Measure => format!(
                 "Measured on {}, driver {}",
-                run.gpu.name.words(),
+                words(run.gpu.name.raw()),
                 name(run.gpu.driver.raw())
             ),
         };

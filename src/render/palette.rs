@@ -76,13 +76,16 @@ const fn square(one: u32, other: u32) -> u32 {
 }
 
 /// All phases, in order.
-pub(crate) const PHASES: [Phase; 6] = [
+pub(crate) const PHASES: [Phase; 9] = [
     Phase::Context,
     Phase::Model,
     Phase::Batch,
     Phase::Forward,
     Phase::Backward,
     Phase::Optimizer,
+    Phase::Training,
+    Phase::Validation,
+    Phase::Between,
 ];
 
 /// Returns how pictures show a category.
@@ -142,6 +145,14 @@ pub(crate) const fn phase(phase: Phase) -> Swatch {
         Phase::Forward => ("forward", "forward", "#009e73", "from inputs to loss"),
         Phase::Backward => ("backward", "backward", "#d55e00", "from loss to gradients"),
         Phase::Optimizer => ("optimizer", "optimizer", "#cc79a7", "gradients applied to parameters"),
+        Phase::Training => (
+            "training",
+            "training",
+            "#e69f00",
+            "a step of an epoch: forward, backward and optimizer",
+        ),
+        Phase::Validation => ("validation", "validation", "#56b4e9", "a step of the validation"),
+        Phase::Between => ("between", "between", "#a9adb3", "between two parts of an epoch"),
     };
     Swatch {
         key,

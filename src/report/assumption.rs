@@ -60,6 +60,11 @@ pub enum Assumption {
     ProcessesLeft,
     /// The loop is hand-written.
     HandWrittenStep,
+    /// Threads of the program, such as workers of a data loader, ran in another order in the second warm pass. The
+    /// largest values of both passes count.
+    ThreadsDiffer,
+    /// Each step of a training of several epochs waits until the program's other threads are idle.
+    ThreadsWait,
     /// Uploaded tensors are allocated in program order.
     ProgramOrder,
     /// Source lines are missing.
@@ -164,6 +169,8 @@ impl Assumption {
             Self::HelperProcesses { .. } => "helper-processes",
             Self::ProcessesLeft => "processes-left",
             Self::HandWrittenStep => "hand-written-step",
+            Self::ThreadsDiffer => "threads-differ",
+            Self::ThreadsWait => "threads-wait",
             Self::ProgramOrder => "program-order",
             Self::NoLines { .. } => "no-lines",
             Self::ReservedDiffers { .. } => "reserved-differs",
@@ -224,6 +231,14 @@ impl fmt::Display for Assumption {
             Self::ProcessesLeft => f.write_str(
                 "processes that the model started still ran after it, and were ended: the values leave out what such \
                  processes would have allocated later",
+            ),
+            Self::ThreadsWait => f.write_str(
+                "each step waits until the program's other threads are idle: on a real GPU, a metric may still read the \
+                 outputs of up to two earlier steps, which then exist beside those of this step",
+            ),
+            Self::ThreadsDiffer => f.write_str(
+                "the program's own threads, such as workers of a data loader, run in another order in each run, and the \
+                 passes differ: the largest values of both count",
             ),
             Self::HandWrittenStep => f.write_str(
                 "the loop is hand-written: unless it forks its model to the device, its reserved memory \

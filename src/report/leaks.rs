@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::EpochPhase;
 use super::types::{Pass, Run, Step};
 use crate::bytes::Bytes;
 
@@ -84,7 +85,17 @@ impl Run {
             (Trend::Growing(_), _) | (Trend::Unknown { .. }, Trend::Steady) => one,
             _ => other,
         })
-        .unwrap_or_else(|| trend(&self.steps, None))
+        .unwrap_or_else(
+            || match self.epochs.iter().rfind(|part| part.part == EpochPhase::Training) {
+                // The steps of a validation end with other memory, so only those of one training are compared.
+                Some(last) => {
+                    let within = last.first_step..last.first_step.saturating_add(last.steps);
+                    let own = self.steps.iter().filter(|step| within.contains(&step.step));
+                    trend(&own.cloned().collect::<Vec<_>>(), None)
+                }
+                None => trend(&self.steps, None),
+            },
+        )
     }
 }
 

@@ -3,6 +3,8 @@
 mod assumption;
 pub(crate) mod change;
 pub mod diff;
+mod epoch_growth;
+mod epochs;
 mod error_code;
 mod growth;
 mod leaks;
@@ -17,6 +19,8 @@ pub(crate) mod words;
 
 pub use assumption::{Assumption, GpuQuantity, ReadAssumption};
 pub(crate) use change::LET_BE;
+pub use epoch_growth::{ENOUGH_EPOCHS, GrowingEpochs};
+pub use epochs::{EpochMemory, EpochPhase};
 pub use error_code::{ErrorCode, UnknownCode};
 pub use growth::{GrowthCause, GrowthExplanation, GrowthLine, GrowthPart, GrowthPlace, GrowthRow, PartState};
 pub(crate) use leaks::grows;

@@ -45,6 +45,7 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
             cold: peak(800, 4096, 4500),
         },
         baseline: None,
+        epochs: Vec::new(),
         gpus: Vec::new(),
         steps: Vec::new(),
         oom: None,

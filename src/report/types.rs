@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::words::allowed_growth;
-use super::{Assumption, ErrorCode, GrowthExplanation};
+use super::{Assumption, EpochMemory, ErrorCode, GrowthExplanation};
 use crate::bytes::Bytes;
 use crate::protocol::{BurnFeatures, WhatIf};
 pub use crate::protocol::{Phase, Task};
@@ -297,6 +297,9 @@ pub struct Run {
     /// Memory per step and phase, from the observed pass. With several GPUs, each value is from the GPU where it is
     /// highest.
     pub steps: Vec<Step>,
+    /// The parts of each epoch, in order; absent unless the model trains for epochs that the program runs itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub epochs: Vec<EpochMemory>,
     /// The peaks and steps of each GPU; absent if the model uses one GPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuShare>,

@@ -73,6 +73,9 @@ pub(crate) const fn phase_name(phase: Phase) -> &'static str {
         Phase::Forward => "forward",
         Phase::Backward => "backward",
         Phase::Optimizer => "optimizer",
+        Phase::Training => "training",
+        Phase::Validation => "validation",
+        Phase::Between => "between",
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::case::Case;
 use super::checkout;
 use super::child::End;
+use super::epochs;
 use super::gpu_work;
 use super::hardware::{Hardware, MissingLibdevice};
 use super::measured::{self, ProcessLooks};
@@ -41,11 +42,17 @@ pub(super) enum PassDifference {
     DataDependent(String),
 }
 
+/// Whether the program trains for epochs, with threads of its own that use the GPU: workers of data loaders, and the
+/// metrics of a learner. Chance decides in which order they do.
+fn has_threads(left: &PassOutput) -> bool {
+    epochs::wanted(&left.events).is_some()
+}
+
 impl PassDifference {
-    /// Returns the error for the run, unless the budget allows the difference.
-    fn error(&self, case: &Case) -> Option<RunError> {
+    /// Returns the error for the run, unless the budget allows the difference, or threads of the program cause it.
+    fn error(&self, case: &Case, has_threads: bool) -> Option<RunError> {
         let (code, message, help) = match self {
-            Self::Nondeterministic(_) if case.allowed.nondeterministic => return None,
+            Self::Nondeterministic(_) if case.allowed.nondeterministic || has_threads => return None,
             Self::Nondeterministic(difference) => (
                 ErrorCode::Nondeterministic,
                 format!("the model is not deterministic: repeated with equal inputs, it {difference}"),
@@ -276,6 +283,9 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
             .map(|gpu| gpu.steps.clone())
             .reduce(fullest)
             .unwrap_or_default(),
+        epochs: traced.map_or_else(Vec::new, |left| {
+            epochs::epochs(&left.events, &left.record, &steps(left, 0))
+        }),
         // The values of a single GPU are those of the run itself. See docs/design/several-gpus.md.
         gpus: if gpus.len() > 1 { gpus } else { Vec::new() },
         recovered_refusals: match outputs.oom {
@@ -337,7 +347,9 @@ impl<'a> Outputs<'a> {
         });
         // Otherwise a difference is an error, and there is no value to compare with a limit.
         // See docs/design/passes.md.
-        let other = other.filter(|_| case.allowed.nondeterministic || case.allowed.data_dependent);
+        let warm = passes.warm.as_ref().and_then(|left| left.as_ref().ok());
+        let may_differ = case.allowed.nondeterministic || case.allowed.data_dependent || warm.is_some_and(has_threads);
+        let other = other.filter(|_| may_differ);
         let all = [
             (Pass::Cold, &passes.cold),
             (Pass::Warm, &passes.warm),
@@ -418,7 +430,7 @@ impl<'a> Outputs<'a> {
         self.error_of_another_checkout()
             .or_else(|| self.error_of_a_pass())
             .or_else(|| self.error_of_the_second_pass(collected))
-            .or_else(|| disagreement?.error(self.case))
+            .or_else(|| disagreement?.error(self.case, self.of(Pass::Warm).is_some_and(has_threads)))
             .or_else(|| {
                 // Last: if values that the model reads keep it from learning, the disagreement says so.
                 let mut judged = self.readable().filter(|_| self.oom.is_none() && disagreement.is_none());
@@ -667,6 +679,13 @@ fn assumptions(
     }
     if traced.or(cold).is_some_and(is_free_form) {
         list.push(Assumption::HandWrittenStep);
+    }
+    if warm.or(cold).is_some_and(|left| epochs::wanted(&left.events).is_some()) {
+        list.push(Assumption::ThreadsWait);
+    }
+    let is_by_threads = matches!(collected.disagreement, Some(PassDifference::Nondeterministic(_)));
+    if is_by_threads && warm.is_some_and(has_threads) {
+        list.push(Assumption::ThreadsDiffer);
     }
     if passes.iter().any(|left| left.is_inside) {
         list.push(Assumption::ProgramOrder);

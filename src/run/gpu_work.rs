@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::epochs;
 use super::process::PassOutput;
 use crate::protocol::{Phase, ProbeEvent};
 use crate::report::{ErrorCode, RunError};
@@ -91,13 +92,22 @@ pub(super) fn missing(left: &PassOutput) -> Option<RunError> {
     };
     // A model can skip work, for example when its data ends, and still report the step.
     // See docs/design/complete-runs.md.
-    let idle = (0..left.steps).find(|number| launches(&|(step, ..)| *step == Some(*number)) == 0);
+    let wanted_epochs = epochs::wanted(&left.events);
+    let steps = match wanted_epochs {
+        Some(_) => epochs::finished(&left.events).1,
+        None => left.steps,
+    };
+    let idle = (0..steps).find(|number| launches(&|(step, ..)| *step == Some(*number)) == 0);
     if let Some(step) = idle {
         return error(
-            format!("step {step} of {} launches no kernel (steps count from 0)", left.steps),
+            format!("step {step} of {steps} launches no kernel (steps count from 0)"),
             "do the model's whole work in each step; if a step leaves its work to the next one, read the step's \
              result (`into_data`)",
         );
+    }
+    // The program runs the steps, so the probe does not know where their phases begin.
+    if wanted_epochs.is_some() {
+        return None;
     }
     let begins = |wanted: Phase| {
         let phases = left.events.iter();
@@ -142,7 +152,7 @@ pub(super) fn missing(left: &PassOutput) -> Option<RunError> {
 /// If values that the model reads decide that, the second warm pass shows it.
 pub(super) fn rarely_learns(left: &PassOutput) -> Option<RunError> {
     let seen = seen(left);
-    if !left.trains || seen.is_empty() {
+    if !left.trains || seen.is_empty() || epochs::wanted(&left.events).is_some() {
         return None;
     }
     // A model with Burn's own `TrainStep` has no backward phase, but an optimizer phase in each step.

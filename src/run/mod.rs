@@ -4,6 +4,7 @@ mod assemble;
 mod case;
 mod checkout;
 pub mod child;
+mod epochs;
 mod follow;
 mod gpu_work;
 mod hardware;

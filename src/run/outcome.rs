@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::child::End;
+use super::epochs;
 use super::gpu_work;
 use super::hardware::Hardware;
 use super::process::PassOutput;
@@ -339,6 +340,9 @@ fn hidden_panic(left: &PassOutput) -> Option<RunError> {
 
 /// Returns the error if the model reported its end before its last step.
 fn too_few_steps(left: &PassOutput, done: &PassSummary) -> Option<RunError> {
+    if let Some(wanted) = epochs::wanted(&left.events) {
+        return too_few_epochs(left, wanted);
+    }
     if done.steps >= left.steps {
         return None;
     }
@@ -346,6 +350,25 @@ fn too_few_steps(left: &PassOutput, done: &PassSummary) -> Option<RunError> {
         ErrorCode::Exited,
         format!("the model ran {} of {} steps", done.steps, left.steps),
         COMPLETE,
+    )
+}
+
+/// Returns the error if the program trained for fewer epochs than it was asked for.
+fn too_few_epochs(left: &PassOutput, wanted: u32) -> Option<RunError> {
+    let (trained, _) = epochs::finished(&left.events);
+    if trained >= wanted.max(1) {
+        return None;
+    }
+    let message = match trained {
+        0 => "the model trained on no batch".to_owned(),
+        _ => format!("the model trained for {trained} of {wanted} epochs"),
+    };
+    told(
+        ErrorCode::Exited,
+        message,
+        "train for `training.epochs()` epochs with the data loader that `training.data(…)` returns, and check that its \
+         dataset is not empty; if the training stops early by itself, ask for fewer epochs: the values that a model \
+         reads from a virtual GPU are zeros",
     )
 }
 

@@ -13,6 +13,9 @@ const fn phase_name(phase: Phase) -> &'static str {
         Phase::Forward => "forward",
         Phase::Backward => "backward",
         Phase::Optimizer => "optimizer",
+        Phase::Training => "training",
+        Phase::Validation => "validation",
+        Phase::Between => "between epochs",
     }
 }
 

@@ -29,6 +29,8 @@ use crate::probe::threads;
 use crate::probe::timeline::{self, Live, StepMoment};
 #[cfg(feature = "explain")]
 use crate::probe::trace;
+#[cfg(feature = "train")]
+use crate::protocol::StreamMemory;
 
 /// The name of the spans of a launch, on the thread that asks for it.
 const LAUNCH: &str = "launch_inner";
@@ -109,6 +111,33 @@ fn launches() -> Option<&'static Launches> {
         None if all.len() == 1 => all.first(),
         None => None,
     }
+}
+
+/// Runs `act` once for each stream that was used so far, as if a thread of that stream ran it.
+#[cfg(feature = "train")]
+pub(super) fn for_each_stream(act: impl Fn()) {
+    let Some(launches) = launches() else { return };
+    let streams: Vec<StreamId> = {
+        let streams = launches.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.values().copied().collect()
+    };
+    streams.into_iter().for_each(|stream| stream.executes(&act));
+}
+
+/// Returns the memory of each stream of the only GPU, if the pass observes launches. Waits for the server.
+#[cfg(feature = "train")]
+pub(super) fn streams() -> Vec<StreamMemory> {
+    let Some(launches) = launches().filter(|launches| launches.traced) else {
+        return Vec::new();
+    };
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let sent = launches.server.submit_blocking(move |_| {
+        let _ = sender.send(launches.of_streams());
+    });
+    if sent.is_err() {
+        timeline::missed();
+    }
+    receiver.recv().unwrap_or_default()
 }
 
 /// Waits until the server of every GPU has finished its queue.
@@ -199,6 +228,21 @@ impl Launches {
         let (live, held) = self.live()?;
         timeline::sample(live, held);
         Some(live.bytes)
+    }
+
+    /// Returns the memory of each stream. Called on the server's own thread.
+    #[cfg(feature = "train")]
+    fn of_streams(&self) -> Vec<StreamMemory> {
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = streams.iter().filter_map(|(number, stream)| {
+            let usage = stream.executes(|| self.client.memory_usage()).ok()?;
+            Some(StreamMemory {
+                stream: *number,
+                in_use: usage.bytes_in_use,
+                reserved: usage.bytes_reserved,
+            })
+        });
+        memory.collect()
     }
 
     /// Returns the live memory of all streams together, and the number of streams that hold memory.

@@ -18,6 +18,8 @@ mod run;
 mod shared_code;
 mod stage;
 mod train;
+#[cfg(feature = "train")]
+mod training;
 #[cfg(not(all(feature = "train", feature = "distributed")))]
 mod without_feature;
 
@@ -48,6 +50,8 @@ pub use self::optimizer::IntoOptimizer;
 pub use self::parallel::DataParallel;
 pub use self::run::Run;
 pub use self::train::{Step, Steps, WithBatch, WithLoss, WithModel};
+#[cfg(feature = "train")]
+pub use self::training::{Epochs, Training};
 use super::entry::{Adapter, Declared};
 use super::pass::{Infer, Marker, ProbePass, Train};
 use super::{events, panics, timeline};

@@ -91,6 +91,16 @@ pub(super) fn hold(device: DeviceId) -> Sender<()> {
     gate
 }
 
+/// Waits until the threads of these GPUs have done what they were asked for so far.
+#[cfg(feature = "train")]
+pub(super) fn drain(devices: &[DeviceId]) {
+    for device in devices {
+        // Threads that have ended have nothing more to do.
+        let _ = DeviceHandle::<Upstream>::new(*device).submit_blocking(|_| ());
+        let _ = DeviceHandle::<Downstream>::new(*device).submit_blocking(|_| ());
+    }
+}
+
 /// Lowers the priority of the user's thread, so that the threads for which it waits run first. Called on the user's
 /// thread.
 pub(super) fn give_way(devices: &[CudaDevice]) {

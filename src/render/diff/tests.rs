@@ -223,7 +223,7 @@ fn a_page_of_many_models_that_changed_is_no_longer_than_it_may_be() {
         let run = |at: u64| Run {
             model: name(at),
             inputs: [("<batch_size>".repeat(20), live)].into(),
-            ..with_live("", live + at)
+            ..with_live("x", live + at)
         };
         sample::report((0..500).map(run).collect())
     };

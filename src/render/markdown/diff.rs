@@ -26,7 +26,7 @@ pub fn render(diff: &ReportDiff, most: usize, quiet: bool) -> String {
     if let Some(upgrade) = on_upgrade(diff) {
         sections.push(Section::from_text(words(&upgrade) + "\n\n"));
     }
-    let problem = |problem: &Problem| format!("- ❌ {}: {}\n", code(&problem.package), problem.message.words());
+    let problem = |problem: &Problem| format!("- ❌ {}: {}\n", code(&problem.package), words(problem.message.raw()));
     if !diff.problems.is_empty() {
         sections.push(Section {
             items: diff.problems.iter().map(problem).collect(),

@@ -175,10 +175,14 @@ fn wrong(explanation: &Explanation, paper: &Canvas) -> String {
         text.push_str(&paper.prose(0, BAD, &lines.join(paper.dot())));
     }
     if let Some(error) = &explanation.run.error {
-        let message = format!("error[{}]: {}", paper.name(error.code.as_str()), error.message.words());
+        let message = format!(
+            "error[{}]: {}",
+            paper.name(error.code.as_str()),
+            error.message.on_terminal()
+        );
         text.push_str(&paper.prose(0, BAD, &message));
         if let Some(help) = &error.help {
-            text.push_str(&paper.prose(2, PLAIN, &format!("help: {}", help.words())));
+            text.push_str(&paper.prose(2, PLAIN, &format!("help: {}", help.on_terminal())));
         }
     }
     text

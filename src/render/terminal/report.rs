@@ -5,6 +5,7 @@ mod baseline;
 mod builds;
 pub(in crate::render) mod cells;
 mod details;
+mod epochs;
 pub(in crate::render) mod growth;
 mod limits;
 mod next;
@@ -50,6 +51,7 @@ pub fn render(report: &Report, style: &ReportStyle) -> String {
         text.push_str(&prose(details::spreads(report)));
         text.push_str(&prose(details::allocator(report)));
         text.push_str(&on_gpus::on_gpus(report, style.judged));
+        text.push_str(&epochs::epochs(report));
         text.push_str(&what_if::what_ifs(report, style.width));
         text.push_str(&prose(what_if::notes(report)));
     }
@@ -130,11 +132,11 @@ fn skipped(report: &ShownReport<'_>) -> Vec<String> {
         }
     }
     let line = |(skipped, more): (&Skipped, usize)| match more {
-        0 => format!("skipped: {} ({})", words(&skipped.what()), skipped.why.words()),
+        0 => format!("skipped: {} ({})", words(&skipped.what()), skipped.why.on_terminal()),
         more => format!(
             "skipped: {} and {more} more ({})",
             words(&skipped.what()),
-            skipped.why.words()
+            skipped.why.on_terminal()
         ),
     };
     reasons.into_iter().map(line).collect()

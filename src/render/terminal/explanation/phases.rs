@@ -156,7 +156,7 @@ fn failure(explanation: &Explanation, row: &PhaseRow) -> Vec<String> {
         return refusal(run, oom);
     }
     if let Some(error) = &run.error {
-        return vec![error.message.words()];
+        return vec![error.message.on_terminal()];
     }
     // The out of memory is that of another pass, but this one ended in the same way.
     if run.oom.is_some() {

@@ -405,6 +405,9 @@ fn short(phase: Phase) -> Vec<String> {
         Phase::Forward => &["forw", "fwd", "fw"],
         Phase::Backward => &["backw", "bwd", "bw"],
         Phase::Optimizer => &["optim", "opt", "op"],
+        Phase::Training => &["train", "tr"],
+        Phase::Validation => &["valid", "val"],
+        Phase::Between => &["betw"],
     };
     let names = std::iter::once(phase_name(phase)).chain(shorter.iter().copied());
     names.map(str::to_owned).collect()

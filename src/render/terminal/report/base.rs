@@ -66,7 +66,11 @@ fn changes(report: &ShownReport<'_>, rebuilt: bool) -> String {
 }
 
 fn limit(edited: &EditedLimit) -> String {
-    let value = |value: &Option<Foreign>| value.as_ref().map_or_else(|| "none".to_owned(), |value| value.words());
+    let value = |value: &Option<Foreign>| {
+        value
+            .as_ref()
+            .map_or_else(|| "none".to_owned(), |value| value.on_terminal())
+    };
     let line = edited.line.map_or_else(String::new, |line| format!(":{line}"));
     format!(
         "{} {}: {} → {} ({}{line})",
@@ -74,7 +78,7 @@ fn limit(edited: &EditedLimit) -> String {
             .model
             .as_ref()
             .map_or_else(|| "defaults".to_owned(), Foreign::to_string),
-        edited.limit.words(),
+        edited.limit.on_terminal(),
         value(&edited.before),
         value(&edited.after),
         words(&edited.file)

@@ -18,7 +18,11 @@ const TOLD: usize = 10;
 /// Renders a problem with a target as an error with its help.
 #[must_use]
 pub fn problem(problem: &Problem) -> String {
-    let mut text = format!("{RED}error{RED:#}[{}]: {}\n", problem.code, problem.message.words());
+    let mut text = format!(
+        "{RED}error{RED:#}[{}]: {}\n",
+        problem.code,
+        problem.message.on_terminal()
+    );
     help(&mut text, problem.help.as_ref().map(Foreign::raw));
     text
 }
@@ -53,7 +57,11 @@ pub(super) fn problems(report: &ShownReport<'_>, style: &ReportStyle) -> String 
     }
     for verdict in report.verdicts.iter().filter(|verdict| verdict.is_improvement()) {
         let name = name(report, verdict);
-        let _ = writeln!(text, "{GREEN}improved{GREEN:#}: {name}: {}", verdict.message.words());
+        let _ = writeln!(
+            text,
+            "{GREEN}improved{GREEN:#}: {name}: {}",
+            verdict.message.on_terminal()
+        );
     }
     text
 }
@@ -76,7 +84,7 @@ fn error(report: &ShownReport<'_>, run: &Run, error: &RunError) -> String {
         error.code,
         identity(run),
         on_gpu(report, &run.gpu.id),
-        error.message.words()
+        error.message.on_terminal()
     );
     help(&mut text, error.help.as_ref().map(Foreign::raw));
     text
@@ -155,7 +163,7 @@ fn verdict(report: &ShownReport<'_>, verdict: &Verdict) -> String {
         Status::Error => format!("{RED}error{RED:#}"),
     };
     let name = name(report, verdict);
-    let mut text = format!("{word}: {name}: {}\n", verdict.message.words());
+    let mut text = format!("{word}: {name}: {}\n", verdict.message.on_terminal());
     if let (Some(file), Some(line), Some(column)) = (&verdict.file, verdict.line, verdict.column) {
         let _ = writeln!(text, "  at {}:{line}:{column}", named(file));
     }

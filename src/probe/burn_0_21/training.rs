@@ -1,0 +1,353 @@
+//! [`Epochs`] and [`Training`]: a training of several epochs that the program runs itself, with its own data loaders.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burn_backend21::{Device, DeviceId};
+use burn21::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
+use burn21::tensor::backend::{AutodiffBackend, Backend};
+
+use super::run::Run;
+use super::train::step_done;
+use super::{launches, stage};
+use crate::probe::pass::{self, Marker, Train};
+use crate::probe::timeline::StepMoment;
+use crate::probe::{clock, events, idle};
+use crate::protocol::{EpochPart, Phase, ProbeEvent};
+
+/// The inputs of a training of several epochs. [`Run::epochs`] makes it; [`Self::train`] runs it.
+pub struct Epochs<'a, B: AutodiffBackend> {
+    run: &'a mut Run<B, Train>,
+    epochs: usize,
+    items: Option<usize>,
+}
+
+impl<B: AutodiffBackend> Run<B, Train> {
+    /// Describes a training of several epochs that the program runs itself: Burn's `SupervisedTraining`, or a loop over
+    /// Burn's data loaders. Continue with [`Epochs::items`] and [`Epochs::train`].
+    ///
+    /// The number of epochs is the input `epochs`: `default`, unless a budget or `--epochs 3` sets another value. With
+    /// three epochs or more, `cargo vram check` can tell memory that grows from memory that settles. It needs the
+    /// feature `train` of cargo-vram.
+    pub fn epochs(&mut self, default: usize) -> Epochs<'_, B> {
+        let epochs = self.pass.input("epochs", default);
+        Epochs {
+            run: self,
+            epochs,
+            items: None,
+        }
+    }
+}
+
+impl<B: AutodiffBackend> Epochs<'_, B> {
+    /// Limits the items that each data loader reads per epoch: the input `items`, `default` unless a budget or
+    /// `--items 64` sets another value. Without this, an epoch reads the whole dataset.
+    ///
+    /// A worker of Burn's data loaders loads ahead while the queue has less than 100 batches. To see the memory of
+    /// batches that wait, allow more items than these batches have.
+    #[must_use]
+    pub fn items(mut self, default: usize) -> Self {
+        self.items = Some(self.run.pass.input("items", default));
+        self
+    }
+
+    /// Runs the training: `train` gets the [`Training`], and must train for [`Training::epochs`] epochs with the data
+    /// loaders that [`Training::data`] returned.
+    pub fn train(self, train: impl FnOnce(&Training<B>)) {
+        let Self { run, epochs, items } = self;
+        run.pass.free_form();
+        if run.pass.job.trace.is_some() {
+            events::impossible(
+                "`explain` covers single steps, and this model trains for epochs: declare the same network with \
+                 `.loss(…).train(…)` to explain its steps"
+                    .to_owned(),
+            );
+        }
+        run.declared();
+        events::send(&ProbeEvent::Training {
+            epochs: u32::try_from(epochs).unwrap_or(u32::MAX),
+        });
+        // The folder of the pass, which the tool removes. Without one, the training fails with its own message.
+        let folder = events::folder().unwrap_or_default().join("training");
+        let _ = std::fs::create_dir_all(&folder);
+        let device = run.device.device.clone();
+        let sync = move || {
+            // An error means that a thread of the GPU has ended, which it has reported itself.
+            let _ = B::sync(&device);
+        };
+        let training = Training {
+            device: run.device.device.clone(),
+            epochs,
+            items,
+            folder,
+            watched: Arc::new(WatchedEpochs {
+                sync: Box::new(sync),
+                gpus: run.device.gpus.iter().map(Device::to_id).collect(),
+                markers: run.device.markers.clone(),
+                lockstep: run.pass.job.lockstep,
+                progress: Mutex::new(EpochProgress::default()),
+            }),
+        };
+        train(&training);
+        training.watched.end_step();
+    }
+}
+
+/// A training of several epochs, as the program's own code sees it.
+pub struct Training<B: Backend> {
+    device: B::Device,
+    epochs: usize,
+    items: Option<usize>,
+    folder: PathBuf,
+    watched: Arc<WatchedEpochs>,
+}
+
+impl<B: AutodiffBackend> Training<B> {
+    /// Returns the GPU to train on.
+    #[must_use]
+    pub fn device(&self) -> B::Device {
+        self.device.clone()
+    }
+
+    /// Returns the number of epochs to train for.
+    #[must_use]
+    pub const fn epochs(&self) -> usize {
+        self.epochs
+    }
+
+    /// Returns a temporary folder for checkpoints, logs and all else that the training writes.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Returns the data loader of the training, limited to the number of items. Each iteration over it is the training
+    /// part of an epoch, and each batch a step.
+    pub fn data<O: 'static>(&self, loader: Arc<dyn DataLoader<B, O>>) -> Arc<dyn DataLoader<B, O>> {
+        self.watch(loader, EpochPart::Training)
+    }
+
+    /// Returns the data loader of the validation, limited to the number of items. Each iteration over it is the
+    /// validation of an epoch.
+    pub fn validation<V: Backend<Device = B::Device>, O: 'static>(
+        &self,
+        loader: Arc<dyn DataLoader<V, O>>,
+    ) -> Arc<dyn DataLoader<V, O>> {
+        self.watch(loader, EpochPart::Validation)
+    }
+
+    fn watch<V: Backend, O: 'static>(
+        &self,
+        loader: Arc<dyn DataLoader<V, O>>,
+        part: EpochPart,
+    ) -> Arc<dyn DataLoader<V, O>> {
+        let inner = match self.items {
+            Some(items) if items < loader.num_items() => loader.slice(0, items),
+            _ => loader,
+        };
+        Arc::new(WatchedLoader {
+            inner,
+            part,
+            watched: self.watched.clone(),
+        })
+    }
+}
+
+/// What the watched loaders share.
+struct WatchedEpochs {
+    /// Runs the operations that the current stream still holds back, and waits for them.
+    sync: Box<dyn Fn() + Send + Sync>,
+    gpus: Vec<DeviceId>,
+    markers: Vec<Marker>,
+    lockstep: bool,
+    progress: Mutex<EpochProgress>,
+}
+
+/// Where the training is.
+#[derive(Default)]
+struct EpochProgress {
+    /// The number of the epoch, from 1.
+    epoch: u32,
+    /// The number of the next step. Training and validation count on.
+    next: u32,
+    /// Whether a step has begun that has not ended.
+    is_within: bool,
+    /// The first step of the part that is running, and when the part began.
+    first: u32,
+    began: u64,
+}
+
+impl WatchedEpochs {
+    fn progress(&self) -> MutexGuard<'_, EpochProgress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mark(&self, step: u32, phase: Phase) {
+        pass::mark(&self.markers, StepMoment::new(step, phase));
+    }
+
+    /// Waits until the program's other threads have nothing to do. Not in a measurement, which must run as the program
+    /// does.
+    ///
+    /// Without this, a checkpoint that another thread writes races with the next epoch, and Burn 0.21 can panic:
+    /// `Should have handle for tensor` (burn#4347).
+    fn wait_for_threads(&self) {
+        if self.lockstep {
+            idle::wait(|| stage::drain(&self.gpus));
+        }
+    }
+
+    fn begin(&self, part: EpochPart) {
+        self.end_step();
+        self.wait_for_threads();
+        let next = {
+            let mut progress = self.progress();
+            if part == EpochPart::Training {
+                progress.epoch += 1;
+            }
+            progress.first = progress.next;
+            progress.began = clock::now();
+            progress.next
+        };
+        // Workers begin to load before the first batch is taken.
+        self.mark(next, Phase::Batch);
+    }
+
+    fn begin_step(&self, part: EpochPart) {
+        let step = self.progress().next;
+        let phase = match part {
+            EpochPart::Training => Phase::Training,
+            EpochPart::Validation => Phase::Validation,
+        };
+        self.mark(step, phase);
+        let mut progress = self.progress();
+        progress.next += 1;
+        progress.is_within = true;
+    }
+
+    /// Ends the step that has begun, if any.
+    fn end_step(&self) {
+        if std::mem::take(&mut self.progress().is_within) {
+            self.wait_for_threads();
+            step_done(0);
+        }
+    }
+
+    fn end(&self, part: EpochPart) {
+        self.end_step();
+        let (epoch, first, next, began) = {
+            let progress = self.progress();
+            (progress.epoch, progress.first, progress.next, progress.began)
+        };
+        if next > first {
+            self.mark(next - 1, Phase::Between);
+        }
+        // Fusion frees a tensor only with the next operation of its stream. What still waits to be freed would differ
+        // from epoch to epoch.
+        if self.lockstep {
+            launches::for_each_stream(&self.sync);
+        }
+        events::send(&ProbeEvent::EpochEnd {
+            epoch,
+            part,
+            began,
+            time: clock::now(),
+            first_step: first,
+            steps: next - first,
+            streams: launches::streams(),
+        });
+    }
+}
+
+struct WatchedLoader<B: Backend, O> {
+    inner: Arc<dyn DataLoader<B, O>>,
+    part: EpochPart,
+    watched: Arc<WatchedEpochs>,
+}
+
+impl<B: Backend, O: 'static> DataLoader<B, O> for WatchedLoader<B, O> {
+    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
+        self.watched.begin(self.part);
+        let inner = self.inner.iter();
+        // The workers load ahead while the training takes batches. Which of both is faster decides how many batches
+        // wait on the GPU, so all that may wait are loaded first: that needs most memory.
+        self.watched.wait_for_threads();
+        Box::new(WatchedIterator {
+            inner,
+            part: self.part,
+            watched: &self.watched,
+            has_ended: false,
+        })
+    }
+
+    fn num_items(&self) -> usize {
+        self.inner.num_items()
+    }
+
+    fn to_device(&self, device: &B::Device) -> Arc<dyn DataLoader<B, O>> {
+        Arc::new(Self {
+            inner: self.inner.to_device(device),
+            part: self.part,
+            watched: self.watched.clone(),
+        })
+    }
+
+    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B, O>> {
+        Arc::new(Self {
+            inner: self.inner.slice(start, end),
+            part: self.part,
+            watched: self.watched.clone(),
+        })
+    }
+}
+
+struct WatchedIterator<'a, O> {
+    inner: Box<dyn DataLoaderIterator<O> + 'a>,
+    part: EpochPart,
+    watched: &'a WatchedEpochs,
+    has_ended: bool,
+}
+
+impl<O> DataLoaderIterator<O> for WatchedIterator<'_, O> {
+    fn progress(&self) -> Progress {
+        self.inner.progress()
+    }
+}
+
+impl<O> Iterator for WatchedIterator<'_, O> {
+    type Item = O;
+
+    fn next(&mut self) -> Option<O> {
+        if self.has_ended {
+            return None;
+        }
+        self.watched.end_step();
+        let progress = self.inner.progress();
+        if progress.items_processed < progress.items_total {
+            let step = self.watched.progress().next;
+            self.watched.mark(step, Phase::Batch);
+        }
+        match self.inner.next() {
+            Some(batch) => {
+                // The freed slot of the queue may let a worker go on.
+                self.watched.wait_for_threads();
+                self.watched.begin_step(self.part);
+                Some(batch)
+            }
+            None => {
+                self.has_ended = true;
+                self.watched.end(self.part);
+                None
+            }
+        }
+    }
+}
+
+impl<O> Drop for WatchedIterator<'_, O> {
+    /// A loop may stop before the data ends.
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.watched.end(self.part);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The parts of the epochs of a pass, with their live and reserved memory.
+
+use std::collections::BTreeSet;
+
+use super::record::Record;
+use crate::bytes::Bytes;
+use crate::protocol::{EpochPart, Phase, ProbeEvent};
+use crate::report::{EpochMemory, EpochPhase, Step};
+
+/// Returns the number of epochs that a pass was to train for; `None` if the tool or the probe runs its steps.
+pub(super) fn wanted(events: &[ProbeEvent]) -> Option<u32> {
+    events.iter().find_map(|event| match event {
+        ProbeEvent::Training { epochs } => Some(*epochs),
+        _ => None,
+    })
+}
+
+/// Returns the number of epochs that were trained with at least one step, and of all steps.
+pub(super) fn finished(events: &[ProbeEvent]) -> (u32, u32) {
+    events.iter().fold((0, 0), |(epochs, all), event| match event {
+        ProbeEvent::EpochEnd { part, steps, .. } => {
+            let is_trained = *part == EpochPart::Training && *steps > 0;
+            (epochs + u32::from(is_trained), all.saturating_add(*steps))
+        }
+        _ => (epochs, all),
+    })
+}
+
+/// Returns the parts of all epochs on the first GPU. `steps` are the steps of the same pass.
+pub(super) fn epochs(events: &[ProbeEvent], record: &Record, steps: &[Step]) -> Vec<EpochMemory> {
+    let held = record.gpu(0);
+    let ends: Vec<&ProbeEvent> = events
+        .iter()
+        .filter(|event| matches!(event, ProbeEvent::EpochEnd { .. }))
+        .collect();
+    let mut all = Vec::new();
+    let mut known = BTreeSet::new();
+    for (at, event) in ends.iter().enumerate() {
+        let ProbeEvent::EpochEnd {
+            epoch,
+            part,
+            began,
+            time,
+            first_step,
+            steps: count,
+            streams,
+        } = *event
+        else {
+            continue;
+        };
+        let within = *first_step..first_step.saturating_add(*count);
+        let live = |is_meant: &dyn Fn(Phase) -> bool| {
+            let own = steps.iter().filter(|step| within.contains(&step.step));
+            let phases = own.flat_map(|step| &step.phases);
+            let meant = phases.filter(|phase| is_meant(phase.phase));
+            meant.map(|phase| phase.live_peak).max().unwrap_or_default()
+        };
+        let holds = streams.iter().filter(|stream| stream.reserved > 0);
+        let new: Vec<_> = holds.clone().filter(|stream| known.insert(stream.stream)).collect();
+        let new_streams_reserved = new.iter().map(|stream| Bytes(stream.reserved)).sum();
+        let (reserved_peak, reserved_end) = held.between(*began, *time);
+        let own = EpochMemory {
+            epoch: *epoch,
+            part: match part {
+                EpochPart::Training => EpochPhase::Training,
+                EpochPart::Validation => EpochPhase::Validation,
+            },
+            first_step: *first_step,
+            steps: *count,
+            live_peak: live(&|phase| phase != Phase::Between),
+            in_use_end: streams.iter().map(|stream| Bytes(stream.in_use)).sum(),
+            reserved_peak,
+            reserved_end,
+            streams: u32::try_from(holds.count()).unwrap_or(u32::MAX),
+            new_streams: u32::try_from(new.len()).unwrap_or(u32::MAX),
+            new_streams_reserved,
+        };
+        // The time between lasts until the next part begins.
+        let until = match ends.get(at + 1) {
+            Some(ProbeEvent::EpochEnd { began, .. }) => *began,
+            _ => u64::MAX,
+        };
+        let (reserved_peak, reserved_end) = held.between(*time, until);
+        let between = EpochMemory {
+            part: EpochPhase::Between,
+            steps: 0,
+            live_peak: live(&|phase| phase == Phase::Between),
+            reserved_peak,
+            reserved_end,
+            new_streams: 0,
+            new_streams_reserved: Bytes(0),
+            ..own.clone()
+        };
+        all.extend([own, between]);
+    }
+    all
+}

@@ -1,0 +1,158 @@
+//! `fixtures/epochs`: trainings of several epochs that the program runs itself, with Burn's data loaders and learner.
+
+use cargo_vram::bytes::Bytes;
+use cargo_vram::report::{EpochMemory, EpochPhase, Metric, Report, Rule, Status};
+
+use crate::common;
+
+const BUDGETS: &str = "\
+version: 1
+gpu: rtx-4090
+models:
+  images_of_four_workers: { reserved: 8 GiB, inputs: { items: 512 } }
+  images_without_workers: { reserved: 8 GiB, inputs: { items: 512 } }
+  keeps_losses: { reserved: 8 GiB }
+  stops_early: { reserved: 8 GiB }
+  no_data: { reserved: 8 GiB }
+  worker_panics: { reserved: 8 GiB }
+";
+
+fn check(models: &[&str]) -> (Report, i32, String) {
+    let (_folder, file) = common::budgets(BUDGETS);
+    let manifest = common::manifest("fixtures/epochs");
+    let selected = models.iter().flat_map(|model| ["-m", model]);
+    let arguments = ["check", "--estimate", "--manifest-path", &manifest, "--budgets", &file];
+    let arguments: Vec<&str> = arguments.into_iter().chain(selected).collect();
+    common::report_of(&arguments, |_| {})
+}
+
+/// The parts of the epochs in which the model is trained or evaluated.
+fn parts<'a>(report: &'a Report, model: &str) -> Vec<&'a EpochMemory> {
+    let all = common::run(report, model).epochs.iter();
+    all.filter(|part| part.part != EpochPhase::Between).collect()
+}
+
+/// burn#4792: with Burn 0.21, each epoch starts new threads, and each thread has pools of its own.
+#[test]
+fn new_threads_of_data_loaders_grow_with_each_epoch_and_fail_the_check() {
+    let (report, exit, text) = check(&["images_of_four_workers", "images_without_workers"]);
+    assert_eq!(exit, 100, "{text}");
+
+    let grown = parts(&report, "images_of_four_workers");
+    let order: Vec<_> = grown.iter().map(|part| (part.epoch, part.part, part.steps)).collect();
+    let epoch = |number| [(number, EpochPhase::Training, 4), (number, EpochPhase::Validation, 4)];
+    assert_eq!(order, [epoch(1), epoch(2), epoch(3)].concat(), "{text}");
+    // One stream of the thread that trains, and one per worker and iteration.
+    let streams: Vec<_> = grown.iter().map(|part| (part.streams, part.new_streams)).collect();
+    assert_eq!(streams, [(5, 5), (9, 4), (13, 4), (17, 4), (21, 4), (25, 4)], "{text}");
+    // After the first part, reserved memory grows by exactly what the new streams hold.
+    for pair in grown.windows(2) {
+        let rise = pair[1].reserved_end.saturating_sub(pair[0].reserved_end);
+        assert_eq!(rise, pair[1].new_streams_reserved, "{text}");
+        assert!(rise > Bytes(100 << 20), "{text}");
+    }
+    // The driver's count is that of the run.
+    let run = common::run(&report, "images_of_four_workers");
+    assert_eq!(
+        run.peaks.warm.reserved,
+        grown.last().map(|part| part.reserved_peak),
+        "{text}"
+    );
+
+    let leaks: Vec<_> = report
+        .verdicts
+        .iter()
+        .filter(|verdict| verdict.rule == Rule::Leak)
+        .collect();
+    let [leak] = leaks[..] else { panic!("{text}") };
+    assert_eq!(
+        (leak.model.as_str(), leak.metric, leak.status),
+        ("images_of_four_workers", Some(Metric::Reserved), Status::Fail)
+    );
+    assert!(leak.message.raw().contains("in pools of 8 new streams"), "{text}");
+
+    // The same training with batches made by its own thread: nothing grows.
+    let steady = parts(&report, "images_without_workers");
+    assert_eq!(steady.len(), 6, "{text}");
+    assert!(steady.iter().all(|part| part.streams == 1), "{text}");
+    assert!(
+        steady
+            .windows(2)
+            .all(|pair| pair[0].reserved_end == pair[1].reserved_end),
+        "{text}"
+    );
+    assert!(text.contains("epoch 3, validation"), "{text}");
+}
+
+#[test]
+fn two_runs_of_a_learner_with_workers_agree_in_every_byte() {
+    let run = || {
+        let manifest = common::manifest("fixtures/epochs");
+        let arguments = [
+            "estimate",
+            "--manifest-path",
+            &manifest,
+            "--gpu",
+            "rtx-4090",
+            "-m",
+            "images_of_four_workers",
+            "--epochs",
+            "2",
+            "--items",
+            "256",
+        ];
+        let (report, exit, text) = common::report_of(&arguments, |_| {});
+        assert_eq!(exit, 0, "{text}");
+        let run = common::run(&report, "images_of_four_workers");
+        assert_eq!(
+            run.inputs,
+            [("epochs".to_owned(), 2), ("items".to_owned(), 256)].into(),
+            "{text}"
+        );
+        (run.peaks, run.epochs.clone(), run.steps.clone())
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn a_tensor_that_each_epoch_keeps_is_a_leak() {
+    let (report, exit, text) = check(&["keeps_losses"]);
+    assert_eq!(exit, 100, "{text}");
+    let ends: Vec<_> = parts(&report, "keeps_losses")
+        .iter()
+        .map(|part| part.in_use_end.0)
+        .collect();
+    let rises: Vec<_> = ends.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    // One loss per epoch, of the allocator's smallest size.
+    assert_eq!(rises, [512, 512], "{text}");
+    assert!(text.contains("live memory grows by 512 B in epoch 3"), "{text}");
+}
+
+#[test]
+fn a_training_that_does_not_train_is_an_error() {
+    let (report, exit, text) = check(&["stops_early", "no_data", "worker_panics"]);
+    assert_eq!(exit, 101, "{text}");
+    let error = |model: &str| {
+        let error = common::run(&report, model)
+            .error
+            .as_ref()
+            .unwrap_or_else(|| panic!("{text}"));
+        (error.code.as_str().to_owned(), error.message.raw().to_owned())
+    };
+    let (code, message) = error("stops_early");
+    assert_eq!(
+        (&code[..], &message[..]),
+        ("model-exited", "the model trained for 1 of 2 epochs")
+    );
+    let (code, message) = error("no_data");
+    assert_eq!(
+        (&code[..], &message[..]),
+        ("model-exited", "the model trained on no batch")
+    );
+    let (code, message) = error("worker_panics");
+    assert_eq!(code, "model-panicked");
+    assert!(
+        message.contains("cannot be read") && message.contains("dataloader-0"),
+        "{message}"
+    );
+}
