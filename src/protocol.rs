@@ -338,6 +338,18 @@ pub enum EpochPart {
     Validation,
 }
 
+/// What a training of several epochs has seen of the program's threads, besides its own and Burn's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OtherThreads {
+    /// There were none, or nobody looked.
+    None,
+    /// The training waited until they were idle.
+    Idle,
+    /// Some were busy for so long that the training did not wait for them.
+    Busy,
+}
+
 /// The memory of one of the allocator's streams: each has its own pools. A thread of the program has its own stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamMemory {
@@ -428,6 +440,10 @@ pub enum ProbeEvent {
         first_step: u32,
         /// The number of its steps.
         steps: u32,
+        /// Whether the loop took all batches of the loader.
+        is_complete: bool,
+        /// What is known about the program's other threads.
+        threads: OtherThreads,
         /// The streams that have been used so far. Empty if the pass does not observe launches.
         streams: Vec<StreamMemory>,
     },

@@ -104,7 +104,7 @@ impl JsonSchema for Foreign {
 #[serde(try_from = "String")]
 pub struct PlainName(String);
 
-/// A text that is no [`PlainName`].
+/// A text that cannot be a [`PlainName`].
 #[derive(Debug, thiserror::Error)]
 #[error("`{}` is not a name: a name is one line of 1 to 200 visible characters", named(.0))]
 pub struct InvalidName(String);
@@ -113,7 +113,7 @@ impl PlainName {
     /// Checks that a text is such a name.
     ///
     /// # Errors
-    /// The text is not.
+    /// The text is empty, longer than 200 characters, or has a character that is not allowed.
     pub fn parse(text: impl Into<String>) -> Result<Self, InvalidName> {
         let text = text.into();
         match !text.is_empty() && named(&text) == text {

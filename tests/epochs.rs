@@ -15,6 +15,10 @@ models:
   stops_early: { reserved: 8 GiB }
   no_data: { reserved: 8 GiB }
   worker_panics: { reserved: 8 GiB }
+  peeks: { reserved: 8 GiB }
+  breaks_off: { reserved: 8 GiB }
+  only_reads: { reserved: 8 GiB }
+  two_at_once: { reserved: 8 GiB }
 ";
 
 fn check(models: &[&str]) -> (Report, i32, String) {
@@ -69,7 +73,7 @@ fn new_threads_of_data_loaders_grow_with_each_epoch_and_fail_the_check() {
         (leak.model.as_str(), leak.metric, leak.status),
         ("images_of_four_workers", Some(Metric::Reserved), Status::Fail)
     );
-    assert!(leak.message.raw().contains("in pools of 8 new streams"), "{text}");
+    assert!(leak.message.raw().contains("pools of 8 new streams hold"), "{text}");
 
     // The same training with batches made by its own thread: nothing grows.
     let steady = parts(&report, "images_without_workers");
@@ -125,12 +129,23 @@ fn a_tensor_that_each_epoch_keeps_is_a_leak() {
     let rises: Vec<_> = ends.windows(2).map(|pair| pair[1] - pair[0]).collect();
     // One loss per epoch, of the allocator's smallest size.
     assert_eq!(rises, [512, 512], "{text}");
-    assert!(text.contains("live memory grows by 512 B in epoch 3"), "{text}");
+    assert!(
+        text.contains("live memory grows by 512 B from epoch 2 to epoch 3"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_training_that_does_not_train_is_an_error() {
-    let (report, exit, text) = check(&["stops_early", "no_data", "worker_panics"]);
+    let (report, exit, text) = check(&[
+        "stops_early",
+        "no_data",
+        "worker_panics",
+        "peeks",
+        "breaks_off",
+        "only_reads",
+        "two_at_once",
+    ]);
     assert_eq!(exit, 101, "{text}");
     let error = |model: &str| {
         let error = common::run(&report, model)
@@ -139,16 +154,18 @@ fn a_training_that_does_not_train_is_an_error() {
             .unwrap_or_else(|| panic!("{text}"));
         (error.code.as_str().to_owned(), error.message.raw().to_owned())
     };
-    let (code, message) = error("stops_early");
-    assert_eq!(
-        (&code[..], &message[..]),
-        ("model-exited", "the model trained for 1 of 2 epochs")
-    );
-    let (code, message) = error("no_data");
-    assert_eq!(
-        (&code[..], &message[..]),
-        ("model-exited", "the model trained on no batch")
-    );
+    for (model, expected, part) in [
+        ("stops_early", "model-exited", "trained for 1 of 2 epochs"),
+        ("no_data", "model-exited", "trained on no batch"),
+        ("peeks", "model-exited", "trained for 1 of 2 epochs"),
+        ("breaks_off", "model-exited", "trained for 0 of 2 epochs"),
+        ("only_reads", "no-gpu-work", "step 0 of 4 launches no kernel"),
+        ("two_at_once", "impossible", "two data loaders at once"),
+    ] {
+        let (code, message) = error(model);
+        assert_eq!(code, expected, "{model}: {message}");
+        assert!(message.contains(part), "{model}: {message}");
+    }
     let (code, message) = error("worker_panics");
     assert_eq!(code, "model-panicked");
     assert!(

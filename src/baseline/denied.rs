@@ -57,14 +57,18 @@ pub fn denied(edits: &[EditedLimit], unreadable: &[Skipped], report: &Report, gp
             column: None,
         }
     };
-    let none = || "none".into();
+    let raw = |value: &Option<Foreign>| {
+        value
+            .as_ref()
+            .map_or_else(|| "none".to_owned(), |value| value.raw().to_owned())
+    };
     let edits = edits.iter().filter(|edit| edit.loosens).map(|edit| {
         let message = format!(
             "this change loosens a limit in {}: {} from {} to {}; {APPROVE}",
             edit.file,
-            edit.limit,
-            edit.before.clone().unwrap_or_else(none),
-            edit.after.clone().unwrap_or_else(none),
+            edit.limit.raw(),
+            raw(&edit.before),
+            raw(&edit.after),
         );
         verdict(
             edit.model.as_ref().map(Foreign::raw),

@@ -66,7 +66,7 @@ pub fn unjudged(runs: &[Run]) -> Option<Skipped> {
     let why = if ended.clone().any(|run| run.epochs.is_empty() && few_steps(run)) {
         format!("needs `--steps {ENOUGH_STEPS}`")
     } else if ended.clone().any(few_epochs) {
-        format!("needs {ENOUGH_EPOCHS} epochs")
+        format!("needs `epochs: {ENOUGH_EPOCHS}` in the inputs of the budget")
     } else if ended.any(few_steps) {
         format!("needs {ENOUGH_STEPS} steps per epoch")
     } else {

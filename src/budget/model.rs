@@ -9,6 +9,7 @@ use super::source::{Span, Spanned};
 use super::tree::{Key, Node};
 use super::types::{Defaults, GpuLimitsEntry, ModelBudget, ModelLimits};
 use crate::names::quoted;
+use crate::untrusted::PlainName;
 
 pub(super) const METRICS: [&str; 3] = ["live", "reserved", "process"];
 pub(super) const A_MODEL: &str = "`NAME: { reserved: 2 GiB }`";
@@ -213,7 +214,8 @@ impl FieldReader<'_> {
 
 /// Whether a name is safe in a report, on a command line and as a file name.
 fn is_name(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+    PlainName::parse(name).is_ok()
+        && name.starts_with(|c: char| c.is_alphanumeric() || c == '_')
         && name
             .chars()
             .all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))

@@ -346,7 +346,7 @@ pub(crate) struct InputOptions {
     /// Set the input `epochs` of models that train for epochs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Selection")]
     epochs: Option<u64>,
-    /// Set the input `items`: how many items of a dataset an epoch reads at most
+    /// Limit the items that an epoch reads from each dataset: the input `items`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Selection")]
     items: Option<u64>,
 }

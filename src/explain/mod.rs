@@ -176,7 +176,7 @@ fn partial(run: &Run, trace: &ReadTrace) -> Option<String> {
     if let Some(error) = &run.error {
         return Some(format!(
             "this explanation covers the run until its error: {}",
-            error.message
+            error.message.raw()
         ));
     }
     trace

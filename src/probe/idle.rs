@@ -2,52 +2,75 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::threads::DEVICE_THREADS;
+use crate::protocol::OtherThreads;
 
-/// The longest wait for a thread. A thread that works for longer is not waited for again: it makes runs differ, but
-/// does not stop them.
-const LONGEST: Duration = Duration::from_secs(5);
+/// The longest wait. The threads that work until then are not waited for again: they make runs differ, but do not stop
+/// them.
+const LONGEST: Duration = Duration::from_secs(60);
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(1);
 /// The number of looks in a row at which the threads must have done nothing.
 const QUIET_LOOKS: u32 = 3;
 
-/// The threads that were busy for [`LONGEST`].
-static NEVER_IDLE: Mutex<Vec<OsString>> = Mutex::new(Vec::new());
+/// The threads that are not waited for, and whether there were any others.
+struct Known {
+    busy: Vec<OsString>,
+    has_others: bool,
+}
+
+static KNOWN: Mutex<Known> = Mutex::new(Known {
+    busy: Vec::new(),
+    has_others: false,
+});
+
+/// Returns what the waits so far have seen.
+pub(super) fn state() -> OtherThreads {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    match (known.busy.is_empty(), known.has_others) {
+        (false, _) => OtherThreads::Busy,
+        (true, true) => OtherThreads::Idle,
+        (true, false) => OtherThreads::None,
+    }
+}
 
 /// Waits until no thread of the program but this one and Burn's own does anything: workers of data loaders, and the
 /// threads of a learner for metrics and checkpoints. `drain` is called before each look: it must wait for the queues
 /// that these threads fill.
 pub(super) fn wait(drain: impl Fn()) {
     let began = Instant::now();
-    let mut never_idle = NEVER_IDLE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut before = None;
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    // When each thread was last seen to have done something.
+    let mut active: BTreeMap<OsString, (ThreadState, Instant)> = BTreeMap::new();
     let mut quiet = 0;
     while quiet < QUIET_LOOKS {
         drain();
-        let Some(mut now) = others() else { return };
-        now.retain(|thread, _| !never_idle.contains(thread));
+        let mut now = others();
+        now.retain(|thread, _| !known.busy.contains(thread));
+        known.has_others |= !now.is_empty();
         if now.is_empty() {
             return;
         }
-        let sleeps = now.values().all(|thread| thread.is_asleep);
-        quiet = if sleeps && before.as_ref() == Some(&now) {
-            quiet + 1
-        } else {
-            0
-        };
+        let looked = Instant::now();
+        active.retain(|thread, _| now.contains_key(thread));
+        let mut is_quiet = true;
+        for (thread, state) in now {
+            let is_same = active.get(&thread).is_some_and(|(before, _)| *before == state);
+            is_quiet &= is_same && state.is_asleep;
+            if !is_same || !state.is_asleep {
+                active.insert(thread, (state, looked));
+            }
+        }
+        quiet = if is_quiet { quiet + 1 } else { 0 };
         if began.elapsed() > LONGEST {
-            let last = before.unwrap_or_default();
-            let works = now
-                .into_iter()
-                .filter(|(thread, state)| last.get(thread) != Some(state));
-            never_idle.extend(works.map(|(thread, _)| thread));
+            let lately = |(_, at): &(ThreadState, Instant)| at.elapsed() < Duration::from_secs(1);
+            let busy = active.into_iter().filter(|(_, last)| lately(last));
+            known.busy.extend(busy.map(|(thread, _)| thread));
             return;
         }
-        before = Some(now);
         std::thread::sleep(PAUSE);
     }
 }
@@ -60,14 +83,16 @@ struct ThreadState {
     switches: String,
 }
 
-/// Returns the program's other threads, by their number; `None` if the system does not tell.
-fn others() -> Option<BTreeMap<OsString, ThreadState>> {
+/// Returns the program's other threads, by their number; none if this is not Linux.
+fn others() -> BTreeMap<OsString, ThreadState> {
+    #[cfg(target_os = "linux")]
     let own = rustix::thread::gettid().as_raw_nonzero().get().to_string();
-    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
+    #[cfg(not(target_os = "linux"))]
+    let own = String::new();
+    let tasks = std::path::Path::new("/proc/self/task");
     let state = |number: OsString| {
         // The thread may end at any time.
-        let status =
-            std::fs::read_to_string(std::path::Path::new("/proc/self/task").join(&number).join("status")).ok()?;
+        let status = std::fs::read_to_string(tasks.join(&number).join("status")).ok()?;
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         let is_burns = field("Name:").is_some_and(|name| name.starts_with(DEVICE_THREADS));
         let state = ThreadState {
@@ -76,5 +101,6 @@ fn others() -> Option<BTreeMap<OsString, ThreadState>> {
         };
         (!is_burns && number != *own).then_some((number, state))
     };
-    Some(tasks.flatten().filter_map(|task| state(task.file_name())).collect())
+    let all = std::fs::read_dir(tasks).into_iter().flatten().flatten();
+    all.filter_map(|task| state(task.file_name())).collect()
 }

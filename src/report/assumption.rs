@@ -65,6 +65,8 @@ pub enum Assumption {
     ThreadsDiffer,
     /// Each step of a training of several epochs waits until the program's other threads are idle.
     ThreadsWait,
+    /// Threads of the program are busy without a pause, so a training of several epochs does not wait for them.
+    ThreadsBusy,
     /// Uploaded tensors are allocated in program order.
     ProgramOrder,
     /// Source lines are missing.
@@ -171,6 +173,7 @@ impl Assumption {
             Self::HandWrittenStep => "hand-written-step",
             Self::ThreadsDiffer => "threads-differ",
             Self::ThreadsWait => "threads-wait",
+            Self::ThreadsBusy => "threads-busy",
             Self::ProgramOrder => "program-order",
             Self::NoLines { .. } => "no-lines",
             Self::ReservedDiffers { .. } => "reserved-differs",
@@ -235,6 +238,10 @@ impl fmt::Display for Assumption {
             Self::ThreadsWait => f.write_str(
                 "each step waits until the program's other threads are idle: on a real GPU, a metric may still read the \
                  outputs of up to two earlier steps, which then exist beside those of this step",
+            ),
+            Self::ThreadsBusy => f.write_str(
+                "threads of the program worked for a minute without a pause, and no step waits for them: two runs can \
+                 differ, and fewer batches may wait on the GPU than in a real training",
             ),
             Self::ThreadsDiffer => f.write_str(
                 "the program's own threads, such as workers of a data loader, run in another order in each run, and the \

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::epochs::{EpochMemory, EpochPhase};
+use super::leaks::{self, ENOUGH_STEPS};
 use super::types::{Metric, Run};
 use super::words::counted;
 use crate::bytes::Bytes;
@@ -15,23 +16,24 @@ pub const ENOUGH_EPOCHS: usize = 3;
 pub struct GrowingEpochs {
     /// Live or reserved memory.
     pub metric: Metric,
-    /// The memory at the end of each epoch in bytes: live memory without padding.
+    /// The part of each epoch at whose end the memory is compared.
+    pub part: EpochPhase,
+    /// The memory at these ends in bytes: live memory without padding.
     pub ends: Vec<Bytes>,
-    /// The growth in the last epoch in bytes.
-    pub last: Bytes,
-    /// The part of that growth that belongs to streams that are new in the last epoch.
+    /// The number of the first epoch that counts, from 1.
+    pub first: usize,
+    /// The growth in bytes from the end of that epoch to the end of the last.
+    pub left: Bytes,
+    /// The part of that growth that belongs to streams that began in between.
     pub by_new_streams: Bytes,
     /// The number of those streams.
     pub new_streams: u32,
-    /// Whether more epochs would show the same. If not, memory may settle later.
+    /// Whether the growth can only go on. If not, memory may settle later.
     pub is_sure: bool,
 }
 
-/// The number of streams that cubecl has, by default. A thread beyond this number shares the stream of another.
-const MOST_STREAMS: u32 = 128;
-
 impl GrowingEpochs {
-    /// Describes the growth in one sentence, without a full stop.
+    /// Describes the growth: `reserved memory grows by 20 MiB from epoch 2 to epoch 3`, and then the values.
     #[must_use]
     pub fn summary(&self) -> String {
         let metric = match self.metric {
@@ -42,23 +44,21 @@ impl GrowingEpochs {
         let epochs = self.ends.len();
         let ends: Vec<_> = self.ends.iter().map(Bytes::to_string).collect();
         let mut text = format!(
-            "{metric} memory grows by {} in epoch {epochs} (at the end of each epoch: {})",
-            self.last,
+            "{metric} memory grows by {} from epoch {} to epoch {epochs} (after each {}: {})",
+            self.left,
+            self.first,
+            self.part.name(),
             ends.join(", ")
         );
         if self.new_streams > 0 {
             text += &format!(
-                "; {} of it is in pools of {}: each new thread that uses the GPU, such as a worker of a data loader, gets \
-                 pools that stay until the program ends (at most {MOST_STREAMS} streams)",
+                "; pools of {} hold {} of it: every thread that uses the GPU gets pools, which stay after the thread ends",
+                counted(self.new_streams.into(), "new stream"),
                 self.by_new_streams,
-                counted(self.new_streams.into(), "new stream")
             );
         }
         if !self.is_sure {
-            text += &format!(
-                " (or it settles later: set `epochs: {}` in the inputs of its budget to find out)",
-                epochs * 2
-            );
+            text += &format!("; memory may settle later: train for {} epochs to find out", epochs * 2);
         }
         text
     }
@@ -68,7 +68,14 @@ impl Run {
     /// Returns the number of epochs; 0 if the model does not train for epochs.
     #[must_use]
     pub fn count_epochs(&self) -> usize {
-        self.epochs.last().map_or(0, |part| part.epoch as usize)
+        self.ends_of(EpochPhase::Training).len()
+    }
+
+    /// Returns the last part of this kind in each epoch.
+    fn ends_of(&self, kind: EpochPhase) -> Vec<(usize, &EpochMemory)> {
+        let parts = self.epochs.iter().enumerate().filter(|(_, part)| part.part == kind);
+        let by_epoch: BTreeMap<u32, _> = parts.map(|(at, part)| (part.epoch, (at, part))).collect();
+        by_epoch.into_values().collect()
     }
 
     /// Returns the live and reserved memory that ends higher with each epoch but the first.
@@ -76,52 +83,56 @@ impl Run {
     /// With fewer than [`ENOUGH_EPOCHS`], returns only reserved memory that grows by pools of new threads.
     #[must_use]
     pub fn growing_epochs(&self) -> Vec<GrowingEpochs> {
-        let parts = self.epochs.iter().filter(|part| part.part != EpochPhase::Between);
-        // The last part of each epoch.
-        let ends: BTreeMap<u32, &EpochMemory> = parts.map(|part| (part.epoch, part)).collect();
-        let new = self
-            .epochs
-            .iter()
-            .filter(|part| Some(part.epoch) == ends.keys().next_back().copied());
-        let (new_streams, by_new) = new.fold((0_u32, Bytes(0)), |(streams, bytes), part| {
+        let live = self.growing(Metric::Live, |part| part.in_use_end);
+        let reserved = self.growing(Metric::Reserved, |part| part.reserved_end);
+        live.into_iter().chain(reserved).collect()
+    }
+
+    fn growing(&self, metric: Metric, of: fn(&EpochMemory) -> Bytes) -> Option<GrowingEpochs> {
+        // The validation first, because it is the end of its epoch. A training may keep what its validation frees.
+        let parts = [EpochPhase::Validation, EpochPhase::Training];
+        parts.into_iter().find_map(|kind| self.growing_at(kind, metric, of))
+    }
+
+    fn growing_at(&self, part: EpochPhase, metric: Metric, of: fn(&EpochMemory) -> Bytes) -> Option<GrowingEpochs> {
+        let parts = self.ends_of(part);
+        let ends: Vec<Bytes> = parts.iter().map(|(_, part)| of(part)).collect();
+        // The first epoch makes what stays, such as the optimizer's state and the pools of all sizes.
+        let skipped = usize::from(ends.len() >= ENOUGH_EPOCHS);
+        let (first, last) = (*parts.get(skipped)?, *parts.last()?);
+        let new = self.epochs.get(first.0 + 1..=last.0).unwrap_or_default();
+        let (new_streams, by_new) = new.iter().fold((0_u32, 0_u64), |(streams, bytes), part| {
             (
                 streams.saturating_add(part.new_streams),
-                bytes + part.new_streams_reserved,
+                bytes.saturating_add(part.new_streams_reserved.0),
             )
         });
-        let growing = |metric: Metric, of: fn(&EpochMemory) -> Bytes| {
-            let all: Vec<Bytes> = ends.values().map(|part| of(part)).collect();
-            // The first epoch makes what stays, such as the optimizer's state and the pools of all sizes.
-            let compared = if all.len() >= ENOUGH_EPOCHS {
-                &all[1..]
-            } else {
-                &all[..]
-            };
-            let [.., before, after] = compared else { return None };
-            if !compared.windows(2).all(|pair| pair[1] > pair[0]) {
-                return None;
-            }
-            // After two epochs, memory may also settle; only pools of new threads are certain.
-            if all.len() < ENOUGH_EPOCHS && (metric != Metric::Reserved || by_new == Bytes(0)) {
-                return None;
-            }
-            let last = after.saturating_sub(*before);
-            // Live memory is not attributed to streams, because tensors of old streams can take their place.
-            let is_reserved = metric == Metric::Reserved;
-            let by_new_streams = if is_reserved { by_new.min(last) } else { Bytes(0) };
-            Some(GrowingEpochs {
-                metric,
-                last,
-                by_new_streams,
-                new_streams: if by_new_streams > Bytes(0) { new_streams } else { 0 },
-                // Two rises in a row without the first epoch, or pools of threads that every epoch starts anew.
-                is_sure: compared.len() >= ENOUGH_EPOCHS || by_new_streams > Bytes(0),
-                ends: all,
-            })
+        let compared = ends.get(skipped..)?;
+        let rises = || compared.len() > 1 && compared.windows(2).all(|pair| pair[1] > pair[0]);
+        // Live memory is not attributed to streams, because tensors of old streams can take their place.
+        let is_by_threads = metric == Metric::Reserved && by_new > 0;
+        let is_sure = match ends.len() {
+            // After two epochs, memory may also settle.
+            ..ENOUGH_EPOCHS => (is_by_threads && rises()).then_some(false),
+            many if many >= ENOUGH_STEPS as usize => leaks::growing_ends(&ends).map(|(_, is_sure)| is_sure),
+            _ => rises().then_some(is_by_threads || compared.len() >= ENOUGH_EPOCHS),
+        }?;
+        let left = of(last.1).saturating_sub(of(first.1));
+        let by_new_streams = if is_by_threads {
+            Bytes(by_new).min(left)
+        } else {
+            Bytes(0)
         };
-        let live = growing(Metric::Live, |part| part.in_use_end);
-        let reserved = growing(Metric::Reserved, |part| part.reserved_end);
-        live.into_iter().chain(reserved).collect()
+        Some(GrowingEpochs {
+            metric,
+            part,
+            ends,
+            first: skipped + 1,
+            left,
+            by_new_streams,
+            new_streams: if by_new_streams > Bytes(0) { new_streams } else { 0 },
+            is_sure,
+        })
     }
 }
 
@@ -157,7 +168,7 @@ mod tests {
     fn grown(ends: &[(u64, u64)], by_new: u64) -> Vec<(Metric, u64, bool)> {
         let growing = run(ends, by_new).growing_epochs().into_iter();
         growing
-            .map(|growing| (growing.metric, growing.last.0, growing.is_sure))
+            .map(|growing| (growing.metric, growing.left.0, growing.is_sure))
             .collect()
     }
 
@@ -169,7 +180,12 @@ mod tests {
         assert_eq!(grown(&[(9, 10), (5, 20), (6, 20)], 0), [(Metric::Live, 1, false)]);
         assert_eq!(
             grown(&[(9, 10), (5, 20), (6, 30), (8, 70)], 0),
-            [(Metric::Live, 2, true), (Metric::Reserved, 40, true)]
+            [(Metric::Live, 3, true), (Metric::Reserved, 50, true)]
+        );
+        // Growth in every second epoch, and growth that one fall would hide.
+        assert_eq!(
+            grown(&[(1, 9), (2, 9), (2, 9), (3, 9), (3, 9), (4, 9), (4, 9), (5, 9)], 0),
+            [(Metric::Live, 3, true)]
         );
         assert_eq!(grown(&[], 0), []);
         assert_eq!(grown(&[(1, 1)], 0), []);
@@ -178,7 +194,7 @@ mod tests {
     #[test]
     fn after_two_epochs_only_pools_of_new_threads_are_certain() {
         assert_eq!(grown(&[(1, 10), (5, 20)], 0), []);
-        assert_eq!(grown(&[(1, 10), (5, 20)], 8), [(Metric::Reserved, 10, true)]);
+        assert_eq!(grown(&[(1, 10), (5, 20)], 8), [(Metric::Reserved, 10, false)]);
         // New threads in the place of old memory are no growth.
         assert_eq!(grown(&[(1, 20), (5, 20)], 8), []);
     }
@@ -188,15 +204,45 @@ mod tests {
         let growing = run(&[(1, 10), (1, 20), (1, 30)], 8).growing_epochs();
         assert_eq!(
             growing[0].summary(),
-            "reserved memory grows by 10 B in epoch 3 (at the end of each epoch: 10 B, 20 B, 30 B); 8 B of it is in pools \
-             of 4 new streams: each new thread that uses the GPU, such as a worker of a data loader, gets pools that stay \
-             until the program ends (at most 128 streams)"
+            "reserved memory grows by 10 B from epoch 2 to epoch 3 (after each training: 10 B, 20 B, 30 B); pools of 4 \
+             new streams hold 8 B of it: every thread that uses the GPU gets pools, which stay after the thread ends"
         );
         let growing = run(&[(1, 10), (2, 10), (3, 10)], 0).growing_epochs();
         assert_eq!(
             growing[0].summary(),
-            "live memory grows by 1 B in epoch 3 (at the end of each epoch: 1 B, 2 B, 3 B) (or it settles later: set \
-             `epochs: 6` in the inputs of its budget to find out)"
+            "live memory grows by 1 B from epoch 2 to epoch 3 (after each training: 1 B, 2 B, 3 B); memory may settle \
+             later: train for 6 epochs to find out"
         );
+    }
+
+    #[test]
+    fn what_a_training_keeps_is_found_although_its_validation_frees_it() {
+        let training = run(&[(1, 1), (2, 1), (3, 1)], 0).epochs;
+        let validation = training.iter().map(|part| EpochMemory {
+            part: EpochPhase::Validation,
+            in_use_end: Bytes(1),
+            ..part.clone()
+        });
+        let both = training.iter().cloned().zip(validation);
+        let run = Run {
+            epochs: both.flat_map(|(training, validation)| [training, validation]).collect(),
+            ..sample::run("a", "l4")
+        };
+        let growing = run.growing_epochs();
+        assert_eq!(
+            (growing.len(), growing[0].part, growing[0].left),
+            (1, EpochPhase::Training, Bytes(1))
+        );
+    }
+
+    #[test]
+    fn no_number_of_a_file_is_too_large() {
+        let mut run = run(&[(1, u64::MAX), (2, u64::MAX), (u64::MAX, u64::MAX)], u64::MAX);
+        for part in &mut run.epochs {
+            part.epoch = part.epoch.wrapping_sub(3);
+            part.new_streams = u32::MAX;
+            part.new_streams_reserved = Bytes(u64::MAX);
+        }
+        assert_eq!(run.growing_epochs().len(), 1);
     }
 }

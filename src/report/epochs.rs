@@ -42,7 +42,8 @@ pub struct EpochMemory {
     pub steps: u32,
     /// The highest live memory in bytes.
     pub live_peak: Bytes,
-    /// The bytes of all tensors at the end, without the allocator's padding.
+    /// The bytes of all tensors at the end, without the allocator's padding. Between two parts, this and the streams are
+    /// those at the end of the part before.
     pub in_use_end: Bytes,
     /// The highest reserved memory in bytes.
     pub reserved_peak: Bytes,

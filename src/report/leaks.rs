@@ -111,17 +111,7 @@ fn trend(steps: &[Step], gpu: Option<u32>) -> Trend {
     if count < ENOUGH_STEPS {
         return Trend::Unknown { steps: count };
     }
-    let settled = &steps[SETTLED..];
-    let without_a_fall = spliced(settled);
-    let found = period(settled).map(|period| (settled, is_repeated(settled, period)));
-    // A cache that is filled and emptied repeatedly falls more than once. So without one fall, only periods that fit
-    // three times count.
-    let shown_again = |period: &usize| *period <= settled.len() / 3;
-    let found = found.or_else(|| {
-        let is_found = period(&without_a_fall).filter(shown_again);
-        is_found.map(|_| (&without_a_fall[..], false))
-    });
-    let Some((ends, is_sure)) = found else {
+    let Some((ends, is_sure)) = growing_ends(&steps) else {
         return Trend::Steady;
     };
     let left = ends[ends.len() - 1].saturating_sub(ends[0]);
@@ -134,6 +124,20 @@ fn trend(steps: &[Step], gpu: Option<u32>) -> Trend {
         is_sure,
         steps,
     })
+}
+
+/// Returns the ends without the first, if they keep growing, and whether that is sure. If a single fall would hide the
+/// growth, the ends are those without that fall. Needs [`ENOUGH_STEPS`] ends.
+pub(super) fn growing_ends(ends: &[Bytes]) -> Option<(Vec<Bytes>, bool)> {
+    let settled = ends.get(SETTLED..)?;
+    if let Some(period) = period(settled) {
+        return Some((settled.to_vec(), is_repeated(settled, period)));
+    }
+    // A cache that is filled and emptied repeatedly falls more than once. So without one fall, only periods that fit
+    // three times count.
+    let without_a_fall = spliced(settled);
+    let is_shown_again = period(&without_a_fall).is_some_and(|period| period <= settled.len() / 3);
+    is_shown_again.then_some((without_a_fall, false))
 }
 
 /// Returns the shortest period, of at most half of the steps, for which each step ends higher than the step one period

@@ -15,7 +15,7 @@ use super::process::PassOutput;
 use super::record::Record;
 use super::steps::{fullest, steps};
 use crate::bytes::Bytes;
-use crate::protocol::{BurnFeatures, Float, Inside, ProbeEvent};
+use crate::protocol::{BurnFeatures, Float, Inside, OtherThreads, ProbeEvent};
 use crate::report::words::pass_name;
 use crate::report::{
     Assumption, Autotune, ErrorCode, GpuShare, Measurement, Mode, Oom, Parameters, Pass, PassSeconds, Peak, Peaks,
@@ -42,10 +42,10 @@ pub(super) enum PassDifference {
     DataDependent(String),
 }
 
-/// Whether the program trains for epochs, with threads of its own that use the GPU: workers of data loaders, and the
-/// metrics of a learner. Chance decides in which order they do.
+/// Whether the program trains for epochs with threads of its own: workers of data loaders, and the metrics of a learner.
+/// Chance decides in which order they use the GPU.
 fn has_threads(left: &PassOutput) -> bool {
-    epochs::wanted(&left.events).is_some()
+    epochs::threads(&left.events) != OtherThreads::None
 }
 
 impl PassDifference {
@@ -304,6 +304,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
             cold,
             outputs.whole(Pass::Warm),
             outputs.whole(outputs.observed()),
+            outputs.differs_by_threads(),
         ),
         range: None,
         error,
@@ -430,12 +431,17 @@ impl<'a> Outputs<'a> {
         self.error_of_another_checkout()
             .or_else(|| self.error_of_a_pass())
             .or_else(|| self.error_of_the_second_pass(collected))
-            .or_else(|| disagreement?.error(self.case, self.of(Pass::Warm).is_some_and(has_threads)))
+            .or_else(|| disagreement?.error(self.case, self.differs_by_threads()))
             .or_else(|| {
                 // Last: if values that the model reads keep it from learning, the disagreement says so.
                 let mut judged = self.readable().filter(|_| self.oom.is_none() && disagreement.is_none());
                 judged.find_map(|(_, left)| gpu_work::rarely_learns(left))
             })
+    }
+
+    /// Whether threads of the program may have caused a difference between two complete warm passes.
+    fn differs_by_threads(&self) -> bool {
+        self.other.is_some() && self.of(Pass::Warm).is_some_and(has_threads)
     }
 
     /// Returns the error if another checkout replaced the program since its models were listed.
@@ -652,6 +658,7 @@ fn assumptions(
     cold: Option<&PassOutput>,
     warm: Option<&PassOutput>,
     traced: Option<&PassOutput>,
+    differs_by_threads: bool,
 ) -> Vec<Assumption> {
     let passes: Vec<&PassOutput> = [cold, warm, traced].into_iter().flatten().collect();
     let mut list = match hardware {
@@ -680,11 +687,17 @@ fn assumptions(
     if traced.or(cold).is_some_and(is_free_form) {
         list.push(Assumption::HandWrittenStep);
     }
-    if warm.or(cold).is_some_and(|left| epochs::wanted(&left.events).is_some()) {
+    let threads = warm
+        .or(cold)
+        .map_or(OtherThreads::None, |left| epochs::threads(&left.events));
+    // A measurement waits for no thread.
+    if threads != OtherThreads::None && matches!(hardware, Hardware::Virtual) {
         list.push(Assumption::ThreadsWait);
     }
-    let is_by_threads = matches!(collected.disagreement, Some(PassDifference::Nondeterministic(_)));
-    if is_by_threads && warm.is_some_and(has_threads) {
+    if threads == OtherThreads::Busy {
+        list.push(Assumption::ThreadsBusy);
+    }
+    if differs_by_threads && matches!(collected.disagreement, Some(PassDifference::Nondeterministic(_))) {
         list.push(Assumption::ThreadsDiffer);
     }
     if passes.iter().any(|left| left.is_inside) {

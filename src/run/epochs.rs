@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::record::Record;
 use crate::bytes::Bytes;
-use crate::protocol::{EpochPart, Phase, ProbeEvent};
+use crate::protocol::{EpochPart, OtherThreads, Phase, ProbeEvent};
 use crate::report::{EpochMemory, EpochPhase, Step};
 
 /// Returns the number of epochs that a pass was to train for; `None` if the tool or the probe runs its steps.
@@ -15,15 +15,40 @@ pub(super) fn wanted(events: &[ProbeEvent]) -> Option<u32> {
     })
 }
 
-/// Returns the number of epochs that were trained with at least one step, and of all steps.
-pub(super) fn finished(events: &[ProbeEvent]) -> (u32, u32) {
-    events.iter().fold((0, 0), |(epochs, all), event| match event {
-        ProbeEvent::EpochEnd { part, steps, .. } => {
-            let is_trained = *part == EpochPart::Training && *steps > 0;
-            (epochs + u32::from(is_trained), all.saturating_add(*steps))
+/// Returns the number of epochs that were trained to the end of their data, and of all steps.
+pub(super) fn finished(events: &[ProbeEvent]) -> (usize, u32) {
+    let mut epochs = BTreeSet::new();
+    let mut all = 0_u32;
+    for event in events {
+        if let ProbeEvent::EpochEnd {
+            epoch,
+            part,
+            steps,
+            is_complete,
+            ..
+        } = event
+        {
+            all = all.saturating_add(*steps);
+            if *part == EpochPart::Training && *is_complete && *steps > 0 {
+                epochs.insert(*epoch);
+            }
         }
-        _ => (epochs, all),
-    })
+    }
+    (epochs.len(), all)
+}
+
+/// Returns what the training has seen of the program's other threads.
+pub(super) fn threads(events: &[ProbeEvent]) -> OtherThreads {
+    let seen = events.iter().filter_map(|event| match event {
+        ProbeEvent::EpochEnd { threads, .. } => Some(*threads),
+        _ => None,
+    });
+    seen.max().unwrap_or(OtherThreads::None)
+}
+
+/// Returns a sum that stays at the largest number instead of overflowing.
+fn sum(numbers: impl Iterator<Item = u64>) -> Bytes {
+    Bytes(numbers.fold(0, u64::saturating_add))
 }
 
 /// Returns the parts of all epochs on the first GPU. `steps` are the steps of the same pass.
@@ -44,6 +69,7 @@ pub(super) fn epochs(events: &[ProbeEvent], record: &Record, steps: &[Step]) -> 
             first_step,
             steps: count,
             streams,
+            ..
         } = *event
         else {
             continue;
@@ -57,7 +83,7 @@ pub(super) fn epochs(events: &[ProbeEvent], record: &Record, steps: &[Step]) -> 
         };
         let holds = streams.iter().filter(|stream| stream.reserved > 0);
         let new: Vec<_> = holds.clone().filter(|stream| known.insert(stream.stream)).collect();
-        let new_streams_reserved = new.iter().map(|stream| Bytes(stream.reserved)).sum();
+        let new_streams_reserved = sum(new.iter().map(|stream| stream.reserved));
         let (reserved_peak, reserved_end) = held.between(*began, *time);
         let own = EpochMemory {
             epoch: *epoch,
@@ -68,7 +94,7 @@ pub(super) fn epochs(events: &[ProbeEvent], record: &Record, steps: &[Step]) -> 
             first_step: *first_step,
             steps: *count,
             live_peak: live(&|phase| phase != Phase::Between),
-            in_use_end: streams.iter().map(|stream| Bytes(stream.in_use)).sum(),
+            in_use_end: sum(streams.iter().map(|stream| stream.in_use)),
             reserved_peak,
             reserved_end,
             streams: u32::try_from(holds.count()).unwrap_or(u32::MAX),

@@ -157,19 +157,24 @@ fn ask(built: &Built, folder: &Path) -> ListAnswer {
         )),
         Some(_) => match checkout::other(built, &left.events) {
             Some((message, help)) => Err(problem(ErrorCode::OtherCheckout, message, &help)),
-            None => Ok(left
-                .events
-                .into_iter()
-                .filter_map(|event| match event {
-                    ProbeEvent::Model { name, task } => Some(Listed {
-                        // A name that the compiler accepted stays as it is.
-                        name: PlainName::escaped(&name),
+            None => {
+                let models = left.events.into_iter().filter_map(|event| match event {
+                    ProbeEvent::Model { name, task } => Some((name, task)),
+                    _ => None,
+                });
+                let listed = models.map(|(name, task)| {
+                    let name = PlainName::parse(name).map_err(|error| {
+                        let message = format!("a model of {}: {error}", built.target.package);
+                        problem(ErrorCode::NoAnswer, message, "rename the model's function")
+                    })?;
+                    Ok(Listed {
+                        name,
                         task,
                         built: built.clone(),
-                    }),
-                    _ => None,
-                })
-                .collect()),
+                    })
+                });
+                listed.collect()
+            }
         },
     }
 }

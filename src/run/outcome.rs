@@ -355,20 +355,20 @@ fn too_few_steps(left: &PassOutput, done: &PassSummary) -> Option<RunError> {
 
 /// Returns the error if the program trained for fewer epochs than it was asked for.
 fn too_few_epochs(left: &PassOutput, wanted: u32) -> Option<RunError> {
-    let (trained, _) = epochs::finished(&left.events);
-    if trained >= wanted.max(1) {
+    let (trained, steps) = epochs::finished(&left.events);
+    if trained >= wanted.max(1) as usize {
         return None;
     }
-    let message = match trained {
+    let message = match steps {
         0 => "the model trained on no batch".to_owned(),
-        _ => format!("the model trained for {trained} of {wanted} epochs"),
+        _ => format!("the model trained for {trained} of {wanted} epochs to the end of the data"),
     };
     told(
         ErrorCode::Exited,
         message,
-        "train for `training.epochs()` epochs with the data loader that `training.data(…)` returns, and check that its \
-         dataset is not empty; if the training stops early by itself, ask for fewer epochs: the values that a model \
-         reads from a virtual GPU are zeros",
+        "train for `training.epochs()` epochs, take every batch of the data loader that `training.data(…)` returns, and \
+         limit an epoch with `items` only; if the training stops early by itself, ask for fewer epochs: the values that \
+         a model reads from a virtual GPU are zeros",
     )
 }
 

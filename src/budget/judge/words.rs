@@ -15,7 +15,7 @@ const fn phase_name(phase: Phase) -> &'static str {
         Phase::Optimizer => "optimizer",
         Phase::Training => "training",
         Phase::Validation => "validation",
-        Phase::Between => "between epochs",
+        Phase::Between => "between two parts of an epoch",
     }
 }
 

@@ -113,17 +113,6 @@ fn launches() -> Option<&'static Launches> {
     }
 }
 
-/// Runs `act` once for each stream that was used so far, as if a thread of that stream ran it.
-#[cfg(feature = "train")]
-pub(super) fn for_each_stream(act: impl Fn()) {
-    let Some(launches) = launches() else { return };
-    let streams: Vec<StreamId> = {
-        let streams = launches.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.values().copied().collect()
-    };
-    streams.into_iter().for_each(|stream| stream.executes(&act));
-}
-
 /// Returns the memory of each stream of the only GPU, if the pass observes launches. Waits for the server.
 #[cfg(feature = "train")]
 pub(super) fn streams() -> Vec<StreamMemory> {

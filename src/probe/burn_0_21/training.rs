@@ -1,6 +1,8 @@
 //! [`Epochs`] and [`Training`]: a training of several epochs that the program runs itself, with its own data loaders.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn_backend21::{Device, DeviceId};
@@ -56,6 +58,9 @@ impl<B: AutodiffBackend> Epochs<'_, B> {
     pub fn train(self, train: impl FnOnce(&Training<B>)) {
         let Self { run, epochs, items } = self;
         run.pass.free_form();
+        if run.device.gpus.len() > 1 {
+            events::impossible("a training of several epochs runs on one GPU".to_owned());
+        }
         if run.pass.job.trace.is_some() {
             events::impossible(
                 "`explain` covers single steps, and this model trains for epochs: declare the same network with \
@@ -67,8 +72,8 @@ impl<B: AutodiffBackend> Epochs<'_, B> {
         events::send(&ProbeEvent::Training {
             epochs: u32::try_from(epochs).unwrap_or(u32::MAX),
         });
-        // The folder of the pass, which the tool removes. Without one, the training fails with its own message.
-        let folder = events::folder().unwrap_or_default().join("training");
+        // The tool removes the folder of the pass.
+        let folder = events::folder().unwrap_or_else(std::env::temp_dir).join("training");
         let _ = std::fs::create_dir_all(&folder);
         let device = run.device.device.clone();
         let sync = move || {
@@ -148,6 +153,7 @@ impl<B: AutodiffBackend> Training<B> {
         Arc::new(WatchedLoader {
             inner,
             part,
+            iterations: Arc::default(),
             watched: self.watched.clone(),
         })
     }
@@ -172,7 +178,9 @@ struct EpochProgress {
     next: u32,
     /// Whether a step has begun that has not ended.
     is_within: bool,
-    /// The first step of the part that is running, and when the part began.
+    /// Whether a part is running.
+    is_running: bool,
+    /// The first step of that part, and when the part began.
     first: u32,
     began: u64,
 }
@@ -197,14 +205,24 @@ impl WatchedEpochs {
         }
     }
 
-    fn begin(&self, part: EpochPart) {
+    /// Begins a part. `iteration` is the number of times that its loader was iterated over, this one included.
+    fn begin(&self, part: EpochPart, iteration: u32) {
         self.end_step();
         self.wait_for_threads();
         let next = {
             let mut progress = self.progress();
-            if part == EpochPart::Training {
-                progress.epoch += 1;
+            if std::mem::replace(&mut progress.is_running, true) {
+                events::impossible(
+                    "the program iterates over two data loaders at once: cargo-vram cannot say which of them a step \
+                     belongs to"
+                        .to_owned(),
+                );
             }
+            // By loader, because an epoch may train on several. A validation belongs to the training before it.
+            progress.epoch = match part {
+                EpochPart::Training => progress.epoch.max(iteration),
+                EpochPart::Validation => progress.epoch.max(1),
+            };
             progress.first = progress.next;
             progress.began = clock::now();
             progress.next
@@ -233,19 +251,21 @@ impl WatchedEpochs {
         }
     }
 
-    fn end(&self, part: EpochPart) {
+    /// Ends a part. `is_complete` tells whether the loop took all batches.
+    fn end(&self, part: EpochPart, is_complete: bool) {
         self.end_step();
         let (epoch, first, next, began) = {
-            let progress = self.progress();
+            let mut progress = self.progress();
+            progress.is_running = false;
             (progress.epoch, progress.first, progress.next, progress.began)
         };
         if next > first {
             self.mark(next - 1, Phase::Between);
         }
-        // Fusion frees a tensor only with the next operation of its stream. What still waits to be freed would differ
-        // from epoch to epoch.
+        // Fusion frees a tensor only with the next operation of its stream. The next operation of this stream comes; one
+        // of a worker that has ended does not.
         if self.lockstep {
-            launches::for_each_stream(&self.sync);
+            (self.sync)();
         }
         events::send(&ProbeEvent::EpochEnd {
             epoch,
@@ -254,6 +274,8 @@ impl WatchedEpochs {
             time: clock::now(),
             first_step: first,
             steps: next - first,
+            is_complete,
+            threads: idle::state(),
             streams: launches::streams(),
         });
     }
@@ -262,21 +284,22 @@ impl WatchedEpochs {
 struct WatchedLoader<B: Backend, O> {
     inner: Arc<dyn DataLoader<B, O>>,
     part: EpochPart,
+    /// How often it was iterated over. Its copies for other devices share the number.
+    iterations: Arc<AtomicU32>,
     watched: Arc<WatchedEpochs>,
 }
 
 impl<B: Backend, O: 'static> DataLoader<B, O> for WatchedLoader<B, O> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
-        self.watched.begin(self.part);
+        self.watched.begin(self.part, self.iterations.fetch_add(1, Relaxed) + 1);
         let inner = self.inner.iter();
         // The workers load ahead while the training takes batches. Which of both is faster decides how many batches
         // wait on the GPU, so all that may wait are loaded first: that needs most memory.
         self.watched.wait_for_threads();
         Box::new(WatchedIterator {
-            inner,
+            inner: Some(inner),
             part: self.part,
             watched: &self.watched,
-            has_ended: false,
         })
     }
 
@@ -288,6 +311,7 @@ impl<B: Backend, O: 'static> DataLoader<B, O> for WatchedLoader<B, O> {
         Arc::new(Self {
             inner: self.inner.to_device(device),
             part: self.part,
+            iterations: self.iterations.clone(),
             watched: self.watched.clone(),
         })
     }
@@ -296,21 +320,37 @@ impl<B: Backend, O: 'static> DataLoader<B, O> for WatchedLoader<B, O> {
         Arc::new(Self {
             inner: self.inner.slice(start, end),
             part: self.part,
+            iterations: self.iterations.clone(),
             watched: self.watched.clone(),
         })
     }
 }
 
 struct WatchedIterator<'a, O> {
-    inner: Box<dyn DataLoaderIterator<O> + 'a>,
+    /// `None` once the part has ended.
+    inner: Option<Box<dyn DataLoaderIterator<O> + 'a>>,
     part: EpochPart,
     watched: &'a WatchedEpochs,
-    has_ended: bool,
+}
+
+impl<O> WatchedIterator<'_, O> {
+    fn end(&mut self) {
+        let Some(inner) = self.inner.take() else { return };
+        let progress = inner.progress();
+        // Batches that still wait are freed with it.
+        drop(inner);
+        self.watched.wait_for_threads();
+        self.watched
+            .end(self.part, progress.items_processed >= progress.items_total);
+    }
 }
 
 impl<O> DataLoaderIterator<O> for WatchedIterator<'_, O> {
     fn progress(&self) -> Progress {
-        self.inner.progress()
+        match &self.inner {
+            Some(inner) => inner.progress(),
+            None => Progress::new(1, 1),
+        }
     }
 }
 
@@ -318,36 +358,30 @@ impl<O> Iterator for WatchedIterator<'_, O> {
     type Item = O;
 
     fn next(&mut self) -> Option<O> {
-        if self.has_ended {
-            return None;
-        }
         self.watched.end_step();
-        let progress = self.inner.progress();
+        let inner = self.inner.as_mut()?;
+        let progress = inner.progress();
         if progress.items_processed < progress.items_total {
             let step = self.watched.progress().next;
             self.watched.mark(step, Phase::Batch);
         }
-        match self.inner.next() {
-            Some(batch) => {
-                // The freed slot of the queue may let a worker go on.
-                self.watched.wait_for_threads();
-                self.watched.begin_step(self.part);
-                Some(batch)
-            }
-            None => {
-                self.has_ended = true;
-                self.watched.end(self.part);
-                None
-            }
-        }
+        let Some(batch) = inner.next() else {
+            self.end();
+            return None;
+        };
+        // The freed slot of the queue may let a worker go on.
+        self.watched.wait_for_threads();
+        self.watched.begin_step(self.part);
+        Some(batch)
     }
 }
 
 impl<O> Drop for WatchedIterator<'_, O> {
     /// A loop may stop before the data ends.
     fn drop(&mut self) {
-        if !self.has_ended {
-            self.watched.end(self.part);
+        // A panic ends the run, and the threads of the GPU may be gone.
+        if !std::thread::panicking() {
+            self.end();
         }
     }
 }

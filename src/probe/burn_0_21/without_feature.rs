@@ -17,11 +17,20 @@ use crate::probe::pass::Train;
 /// A trait that no type implements.
 #[cfg(not(feature = "train"))]
 #[diagnostic::on_unimplemented(
-    message = "`.train_step(…)` and `run.epochs(…)` need the feature `train` of cargo-vram: run `cargo add --dev cargo-vram --features train`",
+    message = "`.train_step(…)` needs the feature `train` of cargo-vram: run `cargo add --dev cargo-vram --features train`",
     label = "the feature `train` of cargo-vram is off",
     note = "or add it in Cargo.toml, next to the feature for Burn: features = [\"burn-0_21\", \"train\"]"
 )]
 pub trait TrainFeature {}
+
+/// A trait that no type implements.
+#[cfg(not(feature = "train"))]
+#[diagnostic::on_unimplemented(
+    message = "`run.epochs(…)` needs the feature `train` of cargo-vram: run `cargo add --dev cargo-vram --features train`",
+    label = "the feature `train` of cargo-vram is off",
+    note = "or add it in Cargo.toml, next to the feature for Burn: features = [\"burn-0_21\", \"train\"]"
+)]
+pub trait EpochsFeature {}
 
 /// A trait that no type implements.
 #[cfg(not(feature = "distributed"))]
@@ -45,7 +54,7 @@ impl<B: AutodiffBackend, M: AutodiffModule<B>, X> WithBatch<'_, B, Train, M, X> 
 impl<B: AutodiffBackend> super::run::Run<B, Train> {
     /// Needs the feature `train`.
     #[doc(hidden)]
-    pub fn epochs<O: TrainFeature>(&mut self, default: O) {
+    pub fn epochs<N: EpochsFeature>(&mut self, default: N) {
         let _ = default;
     }
 }

@@ -8,8 +8,9 @@ use super::table::{lines, new_table};
 use crate::report::words::count;
 use crate::report::{EpochMemory, EpochPhase, Run};
 
-/// The most epochs of a run that the table has; the JSON report has all.
+/// The most epochs and rows of a run that the table has; the JSON report has all.
 const SHOWN: usize = 6;
+const ROWS: usize = 30;
 
 /// Renders one row per part of an epoch, for every model that trains for epochs.
 pub(super) fn epochs(report: &ShownReport<'_>) -> String {
@@ -44,7 +45,7 @@ fn table(report: &ShownReport<'_>, run: &Run) -> String {
         part.part != EpochPhase::Between
             || before.is_none_or(|before| part.reserved_peak > before.reserved_end || part.live_peak > before.live_peak)
     });
-    table.add_rows(news.map(|(_, part)| row(part)));
+    table.add_rows(news.take(ROWS).map(|(_, part)| row(part)));
     let table: String = lines(&table).into_iter().map(|line| format!("{line}\n")).collect();
     format!("\n{table}\n")
 }
