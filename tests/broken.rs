@@ -375,6 +375,7 @@ fn compiled(features: &[&str], call: &str) -> String {
                     pub struct WithLoss<'a, B, M, X, F>(PhantomData<(&'a (), B, M, X, F)>);
                     impl<B, M, X, F> WithLoss<'_, B, M, X, F> { pub fn train<O>(self, _: O) {} }
                 }
+                pub mod run { pub struct Run<B, Kind>(std::marker::PhantomData<(B, Kind)>); }
                 mod without_feature;
             }
         }
@@ -413,10 +414,10 @@ fn compiled(features: &[&str], call: &str) -> String {
     let model = format!(
         "extern crate burn; extern crate cargo_vram;
         use burn::{{module::AutodiffModule, tensor::{{Tensor, backend::AutodiffBackend}}}};
-        use cargo_vram::{{Adam, probe::{{pass::Train, burn_0_21::train::{{WithBatch, WithLoss}}}}}};
+        use cargo_vram::{{Adam, probe::{{pass::Train, burn_0_21::{{run::Run, train::{{WithBatch, WithLoss}}}}}}}};
         pub fn model<B: AutodiffBackend, M: AutodiffModule<B>, F: Fn(&M, u8) -> Tensor<B, 1>>(
-            batch: WithBatch<'_, B, Train, M, u8>, loss: WithLoss<'_, B, M, u8, F>, gpus: Vec<B::Device>,
-        ) {{ let _ = (&batch, &loss, &gpus); {call} }}"
+            batch: WithBatch<'_, B, Train, M, u8>, loss: WithLoss<'_, B, M, u8, F>, gpus: Vec<B::Device>, run: &mut Run<B, Train>,
+        ) {{ let _ = (&batch, &loss, &gpus, &run, Adam); {call} }}"
     );
     rustc("model.rs", &model, "lib")
 }
@@ -424,12 +425,13 @@ fn compiled(features: &[&str], call: &str) -> String {
 #[test]
 fn a_method_whose_feature_is_off_is_a_compiler_error_that_names_the_feature() {
     for (call, method, feature) in [
-        ("batch.train_step(Adam);", "train_step", "train"),
-        ("loss.ddp(gpus, Adam).train(Adam);", "ddp", "distributed"),
+        ("batch.train_step(Adam);", ".train_step", "train"),
+        ("run.epochs(2);", "run.epochs", "train"),
+        ("loss.ddp(gpus, Adam).train(Adam);", ".ddp", "distributed"),
     ] {
         let errors = compiled(&[], call);
         let first = format!(
-            "error[E0277]: `.{method}(…)` needs the feature `{feature}` of cargo-vram: run `cargo add --dev cargo-vram --features \
+            "error[E0277]: `{method}(…)` needs the feature `{feature}` of cargo-vram: run `cargo add --dev cargo-vram --features \
              {feature}`"
         );
         assert_eq!(errors.lines().next(), Some(first.as_str()), "{errors}");

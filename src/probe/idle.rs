@@ -17,12 +17,12 @@ const PAUSE: Duration = Duration::from_millis(1);
 const QUIET_LOOKS: u32 = 3;
 
 /// The threads that are not waited for, and whether there were any others.
-struct Known {
+struct KnownThreads {
     busy: Vec<OsString>,
     has_others: bool,
 }
 
-static KNOWN: Mutex<Known> = Mutex::new(Known {
+static KNOWN: Mutex<KnownThreads> = Mutex::new(KnownThreads {
     busy: Vec::new(),
     has_others: false,
 });
