@@ -79,19 +79,25 @@ def rendered(report, form):
     return result.stdout
 
 
+def plain(text):
+    """Makes a name that a report may have: one line of visible characters. The tool refuses a report with another."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)[:150].strip() or "x"
+
+
 def one_of_each(text):
-    """A report with a run of each outcome and a broken target. All names have `text` in them."""
-    named = {name: f"{name}{text}" for name in ("passed", "warned", "over", "full", "died")}
+    """A report with a run of each outcome and a broken target. All texts are `text`, and all names have it in them."""
+    name = plain(text)
+    named = {one: plain(f"{one}{text}") for one in ("passed", "warned", "over", "full", "died")}
     oom = {"pass": "warm", "step": 1, "phase": "optimizer", "kernel": text, "requested": MIB, "reserved": MIB, "available": 0}
-    runs = [run(one, package=text) for one in (named["passed"], named["warned"], named["over"])]
-    runs.append(run(named["full"], package=text, oom=oom))
-    runs.append(run(named["died"], package=text, error={"code": text, "message": text, "help": text}))
-    runs[0]["gpu"] = {**runs[0]["gpu"], "id": f"l4{text}"}
-    verdicts = [verdict(named[one], status, text, text) for one, status in
+    runs = [run(one, package=name) for one in (named["passed"], named["warned"], named["over"])]
+    runs.append(run(named["full"], package=name, oom=oom))
+    runs.append(run(named["died"], package=name, error={"code": text, "message": text, "help": text}))
+    runs[0]["gpu"] = {**runs[0]["gpu"], "id": plain(f"l4{text}")}
+    verdicts = [verdict(named[one], status, text, name) for one, status in
                 (("passed", "pass"), ("warned", "warn"), ("over", "fail"), ("full", "fail"), ("died", "error"))]
     verdicts[3]["rule"] = "oom"
     verdicts[0]["gpu"] = runs[0]["gpu"]["id"]
-    return report(runs, verdicts, [{"package": text, "target": text, "code": text, "message": text, "help": text}],
+    return report(runs, verdicts, [{"package": name, "target": text, "code": text, "message": text, "help": text}],
                   skipped=[{"check": "growth", "model": text, "why": text}])
 
 
@@ -121,7 +127,7 @@ def within_what_github_shows():
     long = "x|@y\u00e9\n" * 100
     baseline = {"from": "lock", "burn": "0.21.0", "inputs": {}, "parameters": None, "differs": [long],
                 "peaks": {"warm": peaks(900), "cold": peaks(900)}}
-    models = [f"{long[:150]}{at}" for at in range(900)]
+    models = [plain(f"{long[:140]}{at}") for at in range(900)]
     wrong = [verdict(model, ("fail", "warn", "pass")[at % 3], long) for at, model in enumerate(models)]
     for one in wrong[2::3]:
         one.update(rule="growth", baseline=4 * MIB, limit=5 * MIB)  # an improvement
