@@ -6,9 +6,52 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
+/// Compares a type of texts with strings, and makes it a string like any other in a JSON schema.
+macro_rules! like_text {
+    ($name:ident) => {
+        impl PartialEq<str> for $name {
+            fn eq(&self, other: &str) -> bool {
+                self.0 == other
+            }
+        }
+
+        impl PartialEq<&str> for $name {
+            fn eq(&self, other: &&str) -> bool {
+                self.0 == *other
+            }
+        }
+
+        impl PartialEq<String> for $name {
+            fn eq(&self, other: &String) -> bool {
+                self.0 == *other
+            }
+        }
+
+        impl PartialEq<$name> for String {
+            fn eq(&self, other: &$name) -> bool {
+                *self == other.0
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                String::schema_name()
+            }
+
+            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                String::json_schema(generator)
+            }
+        }
+    };
+}
+
 /// A name that someone else wrote: a model, a driver, or whoever made a report. `Display` escapes it.
 ///
-/// It is no `str` and does not become one by itself, so the compiler refuses code that shows it as it is.
+/// It does not become a `str` by itself, so the compiler refuses code that shows it as it is.
 #[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Foreign(String);
@@ -45,56 +88,13 @@ impl From<String> for Foreign {
     }
 }
 
-impl From<&String> for Foreign {
-    fn from(text: &String) -> Self {
-        Self(text.clone())
-    }
-}
-
 impl From<&str> for Foreign {
     fn from(text: &str) -> Self {
         Self(text.to_owned())
     }
 }
 
-impl PartialEq<str> for Foreign {
-    fn eq(&self, other: &str) -> bool {
-        self.0 == other
-    }
-}
-
-impl PartialEq<&str> for Foreign {
-    fn eq(&self, other: &&str) -> bool {
-        self.0 == *other
-    }
-}
-
-impl PartialEq<String> for Foreign {
-    fn eq(&self, other: &String) -> bool {
-        self.0 == *other
-    }
-}
-
-impl PartialEq<Foreign> for String {
-    fn eq(&self, other: &Foreign) -> bool {
-        *self == other.0
-    }
-}
-
-/// In JSON, the text is a string like any other.
-impl JsonSchema for Foreign {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        String::schema_name()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        String::json_schema(generator)
-    }
-}
+like_text!(Foreign);
 
 /// A name that is harmless wherever it is shown: of a model, a package, a budget or a GPU. Reading refuses all others.
 ///
@@ -181,44 +181,7 @@ impl From<&str> for PlainName {
     }
 }
 
-impl PartialEq<str> for PlainName {
-    fn eq(&self, other: &str) -> bool {
-        self.0 == other
-    }
-}
-
-impl PartialEq<&str> for PlainName {
-    fn eq(&self, other: &&str) -> bool {
-        self.0 == *other
-    }
-}
-
-impl PartialEq<String> for PlainName {
-    fn eq(&self, other: &String) -> bool {
-        self.0 == *other
-    }
-}
-
-impl PartialEq<PlainName> for String {
-    fn eq(&self, other: &PlainName) -> bool {
-        *self == other.0
-    }
-}
-
-/// In JSON, the name is a string like any other.
-impl JsonSchema for PlainName {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        String::schema_name()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        String::json_schema(generator)
-    }
-}
+like_text!(PlainName);
 
 /// The number of characters of a model's output that are shown. The JSON report has all of it.
 const SHOWN: usize = 600;

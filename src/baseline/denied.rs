@@ -57,18 +57,12 @@ pub fn denied(edits: &[EditedLimit], unreadable: &[Skipped], report: &Report, gp
             column: None,
         }
     };
-    let raw = |value: &Option<Foreign>| {
-        value
-            .as_ref()
-            .map_or_else(|| "none".to_owned(), |value| value.raw().to_owned())
-    };
     let edits = edits.iter().filter(|edit| edit.loosens).map(|edit| {
+        let [before, after] = edit.raw_values();
         let message = format!(
-            "this change loosens a limit in {}: {} from {} to {}; {APPROVE}",
+            "this change loosens a limit in {}: {} from {before} to {after}; {APPROVE}",
             edit.file,
             edit.limit.raw(),
-            raw(&edit.before),
-            raw(&edit.after),
         );
         verdict(
             edit.model.as_ref().map(Foreign::raw),

@@ -272,11 +272,8 @@ impl FitCommand {
     /// Returns the case of the one model that the command line names.
     fn case(&self, context: &Context<'_>, models: &Models, gpu: &Profile) -> Result<Case, CliError> {
         if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
-            return Err(FitError::Problem(
-                problem.message.raw().to_owned(),
-                problem.help.clone().map(Foreign::into_raw),
-            )
-            .into());
+            let (message, help) = problem.clone().into_raw();
+            return Err(FitError::Problem(message, help).into());
         }
         let &Context { prepared, running, .. } = context;
         let mut found = cases::cases(prepared, models, running, &self.inputs.values(), gpu)?;
@@ -303,11 +300,8 @@ impl FitCommand {
         let (from, to) = self.range;
         let (otherwise, problems) = self.what_ifs.cases(std::slice::from_ref(case), context, plan.folder)?;
         if let Some(problem) = problems.first() {
-            return Err(FitError::Problem(
-                problem.message.raw().to_owned(),
-                problem.help.clone().map(Foreign::into_raw),
-            )
-            .into());
+            let (message, help) = problem.clone().into_raw();
+            return Err(FitError::Problem(message, help).into());
         }
         let mut tried: Vec<Case> = otherwise.into_iter().flatten().collect();
         if tried.is_empty() {

@@ -28,7 +28,7 @@ use super::terminal;
 use super::terminal::Progress;
 use crate::cli::error::{CliError, ExitCoded};
 use crate::names::quoted;
-use crate::untrusted::{Foreign, named};
+use crate::untrusted::named;
 use crate::workspace::{
     self, BuiltFeatures, Selection, Workspace, WorkspaceError, adapter_feature, built_features, supported_burn,
     supported_by, supports_burn, update_of_prereleases,
@@ -729,12 +729,11 @@ fn resolve(selection: &Selection, package: &Package) -> Result<Workspace, CliErr
         .into_iter()
         .find(|problem| problem.package == package.name.as_str())
     {
-        Some(problem) => Err(InitError::Unusable {
-            package: problem.package.to_string(),
-            said: problem.message.raw().to_owned(),
-            help: problem.help.map(Foreign::into_raw),
+        Some(problem) => {
+            let package = problem.package.to_string();
+            let (said, help) = problem.into_raw();
+            Err(InitError::Unusable { package, said, help }.into())
         }
-        .into()),
         None => Ok(workspace),
     }
 }

@@ -97,11 +97,7 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
     // Edited limits come before improvements, so that the limit of ten notices does not hide them.
     for edited in report.base.iter().flat_map(|base| &base.edited) {
         let model = edited.model.as_ref().map_or("defaults", Foreign::raw);
-        let value = |value: &Option<Foreign>| {
-            value
-                .as_ref()
-                .map_or_else(|| "none".to_owned(), |value| value.raw().to_owned())
-        };
+        let [before, after] = edited.raw_values();
         all.push(Annotation {
             kind: AnnotationKind::Notice,
             at: Some(AnnotationPlace {
@@ -110,7 +106,7 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
                 column: None,
             }),
             title: format!("{model}: this change edits a limit"),
-            message: format!("{}: {} → {}", edited.limit, value(&edited.before), value(&edited.after)),
+            message: format!("{}: {before} → {after}", edited.limit),
         });
     }
     for problem in &report.problems {

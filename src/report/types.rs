@@ -141,6 +141,13 @@ pub struct EditedLimit {
     pub loosens: bool,
 }
 
+impl EditedLimit {
+    /// Returns the old and the new value as they are, to pass them to code that escapes them; `none` for none.
+    pub(crate) fn raw_values(&self) -> [&str; 2] {
+        [&self.before, &self.after].map(|value| value.as_ref().map_or("none", Foreign::raw))
+    }
+}
+
 /// The values that a run is compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Baseline {
@@ -183,6 +190,13 @@ pub struct Problem {
     pub message: Foreign,
     /// What to do about it; null if there is no advice.
     pub help: Option<Foreign>,
+}
+
+impl Problem {
+    /// Returns the message and the help as they are, for an error that escapes them.
+    pub(crate) fn into_raw(self) -> (String, Option<String>) {
+        (self.message.into_raw(), self.help.map(Foreign::into_raw))
+    }
 }
 
 /// The program that wrote a document.

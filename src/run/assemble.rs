@@ -283,9 +283,11 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
             .map(|gpu| gpu.steps.clone())
             .reduce(fullest)
             .unwrap_or_default(),
-        epochs: traced.map_or_else(Vec::new, |left| {
-            epochs::epochs(&left.events, &left.record, &steps(left, 0))
-        }),
+        epochs: traced
+            .filter(|left| epochs::wanted(&left.events).is_some())
+            .map_or_else(Vec::new, |left| {
+                epochs::epochs(&left.events, &left.record, &steps(left, 0))
+            }),
         // The values of a single GPU are those of the run itself. See docs/design/several-gpus.md.
         gpus: if gpus.len() > 1 { gpus } else { Vec::new() },
         recovered_refusals: match outputs.oom {

@@ -93,7 +93,8 @@ fn models(workspace: &Workspace) -> Vec<DoctorCheck> {
         checks.push(Warn("no models are declared".to_owned(), fix).of("models"));
     }
     for problem in problems {
-        checks.push(Fail(problem.message.into_raw(), problem.help.unwrap_or_default().into_raw()).of("models"));
+        let (message, help) = problem.into_raw();
+        checks.push(Fail(message, help.unwrap_or_default()).of("models"));
     }
     let folders: BTreeSet<_> = targets.iter().map(|target| target.folder.as_std_path()).collect();
     checks.extend(folders.into_iter().map(|folder| autotune(folder).of("autotune")));

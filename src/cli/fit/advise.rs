@@ -10,7 +10,6 @@ use crate::fit::{Attempt, Possible, next};
 use crate::gpu::Profile;
 use crate::protocol::Task;
 use crate::run::{Case, Listed};
-use crate::untrusted::Foreign;
 use crate::workspace::WHAT_IF;
 
 /// Builds the model with checkpointing.
@@ -23,7 +22,8 @@ fn rebuilt(case: &Case, context: &Context<'_>, folder: &Path) -> Result<Listed, 
     match (cases.into_iter().flatten().next(), problems.into_iter().next()) {
         (Some(case), _) => Ok(case.model),
         (None, Some(problem)) => {
-            Err(FitError::Problem(problem.message.into_raw(), problem.help.map(Foreign::into_raw)).into())
+            let (message, help) = problem.into_raw();
+            Err(FitError::Problem(message, help).into())
         }
         (None, None) => {
             let message = "the build with checkpointing does not declare the model".to_owned();

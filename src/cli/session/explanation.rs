@@ -171,11 +171,8 @@ fn set<'a>(asked: &'a ExplainRequest<'a>, archive_file: Option<&Utf8Path>) -> Re
     };
     let models = models::models(&context, folder.path())?;
     if let (true, Some(problem)) = (models.selected.is_empty(), models.problems.first()) {
-        return Err(ExplainError::Problem(
-            problem.message.raw().to_owned(),
-            problem.help.clone().map(Foreign::into_raw),
-        )
-        .into());
+        let (message, help) = problem.clone().into_raw();
+        return Err(ExplainError::Problem(message, help).into());
     }
     let stage = Stage {
         gpu,
@@ -309,11 +306,8 @@ impl<'a> Stage<'a> {
         let what_ifs = &self.asked.what_ifs;
         let (otherwise, problems) = what_ifs.cases(std::slice::from_ref(case), &context, self.folder.path())?;
         if let Some(problem) = problems.first() {
-            return Err(ExplainError::Problem(
-                problem.message.raw().to_owned(),
-                problem.help.clone().map(Foreign::into_raw),
-            )
-            .into());
+            let (message, help) = problem.clone().into_raw();
+            return Err(ExplainError::Problem(message, help).into());
         }
         let mut otherwise = otherwise.into_iter().flatten();
         match (otherwise.next(), otherwise.next()) {

@@ -66,11 +66,7 @@ fn changes(report: &ShownReport<'_>, rebuilt: bool) -> String {
 }
 
 fn limit(edited: &EditedLimit) -> String {
-    let value = |value: &Option<Foreign>| {
-        value
-            .as_ref()
-            .map_or_else(|| "none".to_owned(), |value| value.on_terminal())
-    };
+    let [before, after] = edited.raw_values().map(words);
     let line = edited.line.map_or_else(String::new, |line| format!(":{line}"));
     format!(
         "{} {}: {} → {} ({}{line})",
@@ -79,8 +75,8 @@ fn limit(edited: &EditedLimit) -> String {
             .as_ref()
             .map_or_else(|| "defaults".to_owned(), Foreign::to_string),
         edited.limit.on_terminal(),
-        value(&edited.before),
-        value(&edited.after),
+        before,
+        after,
         words(&edited.file)
     )
 }
