@@ -805,13 +805,14 @@ fn a_mistyped_command_line_is_exit_code_2_with_a_hint() {
 
 #[test]
 fn several_gpus_are_estimated_and_judged_each_by_its_own_limits() {
-    let budgets = "version: 1\ngpu: l4\nmodels:\n  zoo/resnet18: { reserved: 20 GiB, gpus: { t4: { live: 1 MB } } }\n";
+    let budgets =
+        "version: 1\ngpu: l4\nmodels:\n  zoo/sequential: { reserved: 20 GiB, gpus: { t4: { live: 1 MB } } }\n";
     let (_folder, file) = common::budgets(budgets);
     let gpus = [
         "-p",
         "zoo",
         "-m",
-        "resnet18",
+        "sequential",
         "--budgets",
         &file,
         "--gpu",
@@ -834,8 +835,8 @@ fn several_gpus_are_estimated_and_judged_each_by_its_own_limits() {
     };
     assert_eq!(limited("l4"), (cargo_vram::report::Status::Pass, "20 GiB".into()));
     assert_eq!(limited("t4"), (cargo_vram::report::Status::Fail, "1 MB".into()));
-    assert!(text.contains("over budget: zoo/resnet18 on t4: warm live"), "{text}");
-    assert!(text.contains("cargo vram explain zoo/resnet18"), "{text}");
+    assert!(text.contains("over budget: zoo/sequential on t4: warm live"), "{text}");
+    assert!(text.contains("cargo vram explain zoo/sequential"), "{text}");
 
     let (report, exit, text) = common::report(&[&["estimate", "--set", "batch_size=2", "--infer"], &gpus[..]].concat());
     let ran = report.runs.iter().map(|run| (run.gpu.id.as_str(), run.label.is_some()));
@@ -844,7 +845,7 @@ fn several_gpus_are_estimated_and_judged_each_by_its_own_limits() {
     assert!(report.runs.iter().all(|run| run.inputs["batch_size"] == 2));
 
     // `explain` takes only one GPU.
-    let output = common::output(&["explain", "zoo/resnet18", "--gpu", "l4,t4"]);
+    let output = common::output(&["explain", "zoo/sequential", "--gpu", "l4,t4"]);
     assert_exit(&output, 2);
     assert!(
         said(&output).contains("this command takes only one"),
@@ -994,7 +995,7 @@ fn an_interrupted_estimate_keeps_what_is_finished_and_never_passes_as_a_whole_on
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("report.json");
     let report = report.to_str().unwrap();
-    let models = ["sequential_inference", "vgg16", "resnet18"]
+    let models = ["sequential_inference", "sequential", "transformer"]
         .map(|model| ["-m", model])
         .concat();
     let arguments = [&["estimate", "-p", "zoo", "--gpu", "l4", "--jobs", "1"], &models[..]].concat();
