@@ -1,4 +1,5 @@
-//! Reads a workspace's metadata from Cargo, or from the target folder if nothing changed since Cargo printed it.
+//! Reads a workspace's metadata from Cargo, or from the target folder if nothing changed since Cargo printed it. Other
+//! output of Cargo about the same dependencies is kept beside it.
 //!
 //! `cargo metadata` takes as long as a build with nothing to do. With `--no-deps`, it takes a tenth of that.
 
@@ -12,26 +13,57 @@ use camino::{Utf8Path, Utf8PathBuf};
 use cargo_metadata::{Error, Metadata, MetadataCommand};
 use sha2::{Digest, Sha256};
 
-/// How many documents to keep in the target folder: those that were used last. Each set of options has its own, and one
-/// has 4 MB for a workspace with Burn.
+/// How many documents to keep in a folder: those that were used last. Each set of options has its own, and one has 4 MB
+/// for a workspace with Burn.
 const KEPT: usize = 32;
 
 /// Returns the metadata of the workspace with these options of Cargo. `toolchain` is what the compiler prints of itself.
 ///
 /// # Errors
 /// If Cargo cannot be started or fails.
-pub(super) fn read(command: &MetadataCommand, toolchain: &str) -> Result<Metadata, Error> {
+pub(super) fn read(command: &MetadataCommand, toolchain: &str) -> Result<(Metadata, Option<CachedOutputs>), Error> {
     // If this fails, the whole command fails, too, and its message is the one to show.
     let Some(kept) = CachedMetadata::find(command, toolchain) else {
-        return MetadataCommand::parse(printed(command)?);
+        return Ok((MetadataCommand::parse(printed(command)?)?, None));
     };
     if let Some(metadata) = kept.read() {
-        return Ok(metadata);
+        let outputs = kept.outputs(&metadata);
+        return Ok((metadata, Some(outputs)));
     }
     let text = printed(command)?;
     let metadata = MetadataCommand::parse(&text)?;
     kept.write(&metadata, &text);
-    Ok(metadata)
+    // Cargo may have changed the lock file, and then the next command has another key.
+    Ok((metadata, None))
+}
+
+/// What Cargo printed about the dependencies of a workspace, in the target folder.
+#[derive(Debug)]
+pub(super) struct CachedOutputs {
+    folder: Utf8PathBuf,
+    /// The hash of everything that Cargo reads to resolve the dependencies.
+    key: String,
+}
+
+impl CachedOutputs {
+    /// Returns what Cargo printed for a command. If that is not kept, `run` runs it.
+    ///
+    /// # Errors
+    /// Returns the error of `run`.
+    pub(super) fn of<E>(&self, command: Command, run: impl FnOnce(Command) -> Result<String, E>) -> Result<String, E> {
+        let mut hash = Sha256::new();
+        hash.update(&self.key);
+        hash.update(format!("{:?}", command.get_args().collect::<Vec<_>>()));
+        let path = self.folder.join(format!("{}.txt", hex(hash)));
+        if let Ok(text) = std::fs::read_to_string(&path) {
+            mark_used(&path);
+            return Ok(text);
+        }
+        let text = run(command)?;
+        let _ = write_whole(&path, text.as_bytes());
+        remove_old(&self.folder);
+        Ok(text)
+    }
 }
 
 /// Runs Cargo and returns the document that it prints.
@@ -70,6 +102,11 @@ impl CachedMetadata {
         add(format!("{:?}", arguments(command)).as_bytes());
         add(members.as_bytes());
         add(&lock);
+        // Cargo's own settings, and flags that switch on dependencies of a platform.
+        for (name, value) in environment() {
+            add(name.as_encoded_bytes());
+            add(value.as_encoded_bytes());
+        }
         // `--config` may name a file.
         let named = arguments(command)
             .into_iter()
@@ -98,37 +135,54 @@ impl CachedMetadata {
         if local_manifests(&metadata) != manifests {
             return None;
         }
-        // `remove_old` removes what was not used for the longest time.
-        let _ = File::options()
-            .append(true)
-            .open(path)
-            .and_then(|file| file.set_modified(SystemTime::now()));
+        mark_used(&path);
         Some(metadata)
+    }
+
+    /// Returns the place of other output of Cargo about the same dependencies.
+    fn outputs(&self, metadata: &Metadata) -> CachedOutputs {
+        CachedOutputs {
+            folder: metadata.target_directory.join("vram/trees"),
+            key: self.key.clone() + &local_manifests(metadata),
+        }
     }
 
     /// Keeps the metadata. If that fails, the next command asks Cargo again.
     fn write(&self, metadata: &Metadata, text: &str) {
-        let write = || -> std::io::Result<()> {
-            std::fs::create_dir_all(&self.folder)?;
-            let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-            // A command that reads the file at the same time must not see a part of it.
-            std::io::Write::write_all(&mut file, format!("{}\n{text}", local_manifests(metadata)).as_bytes())?;
-            file.persist(self.path())?;
-            Ok(())
-        };
-        let _ = write();
-        self.remove_old();
+        let _ = write_whole(
+            &self.path(),
+            format!("{}\n{text}", local_manifests(metadata)).as_bytes(),
+        );
+        remove_old(&self.folder);
     }
+}
 
-    fn remove_old(&self) {
-        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let mut files: Vec<(SystemTime, PathBuf)> = entries
-            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
-            .collect();
-        files.sort();
-        for (_, file) in files.iter().rev().skip(KEPT) {
-            let _ = std::fs::remove_file(file);
-        }
+/// Writes a file in one step: a command that reads the file at the same time must not see a part of it.
+fn write_whole(path: &Utf8Path, content: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    std::fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    std::io::Write::write_all(&mut file, content)?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// Marks a file as used, because [`remove_old`] removes what was not used for the longest time.
+fn mark_used(path: &Utf8Path) {
+    let _ = File::options()
+        .append(true)
+        .open(path)
+        .and_then(|file| file.set_modified(SystemTime::now()));
+}
+
+fn remove_old(folder: &Utf8Path) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<(SystemTime, PathBuf)> = entries
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    files.sort();
+    for (_, file) in files.iter().rev().skip(KEPT) {
+        let _ = std::fs::remove_file(file);
     }
 }
 
@@ -136,6 +190,15 @@ impl CachedMetadata {
 fn arguments(command: &MetadataCommand) -> Vec<OsString> {
     let command: Command = command.cargo_command();
     command.get_args().map(ToOwned::to_owned).collect()
+}
+
+/// Returns the environment variables that decide which dependencies a build has, by name.
+fn environment() -> std::collections::BTreeMap<OsString, OsString> {
+    let decides = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name.ends_with("RUSTFLAGS") || name.starts_with("CARGO_BUILD_") || name.starts_with("CARGO_RESOLVER_")
+    };
+    std::env::vars_os().filter(|(name, _)| decides(name)).collect()
 }
 
 /// Lists the files in which Cargo looks for its configuration, whether they exist or not.
@@ -187,6 +250,37 @@ mod tests {
     }
 
     #[test]
+    fn other_output_is_kept_with_the_metadata_and_for_the_same_arguments() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        package(folder, "a", "");
+        let mut metadata = MetadataCommand::new();
+        metadata.manifest_path(folder.join("a/Cargo.toml"));
+        metadata.other_options(["--offline".to_owned()]);
+        metadata.env("CARGO_TARGET_DIR", folder.join("target"));
+        let kept = || read(&metadata, "1").unwrap().1;
+        // The first command writes the lock file, and the second one the metadata.
+        assert!(kept().is_none() && kept().is_none());
+        let outputs = kept().unwrap();
+        let of = |outputs: &CachedOutputs, argument: &str, answer: &str| {
+            let mut command = Command::new("cargo");
+            command.arg(argument);
+            outputs.of(command, |_| Ok::<_, ()>(answer.to_owned())).unwrap()
+        };
+        assert_eq!(of(&outputs, "tree", "first"), "first");
+        assert_eq!(of(&outputs, "tree", "second"), "first");
+        assert_eq!(of(&outputs, "other", "second"), "second");
+        let failed = outputs.of(Command::new("cargo"), |_| Err("Cargo's own"));
+        assert_eq!(failed, Err("Cargo's own"));
+        // A feature of a member.
+        let manifest = folder.join("a/Cargo.toml");
+        let text = std::fs::read_to_string(&manifest).unwrap();
+        std::fs::write(&manifest, text + "[features]\nf = []\n").unwrap();
+        assert!(kept().is_none());
+        assert_eq!(of(&kept().unwrap(), "tree", "third"), "third");
+    }
+
+    #[test]
     fn metadata_is_kept_until_a_manifest_the_lock_file_or_an_option_changes() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
@@ -203,7 +297,7 @@ mod tests {
             command
         };
         let names = |command: &MetadataCommand, toolchain: &str| {
-            let metadata = read(command, toolchain).unwrap();
+            let (metadata, _) = read(command, toolchain).unwrap();
             let mut names: Vec<_> = metadata
                 .packages
                 .iter()

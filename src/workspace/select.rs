@@ -8,8 +8,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 use cargo_metadata::{Metadata, MetadataCommand, Node, Package};
 use toml_edit::{DocumentMut, Item};
 
+use super::WorkspaceError;
+use super::metadata::{self, CachedOutputs};
 use super::refusal::{CargoRefusal, quote};
-use super::{WorkspaceError, metadata};
 
 /// The options that select packages and their features. They are the same as Cargo's.
 #[derive(Debug, Clone, Default)]
@@ -82,6 +83,8 @@ fn spelling(package: &Package, named: &BTreeSet<String>) -> Option<String> {
 #[derive(Debug)]
 pub struct Workspace {
     metadata: Metadata,
+    /// What Cargo printed before about the same dependencies.
+    pub(super) outputs: Option<CachedOutputs>,
     selected: Vec<cargo_metadata::PackageId>,
     whole: bool,
 }
@@ -110,12 +113,13 @@ impl Workspace {
         command.other_options(other);
         // Messages quote Cargo's errors, so they must not contain colors.
         command.env("CARGO_TERM_COLOR", "never");
-        let metadata = metadata::read(&command, &toolchain).map_err(|error| unreadable(error, selection))?;
+        let (metadata, outputs) = metadata::read(&command, &toolchain).map_err(|error| unreadable(error, selection))?;
         let selected = select(&metadata, selection)?;
         let members = metadata.workspace_packages().len();
         let whole = selection.is_whole_workspace() && (selection.workspace || selected.len() == members);
         Ok(Self {
             metadata,
+            outputs,
             selected,
             whole,
         })

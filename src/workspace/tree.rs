@@ -62,7 +62,10 @@ fn tree(
     }
     command.args(&selection.cargo_flags);
     command.args(selection.target.iter().flat_map(|target| ["--target", target]));
-    run(command, selection)
+    match &workspace.outputs {
+        Some(outputs) => outputs.of(command, |command| run(command, selection)),
+        None => run(command, selection),
+    }
 }
 
 /// The dependencies that a build of some packages compiles with other features than a build of all packages with
