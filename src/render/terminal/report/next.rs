@@ -8,7 +8,7 @@ use crate::render::terminal::text::BOLD;
 use crate::report::change::key_of_run;
 use crate::report::words::counted;
 use crate::report::{Mode, Rule, Run, Status, Verdict};
-use crate::untrusted::named;
+use crate::untrusted::{Foreign, named};
 
 /// The most models, and the most places in a file, that are listed.
 const NAMED: usize = 3;
@@ -46,9 +46,10 @@ fn look(report: &ShownReport<'_>) -> Vec<NextStep> {
     let is_of_memory = |rule: Rule| matches!(rule, Rule::Budget | Rule::Growth | Rule::Drift | Rule::Oom | Rule::Leak);
     let of = |wanted: &dyn Fn(Rule) -> bool| runs(report, wanted);
     let mut steps = Vec::new();
-    let (explained, more) = first(&of(&is_of_memory), |run| {
-        format!("cargo vram explain {}", run.full_name())
-    });
+    // `explain` covers single steps, and refuses a training of several epochs.
+    let mut explainable = of(&is_of_memory);
+    explainable.retain(|run| run.epochs.is_empty());
+    let (explained, more) = first(&explainable, |run| format!("cargo vram explain {}", run.full_name()));
     steps.extend(explained.into_iter().map(|command| ("inspect", command)));
     steps.extend(more.map(|more| ("inspect", more)));
     // Only an out of memory asks what fits. What is over a budget does fit, but is not allowed to.
@@ -84,7 +85,7 @@ fn accept(report: &ShownReport<'_>, failed: &[&Verdict]) -> Vec<NextStep> {
     let places: BTreeSet<_> = failed
         .iter()
         .filter(|verdict| verdict.rule == Rule::Budget)
-        .filter_map(|verdict| Some((named(verdict.file.as_deref()?), verdict.line?)))
+        .filter_map(|verdict| Some((named(verdict.file.as_ref().map(Foreign::raw)?), verdict.line?)))
         .collect();
     if !places.is_empty() {
         let mut shown: Vec<_> = places
