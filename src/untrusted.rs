@@ -63,6 +63,12 @@ impl Foreign {
         &self.0
     }
 
+    /// Whether there is no text.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns the text as a terminal shows it: escaped and cut, with all lines but the first indented.
     pub(crate) fn on_terminal(&self) -> String {
         words(&self.0)

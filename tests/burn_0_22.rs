@@ -230,14 +230,16 @@ fn an_upgrade_of_burn_is_no_growth_of_the_model() {
     };
     growth::assert_sums(of);
     assert!(
-        of.notes.iter().any(|note| note.starts_with("Burn 0.21.0 → 0.22.")),
+        of.notes
+            .iter()
+            .any(|note| note.raw().starts_with("Burn 0.21.0 → 0.22.")),
         "{said}"
     );
     let largest = of.largest().unwrap();
     assert_eq!(largest.what, "the batch is larger", "{said}");
     let place = largest.place.as_ref().unwrap();
     assert_eq!(place.file, "upgraded/benches/vram.rs", "{said}");
-    let text = place.text.as_deref().unwrap();
+    let text = place.text.as_ref().unwrap().raw();
     assert!(place.edited && text.contains("[8192, 4096]"), "{said}");
     repository.folder.write("budgets.yaml", &budgets("4 GiB"));
 

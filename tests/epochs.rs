@@ -1,7 +1,7 @@
 //! `fixtures/epochs`: trainings of several epochs that the program runs itself, with Burn's data loaders and learner.
 
 use cargo_vram::bytes::Bytes;
-use cargo_vram::report::{EpochMemory, EpochPhase, Metric, Report, Rule, Status};
+use cargo_vram::report::{EpochMemory, EpochPhase, Metric, PlainName, Report, Rule, Status};
 
 use crate::common;
 
@@ -110,7 +110,9 @@ fn two_runs_of_a_learner_with_workers_agree_in_every_byte() {
         let run = common::run(&report, "images_of_four_workers");
         assert_eq!(
             run.inputs,
-            [("epochs".to_owned(), 2), ("items".to_owned(), 256)].into(),
+            [("epochs", 2), ("items", 256)]
+                .map(|(name, value)| (PlainName::parse(name).unwrap(), value))
+                .into(),
             "{text}"
         );
         (run.peaks, run.epochs.clone(), run.steps.clone())

@@ -326,9 +326,9 @@ fn a_constant_is_named_without_line_tables_and_a_dependency_that_grew_is_not_bla
     assert_sums(of);
     assert_sums(sized);
     assert_eq!(sized.model, "sized");
-    assert!(sized.notes.contains(&"input batch 16 → 64".to_owned()), "{said}");
+    assert!(sized.notes.contains(&"input batch 16 → 64".into()), "{said}");
     let place = |name: &str| {
-        let cause = of.causes.iter().find(|cause| cause.what.contains(name));
+        let cause = of.causes.iter().find(|cause| cause.what.raw().contains(name));
         let place = cause
             .unwrap_or_else(|| panic!("no cause is {name}: {said}"))
             .place

@@ -141,7 +141,7 @@ fn check(repository: &Repository, pair: &str) -> (Report, i32, String) {
     assert!(comment.status.success(), "{}", String::from_utf8_lossy(&comment.stderr));
     let report = report.unwrap_or_else(|| panic!("{said}"));
     // Replace the text that differs from run to run.
-    let commit = report.commit.as_ref().unwrap();
+    let commit = report.commit.as_ref().unwrap().raw();
     let comment = String::from_utf8(comment.stdout).unwrap();
     let comment = (7..=commit.len())
         .rev()

@@ -217,7 +217,7 @@ fn what_is_not_of_the_same_run_cannot_be_compared() {
     other.gpu.id = PlainName::parse("t4").unwrap();
     incomparable(&measured, &other);
     let mut other = estimated;
-    other.inputs.insert("batch_size".into(), 64);
+    other.inputs.insert(PlainName::parse("batch_size").unwrap(), 64);
     incomparable(&measured, &other);
 }
 

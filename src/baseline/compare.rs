@@ -16,7 +16,7 @@ impl BaselineFile {
             BaselineFrom::Base | BaselineFrom::Rebuilt => SkippedCheck::GrowthSinceBase,
         };
         for run in &mut report.runs {
-            match self.of(run, &report.tool.fingerprint) {
+            match self.of(run, report.tool.fingerprint.raw()) {
                 Ok(entry) => {
                     run.baseline = entry.map(|entry| Baseline {
                         from,
@@ -24,7 +24,7 @@ impl BaselineFile {
                         inputs: entry.inputs.clone(),
                         parameters: entry.parameters,
                         peaks: entry.peaks,
-                        differs: differs(entry, run),
+                        differs: differs(entry, run).into_iter().map(Into::into).collect(),
                     });
                 }
                 // Only `--require-baseline` makes this a failure (`missing`).
@@ -45,7 +45,7 @@ impl BaselineFile {
         without
             .map(|run| {
                 let why = self
-                    .of(run, &report.tool.fingerprint)
+                    .of(run, report.tool.fingerprint.raw())
                     .err()
                     .unwrap_or_else(|| format!("{file} has no entry for this run"));
                 let message = format!("no baseline to compare with: {why}; {}", advice(run));
@@ -61,7 +61,7 @@ impl BaselineFile {
             .iter()
             .filter(|run| before.get(&BaselineKey::from_run(run)).is_some());
         let unjudged = known.filter_map(|run| {
-            let why = self.of(run, &report.tool.fingerprint).err()?;
+            let why = self.of(run, report.tool.fingerprint.raw()).err()?;
             Some(Skipped {
                 check: SkippedCheck::Growth,
                 model: Some(run.full_name().into()),
@@ -96,7 +96,7 @@ impl BaselineFile {
         let stale = estimates.filter_map(|run| {
             let (accepted, now) = (
                 self.get(&BaselineKey::from_run(run)),
-                BaselineEntry::from_run(run, &report.tool.fingerprint),
+                BaselineEntry::from_run(run, report.tool.fingerprint.raw()),
             );
             (accepted != Some(&now)).then(|| {
                 let which =
@@ -196,7 +196,7 @@ fn advice(run: &Run) -> String {
 
 fn failed(run: &Run, message: String, file: &str) -> Verdict {
     Verdict {
-        file: Some(file.to_owned()),
+        file: Some(file.into()),
         ..Verdict::from_run(run, Rule::Baseline, Status::Fail, message)
     }
 }

@@ -52,7 +52,7 @@ pub fn denied(edits: &[EditedLimit], unreadable: &[Skipped], report: &Report, gp
             allowed: None,
             status: Status::Fail,
             message: message.into(),
-            file: file.map(str::to_owned),
+            file: file.map(Into::into),
             line,
             column: None,
         }
@@ -67,7 +67,7 @@ pub fn denied(edits: &[EditedLimit], unreadable: &[Skipped], report: &Report, gp
         verdict(
             edit.model.as_ref().map(Foreign::raw),
             message,
-            Some(&edit.file),
+            Some(edit.file.raw()),
             edit.line,
         )
     });

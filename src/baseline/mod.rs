@@ -54,7 +54,7 @@ pub struct BaselineEntry {
     /// measurement.
     pub rests_on: String,
     /// The inputs of the run.
-    pub inputs: BTreeMap<String, u64>,
+    pub inputs: BTreeMap<PlainName, u64>,
     /// The number of parameters, learnable or not, if it is known.
     pub parameters: Option<u64>,
     /// The accepted peaks.
@@ -83,7 +83,7 @@ impl BaselineKey {
             limit: format!("baseline on {}{of}", self.gpu).into(),
             before: before.map(Foreign::from),
             after: after.map(Foreign::from),
-            file: file.to_owned(),
+            file: file.into(),
             line: None,
             loosens,
         }

@@ -44,7 +44,7 @@ struct WrittenEntry {
     estimator: Option<String>,
     driver: Option<String>,
     #[serde(default)]
-    inputs: BTreeMap<String, u64>,
+    inputs: BTreeMap<PlainName, u64>,
     parameters: Option<u64>,
     #[serde(default)]
     warm: Figures,

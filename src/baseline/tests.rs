@@ -7,13 +7,13 @@ const PRINT: &str = "0123456789abcdef";
 
 fn report(runs: Vec<Run>) -> Report {
     let mut report = sample::report(runs);
-    report.tool.fingerprint = PRINT.to_owned();
+    report.tool.fingerprint = PRINT.into();
     report
 }
 
 fn run(model: &str, live: u64) -> Run {
     let mut run = sample::run(model, "l4");
-    run.inputs = [("batch_size".to_owned(), 32)].into();
+    run.inputs = [("batch_size".into(), 32)].into();
     run.peaks.warm.live = Some(Bytes(live));
     run
 }
@@ -38,7 +38,7 @@ fn what_is_written_is_read_again_and_sorted() {
     measured.gpu.driver = "580.95".into();
     let mut odd = run("res\"net 18", 9);
     odd.budget = Some("[[baseline]]".into());
-    odd.inputs = [("seq len".to_owned(), u64::from(u32::MAX)), ("a.b".to_owned(), 1)].into();
+    odd.inputs = [("seq len".into(), u64::from(u32::MAX)), ("a.b".into(), 1)].into();
     let lock = accepted(vec![run("vgg16", 7), measured, odd, run("resnet18", 1_809_238_264)]);
     let text = lock.to_string();
     assert_eq!(parse(&text), Ok(lock.clone()));
@@ -112,7 +112,7 @@ fn a_run_is_compared_with_what_was_accepted_of_it_and_nothing_else() {
     assert_eq!(compared(&|_| ()), (Some((Some(Bytes(5)), Vec::new())), None));
     // Changed inputs, Burn and parameters are recorded as the likely cause.
     let other = compared(&|report| {
-        report.runs[0].inputs = [("batch_size".to_owned(), 64), ("seq".to_owned(), 1)].into();
+        report.runs[0].inputs = [("batch_size".into(), 64), ("seq".into(), 1)].into();
         report.runs[0].burn = "0.22.0".into();
     });
     let differs = ["batch_size 32 → 64", "seq none → 1", "burn 0.21.0 → 0.22.0"];
@@ -122,7 +122,7 @@ fn a_run_is_compared_with_what_was_accepted_of_it_and_nothing_else() {
     assert_eq!(gpu, (None, Some("the baseline has only an estimate for l4".into())));
     let mode = compared(&|report| report.runs[0].mode = Mode::Measure);
     assert_eq!(mode, (None, Some("the baseline has only an estimate for l4".into())));
-    let estimator = compared(&|report| report.tool.fingerprint = "another".to_owned());
+    let estimator = compared(&|report| report.tool.fingerprint = "another".into());
     assert_eq!(
         estimator,
         (
@@ -227,7 +227,7 @@ proptest::proptest! {
             let entry = BaselineEntry {
                 burn: "0.21.0".to_owned(),
                 rests_on: PRINT.to_owned(),
-                inputs: inputs.clone(),
+                inputs: inputs.iter().map(|(name, value)| (PlainName::escaped(name), *value)).collect(),
                 parameters: Some(figure),
                 peaks: Peaks { warm: peak, cold: Peak::default() },
             };
@@ -257,7 +257,7 @@ fn a_measurement_that_chose_its_own_kernels_is_compared_and_says_so() {
 #[test]
 fn what_no_file_can_hold_is_not_accepted() {
     let with = |name: &str, value: u64| Run {
-        inputs: [(name.to_owned(), value)].into(),
+        inputs: [(name.into(), value)].into(),
         ..run("odd", 1)
     };
     for run in [with("two\nlines", 1), with("seed", u64::MAX)] {

@@ -28,7 +28,7 @@ impl Display for BaselineFile {
             writeln!(f, "{rests_on} = {}", text(&entry.rests_on))?;
             for (name, value) in &entry.inputs {
                 // The name of an input may have spaces and dots, which TOML must quote.
-                writeln!(f, "inputs.{} = {value}", toml_edit::Key::new(name))?;
+                writeln!(f, "inputs.{} = {value}", toml_edit::Key::new(name.as_str()))?;
             }
             if let Some(parameters) = entry.parameters {
                 writeln!(f, "parameters = {parameters}")?;

@@ -70,7 +70,7 @@ impl Budgets {
                     limit: limit.into(),
                     before: was.map(Foreign::from),
                     after: is.map(Foreign::from),
-                    file: file.to_owned(),
+                    file: file.into(),
                     line,
                 })
             })
@@ -103,7 +103,7 @@ impl Budgets {
                     .into(),
                 ),
                 after: None,
-                file: file.to_owned(),
+                file: file.into(),
                 line: None,
                 loosens: true,
             }

@@ -95,7 +95,7 @@ impl Judge<'_> {
         match self.budget() {
             Some(budget) => self.limits(budget, &mut verdicts),
             None => verdicts.push(Verdict {
-                file: Some(self.file.to_owned()),
+                file: Some(self.file.into()),
                 ..self.verdict(
                     Rule::Budget,
                     Status::Warn,
@@ -388,7 +388,7 @@ impl Judge<'_> {
     fn written_at(&self, span: Span, verdict: Verdict) -> Verdict {
         let SourcePosition { line, column } = self.budgets.position(span);
         Verdict {
-            file: Some(self.file.to_owned()),
+            file: Some(self.file.into()),
             line: Some(line),
             column: Some(column),
             ..verdict

@@ -564,7 +564,7 @@ fn declared(models: &Models, runs: &[Run]) -> Vec<DeclaredModel> {
             inputs: runs
                 .iter()
                 .find(is_unknown)
-                .map(|run| run.inputs.keys().cloned().collect()),
+                .map(|run| run.inputs.keys().map(PlainName::to_string).collect()),
         }
     };
     models.declared.iter().map(declared).collect()

@@ -207,19 +207,19 @@ impl FitCommand {
             false => self.search(&case, &profiles, vary.as_deref(), &plan, own)?,
         };
 
-        let mut inputs = case.inputs.clone();
-        inputs.retain(|name, _| Some(name) != vary.as_ref());
+        let mut inputs = case.plain_inputs();
+        inputs.retain(|name, _| Some(name.as_str()) != vary.as_deref());
         let report = session::report(None, context, &models, Vec::new());
         let answer = Answer {
             version: FIT_VERSION,
             tool: report.tool,
-            commit: report.commit,
+            commit: report.commit.map(Foreign::into_raw).map(Into::into),
             package: case.model.built.target.package.clone(),
             model: PlainName::escaped(case.name()),
             inputs,
-            vary,
+            vary: vary.as_deref().map(PlainName::escaped),
             warm_only: self.warm,
-            headroom: self.headroom.to_string(),
+            headroom: self.headroom.to_string().into(),
             advised: self.advise,
             gpus,
         };

@@ -95,10 +95,10 @@ mod tests {
             commit: None,
             package: run.package.clone(),
             model: run.model.clone(),
-            vary: Some("batch_size".to_owned()),
-            inputs: [("image_size".to_owned(), 32)].into(),
+            vary: Some("batch_size".into()),
+            inputs: [("image_size".into(), 32)].into(),
             warm_only: false,
-            headroom: "5%".to_owned(),
+            headroom: "5%".into(),
             advised: false,
             gpus: vec![GpuFit {
                 gpu: run.gpu.clone(),

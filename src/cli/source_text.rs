@@ -21,16 +21,16 @@ pub(super) fn read(root: &Utf8Path, explanation: &Explanation) -> Vec<LineText> 
 fn read_lines<'a>(root: &Utf8Path, lines: impl Iterator<Item = &'a SourceLocation>) -> Vec<LineText> {
     let mut wanted: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     for line in lines {
-        wanted.entry(&line.file).or_default().insert(line.line);
+        wanted.entry(line.file.raw()).or_default().insert(line.line);
     }
     let mut texts = Vec::new();
     for (file, numbers) in wanted {
         let Some(content) = content(root, file) else { continue };
         for (text, number) in content.lines().zip(1..).filter(|(_, number)| numbers.contains(number)) {
             texts.push(LineText {
-                file: file.to_owned(),
+                file: file.into(),
                 line: number,
-                text: text.trim().chars().take(MOST_CHARS).collect(),
+                text: text.trim().chars().take(MOST_CHARS).collect::<String>().into(),
             });
         }
     }
@@ -58,9 +58,9 @@ mod tests {
 
     fn line(file: &str, line: u32) -> SourceLocation {
         SourceLocation {
-            file: file.to_owned(),
+            file: file.into(),
             line,
-            function: "forward".to_owned(),
+            function: "forward".into(),
         }
     }
 

@@ -141,9 +141,9 @@ impl<'a> Calls<'a> {
         // Code outside of the workspace belongs to a dependency. The user's line is the one that called it.
         let file = Path::new(symbol.file.as_ref()?).strip_prefix(self.root).ok()?;
         Some(SourceLocation {
-            file: file.to_string_lossy().into_owned(),
+            file: file.to_string_lossy().into_owned().into(),
             line: symbol.line?,
-            function: symbol.function.clone(),
+            function: symbol.function.clone().into(),
         })
     }
 }

@@ -192,6 +192,7 @@ impl CalledLayer {
         };
         let names = own
             .function
+            .raw()
             .split("::")
             .map(|name| name.split('<').next().unwrap_or(name));
         let is_own = names.into_iter().any(|name| name == module.kind);
@@ -459,12 +460,12 @@ pub(super) fn table(
             _ => [0; 3],
         };
         layers.push(Layer {
-            path: row.path.clone(),
+            path: row.path.clone().into(),
             inferred: row.inferred,
-            kind: row.kind.clone(),
+            kind: row.kind.clone().into(),
             activation: is_activation,
             output: made.shape.clone(),
-            dtype: made.dtype.clone(),
+            dtype: made.dtype.clone().into(),
             parameters,
             learnable,
             parameter_bytes: Bytes(bytes),
@@ -529,12 +530,12 @@ fn inputs(trace: &ReadTrace, rows: &[CalledLayer], origins: &HashMap<u64, Catego
     found
         .into_iter()
         .map(|origin| Layer {
-            path: "input".to_owned(),
+            path: "input".into(),
             inferred: true,
-            kind: "input".to_owned(),
+            kind: "input".into(),
             activation: false,
             output: origin.made.shape.clone(),
-            dtype: origin.made.dtype.clone(),
+            dtype: origin.made.dtype.clone().into(),
             parameters: 0,
             learnable: 0,
             parameter_bytes: Bytes(0),

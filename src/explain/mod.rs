@@ -38,6 +38,7 @@ use crate::bytes::Bytes;
 use crate::report::words::phase_name;
 use crate::report::{Assumption, ENOUGH_STEPS, Phase, ProcessOverhead, Run, Step, Tool, Trend};
 use crate::run::record::Record;
+use crate::untrusted::Foreign;
 
 /// The input of [`explain`].
 #[derive(Debug)]
@@ -116,11 +117,11 @@ pub fn explain(mut of: ExplainInput<'_>) -> std::io::Result<Explanation> {
     Ok(Explanation {
         version: EXPLANATION_VERSION,
         tool: of.tool,
-        commit: of.commit,
+        commit: of.commit.map(Into::into),
         // The command adds these and the lines' texts: nothing in this folder asks git or reads sources.
         commit_date: None,
         dirty: None,
-        partial: partial(&of.run, &trace),
+        partial: partial(&of.run, &trace).map(Into::into),
         activations: of.activations,
         totals,
         layers,
@@ -229,7 +230,7 @@ fn timeline(
             .iter()
             .map(|sample| sample.kernel.unwrap_or(unnamed))
             .collect(),
-        kernels,
+        kernels: kernels.into_iter().map(Into::into).collect(),
         borders,
         categories: categories::over_time(memory, categories, origins)
             .into_iter()
@@ -257,7 +258,10 @@ fn tensor(
     TensorLife {
         id: life.id,
         shape: origin.map(|origin| origin.made.shape.clone()).unwrap_or_default(),
-        dtype: origin.map(|origin| origin.made.dtype.clone()).unwrap_or_default(),
+        dtype: origin
+            .map(|origin| origin.made.dtype.clone())
+            .unwrap_or_default()
+            .into(),
         // Shared memory counts once, or the tensors would add up to more than live memory. If blocks show
         // that the other tensor is gone, the memory is this tensor's alone.
         bytes: Bytes(match life.shares.is_none() || (memory.blocks && life.takes_over) {
@@ -268,11 +272,11 @@ fn tensor(
         category,
         module: place
             .filter(|_| has_module)
-            .map(|(path, _)| path.clone())
-            .filter(|path| !path.is_empty()),
+            .map(|(path, _)| path.as_str().into())
+            .filter(|path: &Foreign| !path.is_empty()),
         inferred: place.is_some_and(|(_, inferred)| *inferred),
         operation: origin
-            .map(|origin| bare(&origin.operation.name).to_owned())
+            .map(|origin| bare(&origin.operation.name).into())
             .unwrap_or_default(),
         source: places.source(life.id).cloned(),
         stack: places.stack_of.get(&life.id).copied().map(number),

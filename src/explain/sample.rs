@@ -35,15 +35,15 @@ pub(crate) const HOSTILE: &str = "</script><img src=x onerror=alert(1)>\u{202e}\
 pub(crate) fn hostile() -> Explanation {
     let mut it = resnet(2, 0);
     let evil = || HOSTILE.to_owned();
-    it.tool.version = evil();
-    it.commit = Some(evil());
-    it.commit_date = Some(evil());
-    it.partial = Some(evil());
+    it.tool.version = evil().into();
+    it.commit = Some(evil().into());
+    it.commit_date = Some(evil().into());
+    it.partial = Some(evil().into());
     it.run.model = PlainName::escaped(&evil());
     it.run.package = PlainName::escaped(&evil());
     it.run.burn = evil().into();
     it.run.gpu.name = evil().into();
-    it.run.inputs = BTreeMap::from([(evil(), 1)]);
+    it.run.inputs = BTreeMap::from([(PlainName::escaped(&evil()), 1)]);
     it.run.assumptions = vec![Assumption::from_document(evil(), evil())];
     it.assumptions = vec![Assumption::from_document(evil(), evil())];
     it.run.oom = Some(Oom {
@@ -60,39 +60,39 @@ pub(crate) fn hostile() -> Explanation {
         tensor: None,
     });
     let source = || SourceLocation {
-        file: evil(),
+        file: evil().into(),
         line: 1,
-        function: evil(),
+        function: evil().into(),
     };
     for layer in &mut it.layers {
-        layer.path = format!("{HOSTILE}.{HOSTILE}");
-        layer.kind = evil();
-        layer.dtype = evil();
+        layer.path = format!("{HOSTILE}.{HOSTILE}").into();
+        layer.kind = evil().into();
+        layer.dtype = evil().into();
         layer.source = Some(source());
     }
     for tensor in &mut it.tensors {
-        tensor.module = Some(evil());
-        tensor.operation = evil();
-        tensor.dtype = evil();
+        tensor.module = Some(evil().into());
+        tensor.operation = evil().into();
+        tensor.dtype = evil().into();
         tensor.source = Some(source());
     }
     for kernel in &mut it.timeline.kernels {
-        *kernel = evil();
+        *kernel = evil().into();
     }
-    it.peak.kernel = Some(evil());
+    it.peak.kernel = Some(evil().into());
     for line in &mut it.lines {
         line.source = source();
     }
     it.texts = vec![LineText {
-        file: evil(),
+        file: evil().into(),
         line: 1,
-        text: evil(),
+        text: evil().into(),
     }];
     for saving in &mut it.savings {
-        saving.code = evil();
-        saving.change = evil();
-        saving.cost = evil();
-        saving.note = Some(evil());
+        saving.code = evil().into();
+        saving.change = evil().into();
+        saving.cost = evil().into();
+        saving.note = Some(evil().into());
     }
     it
 }
@@ -129,12 +129,12 @@ impl Play {
         let explanation = Explanation {
             version: EXPLANATION_VERSION,
             tool: Tool {
-                name: "cargo-vram".to_owned(),
-                version: "0.1.0".to_owned(),
-                fingerprint: "0123456789abcdef".to_owned(),
+                name: "cargo-vram".into(),
+                version: "0.1.0".into(),
+                fingerprint: "0123456789abcdef".into(),
             },
-            commit: Some("0f1e2d3c4b5a".to_owned()),
-            commit_date: Some("2026-11-23T18:04:05+01:00".to_owned()),
+            commit: Some("0f1e2d3c4b5a".into()),
+            commit_date: Some("2026-11-23T18:04:05+01:00".into()),
             dirty: Some(false),
             run,
             partial: None,
@@ -214,7 +214,7 @@ impl Play {
     fn launch(&mut self, kernel: &str, workspace: u64) {
         let kernels = &mut self.explanation.timeline.kernels;
         let at = kernels.iter().position(|known| known == kernel).unwrap_or_else(|| {
-            kernels.push(kernel.to_owned());
+            kernels.push(kernel.into());
             kernels.len() - 1
         });
         *self.held.entry(Category::Workspace).or_default() += workspace;
@@ -259,13 +259,13 @@ impl Play {
         tensors.push(TensorLife {
             id: tensors.len() as u64 * 3 + 7,
             shape: shape.to_vec(),
-            dtype: "f32".to_owned(),
+            dtype: "f32".into(),
             bytes: Bytes(bytes),
             logical: Bytes(logical),
             category,
-            module: module.map(str::to_owned),
+            module: module.map(Into::into),
             inferred: operation == "relu" || operation == "add",
-            operation: operation.to_owned(),
+            operation: operation.into(),
             source: module.map(source),
             stack: None,
             step: self.step,
@@ -319,12 +319,12 @@ impl Play {
         let bytes = Bytes(output.iter().product::<u64>() * 4);
         self.explanation.totals.feature_bytes += bytes;
         self.explanation.layers.push(Layer {
-            path: path.to_owned(),
+            path: path.into(),
             inferred: parameters.0 == 0,
-            kind: kind.to_owned(),
+            kind: kind.into(),
             activation,
             output: output.to_vec(),
-            dtype: "f32".to_owned(),
+            dtype: "f32".into(),
             parameters: parameters.0,
             learnable: parameters.1,
             parameter_bytes: Bytes(parameters.0 * 4),
@@ -429,7 +429,7 @@ impl Play {
             let TensorLife { shape, module, .. } = self.explanation.tensors[gradient as usize].clone();
             let path = module.unwrap();
             if self.step == Some(0) {
-                let states = [(); 2].map(|()| self.make(&shape, Category::OptimizerState, Some(&path), "adam"));
+                let states = [(); 2].map(|()| self.make(&shape, Category::OptimizerState, Some(path.raw()), "adam"));
                 self.moments
                     .insert(format!("{path}{shape:?}{gradient}"), states.to_vec());
             }
@@ -546,7 +546,7 @@ impl Play {
         };
         it.run.peaks.warm = peak(0);
         it.run.peaks.cold = peak(640 << 20);
-        it.run.inputs = BTreeMap::from([("batch_size".to_owned(), self.batch), ("image".to_owned(), 224)]);
+        it.run.inputs = BTreeMap::from([("batch_size".into(), self.batch), ("image".into(), 224)]);
         it.run.task = Some(crate::protocol::Task::Train);
         it.run.gpu.name = "NVIDIA L4".into();
         it.run.assumptions = vec![
@@ -591,7 +591,7 @@ impl Play {
             .take(24)
             .collect();
         for line in it.lines.iter_mut().filter(|line| line.phase == Phase::Batch) {
-            line.source.file = "src/generated.rs".to_owned();
+            line.source.file = "src/generated.rs".into();
         }
         it.texts = it
             .lines
@@ -600,7 +600,7 @@ impl Play {
             .map(|line| LineText {
                 file: line.source.file.clone(),
                 line: line.source.line,
-                text: format!("let x = self.block{}.forward(x); // & <b>", line.source.line),
+                text: format!("let x = self.block{}.forward(x); // & <b>", line.source.line).into(),
             })
             .collect();
         it.texts.sort();
@@ -625,13 +625,13 @@ impl Play {
 
 fn savings(live: Bytes, reserved: Bytes) -> Vec<Saving> {
     let saving = |code: &str, change: &str, part: u64, cost: &str, certainty| Saving {
-        code: code.to_owned(),
-        change: change.to_owned(),
+        code: code.into(),
+        change: change.into(),
         live: Some(Bytes(live.0 - live.0 / part)),
         reserved: (certainty == Certainty::Run).then_some(Bytes(reserved.0 - reserved.0 / part)),
         saved_live: Some((live.0 / part) as i64),
         saved_reserved: (certainty == Certainty::Run).then_some((reserved.0 / part) as i64),
-        cost: cost.to_owned(),
+        cost: cost.into(),
         certainty,
         note: None,
     };
@@ -651,7 +651,7 @@ fn savings(live: Bytes, reserved: Bytes) -> Vec<Saving> {
             Certainty::Timeline,
         ),
         Saving {
-            note: Some("the model could not be run with it: batch_size is fixed".to_owned()),
+            note: Some("the model could not be run with it: batch_size is fixed".into()),
             live: None,
             saved_live: None,
             ..saving("checkpoint", "gradient checkpointing", 3, "time", Certainty::Unknown)
@@ -664,9 +664,9 @@ fn source(path: &str) -> SourceLocation {
         .bytes()
         .fold(17, |sum: u32, byte| (sum * 31 + u32::from(byte)) % 240);
     SourceLocation {
-        file: "crates/vision/classification/models/src/resnet.rs".to_owned(),
+        file: "crates/vision/classification/models/src/resnet.rs".into(),
         line: line + 1,
-        function: "models::resnet::ResNet<B>::forward".to_owned(),
+        function: "models::resnet::ResNet<B>::forward".into(),
     }
 }
 
@@ -713,12 +713,12 @@ fn plain() -> Explanation {
             source,
         })
     };
-    it.run.gpu.context = outside(Obtained::Assumed, why);
-    it.run.gpu.modules = outside(Obtained::Measured, "on another GPU".to_owned());
+    it.run.gpu.context = outside(Obtained::Assumed, why.into());
+    it.run.gpu.modules = outside(Obtained::Measured, "on another GPU".into());
     let shared = it.peak.tensors[0];
     let view = TensorLife {
         bytes: Bytes(0),
-        operation: "transpose".to_owned(),
+        operation: "transpose".into(),
         shares: Some(shared),
         ..it.tensors[shared as usize].clone()
     };
@@ -745,7 +745,7 @@ pub(crate) fn out_of_memory() -> Explanation {
     it.phases.pop();
     it.phases.last_mut().unwrap().failed = true;
     it.run.peaks.warm = Peak::default();
-    it.partial = Some("the model ran out of memory in step 1, backward; the timeline ends there".to_owned());
+    it.partial = Some("the model ran out of memory in step 1, backward; the timeline ends there".into());
     it.run.oom = Some(Oom {
         pass: Pass::Traced,
         gpu_number: None,
@@ -778,7 +778,7 @@ fn write_samples() {
     write("plain.json", &plain());
     write("hostile.json", &hostile());
     let mut died = resnet(2, 0);
-    died.partial = Some("the model ran out of memory in step 1".to_owned());
+    died.partial = Some("the model ran out of memory in step 1".into());
     died.run.model = "resnet18-died".into();
     died.run.oom = hostile().run.oom.map(|oom| Oom {
         kernel: Some("matmul_f32".into()),
@@ -798,6 +798,6 @@ fn write_samples() {
         tensors: Vec::new(),
         ..empty.peak
     };
-    empty.partial = Some("the model panicked before its first tensor".to_owned());
+    empty.partial = Some("the model panicked before its first tensor".into());
     write("empty.json", &empty);
 }

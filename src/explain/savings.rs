@@ -7,6 +7,7 @@ use super::trace::{ReadTrace, bare};
 use super::types::{Category, Certainty, Layer, PeakMoment, Saving, TensorLife};
 use crate::bytes::Bytes;
 use crate::report::words::phase_name;
+use crate::untrusted::Foreign;
 
 /// The number of savings that are shown for tensors that could be dropped earlier.
 const SHOWN: usize = 3;
@@ -109,16 +110,16 @@ fn dropped_early(trace: &ReadTrace, memory: &MemoryHistory, tensors: &[TensorLif
                 times => format!("{times} × "),
             };
             Some(Saving {
-                code: "drop-early".to_owned(),
-                change: format!("drop {times}{} [{}] earlier", tensor.operation, shape.join(", ")),
+                code: "drop-early".into(),
+                change: format!("drop {times}{} [{}] earlier", tensor.operation, shape.join(", ")).into(),
                 live: Some(Bytes(live)),
                 // Pages decide reserved memory, and the timeline does not show them.
                 reserved: None,
                 saved_live: Some(peak.live.less(Bytes(live))),
                 saved_reserved: None,
-                cost: String::new(),
+                cost: Foreign::default(),
                 certainty: Certainty::Timeline,
-                note: Some(format!("{place}{last}, but still held at the peak")),
+                note: Some(format!("{place}{last}, but still held at the peak").into()),
             })
         })
         .collect()
@@ -128,7 +129,7 @@ fn largest_layer(tensors: &[TensorLife], peak: &PeakMoment) -> Option<Saving> {
     let mut modules: HashMap<&str, u64> = HashMap::new();
     for tensor in peak.tensors.iter().map(|index| &tensors[*index as usize]) {
         if let Some(module) = &tensor.module {
-            *modules.entry(module).or_default() += tensor.bytes.0;
+            *modules.entry(module.raw()).or_default() += tensor.bytes.0;
         }
     }
     let (module, bytes) = modules
@@ -137,20 +138,23 @@ fn largest_layer(tensors: &[TensorLife], peak: &PeakMoment) -> Option<Saving> {
         .max_by_key(|(module, bytes)| (*bytes, std::cmp::Reverse(*module)))?;
     let part = u128::from(bytes) * 100 / u128::from(peak.live.0.max(1));
     Some(Saving {
-        code: "largest-layer".to_owned(),
-        change: format!("make {module} smaller"),
+        code: "largest-layer".into(),
+        change: format!("make {module} smaller").into(),
         // How much smaller is up to the user.
         live: None,
         reserved: None,
         saved_live: None,
         saved_reserved: None,
-        cost: "a different model".to_owned(),
+        cost: "a different model".into(),
         certainty: Certainty::Timeline,
-        note: Some(format!(
-            "the largest layer: {} at the peak, {part} % of live memory (parameters, gradients, optimizer state and \
-             the tensors it made)",
-            Bytes(bytes)
-        )),
+        note: Some(
+            format!(
+                "the largest layer: {} at the peak, {part} % of live memory (parameters, gradients, optimizer state and \
+                 the tensors it made)",
+                Bytes(bytes)
+            )
+            .into(),
+        ),
     })
 }
 
@@ -161,20 +165,23 @@ fn reused(layers: &[Layer]) -> Option<Saving> {
         .collect();
     let bytes: Bytes = reused.iter().map(|layer| layer.feature_bytes).sum();
     (!reused.is_empty()).then(|| Saving {
-        code: "fusion".to_owned(),
-        change: "memory that fusion already reuses".to_owned(),
+        code: "fusion".into(),
+        change: "memory that fusion already reuses".into(),
         live: None,
         reserved: None,
         saved_live: None,
         saved_reserved: None,
-        cost: String::new(),
+        cost: Foreign::default(),
         certainty: Certainty::Already,
-        note: Some(format!(
-            "{} of {} layers ({bytes}) have no memory of their own: Burn writes them over their input, or never writes \
-             them",
-            reused.len(),
-            layers.len()
-        )),
+        note: Some(
+            format!(
+                "{} of {} layers ({bytes}) have no memory of their own: Burn writes them over their input, or never writes \
+                 them",
+                reused.len(),
+                layers.len()
+            )
+            .into(),
+        ),
     })
 }
 
@@ -210,7 +217,7 @@ mod tests {
                 shape: vec![mib, 1024, 256],
                 bytes: Bytes(mib << 20),
                 category: Category::Activation,
-                operation: "linear".to_owned(),
+                operation: "linear".into(),
                 source: None,
                 died: None,
                 shares: None,
@@ -256,7 +263,7 @@ mod tests {
         let savings = dropped_early(&trace, &memory, &tensors, &peak);
         let told: Vec<_> = savings
             .iter()
-            .map(|saving| (saving.change.as_str(), saving.live.unwrap().0 >> 20))
+            .map(|saving| (saving.change.raw(), saving.live.unwrap().0 >> 20))
             .collect();
         assert_eq!(
             told,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
 use crate::report::{Assumption, Growing, GrowthExplanation, Pass, Phase, Run, Tool};
+use crate::untrusted::Foreign;
 
 /// The version of the explanation format that this program writes.
 pub const EXPLANATION_VERSION: u32 = 3;
@@ -20,17 +21,17 @@ pub struct Explanation {
     /// The program that wrote the explanation.
     pub tool: Tool,
     /// The git commit of the workspace; null if the workspace is not a git checkout.
-    pub commit: Option<String>,
+    pub commit: Option<Foreign>,
     /// When that commit was made, by the committer's clock: `2026-11-23T18:04:05+01:00`; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit_date: Option<String>,
+    pub commit_date: Option<Foreign>,
     /// Whether the workspace had changes on top of that commit; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dirty: Option<bool>,
     /// The explained run, as in a report.
     pub run: Run,
     /// Why the explanation covers less than the whole run; null if it covers all of it.
-    pub partial: Option<String>,
+    pub partial: Option<Foreign>,
     /// How the layer table counts activations.
     pub activations: Activations,
     /// The sums over all layers.
@@ -122,17 +123,17 @@ pub struct Totals {
 pub struct Layer {
     /// The module's path, such as `layer1.0.conv1`. For an operation that is not a module: the path of the module
     /// around it and the operation, such as `layer1.0.add`.
-    pub path: String,
+    pub path: Foreign,
     /// Whether the path was inferred from neighbouring layers, because the operation has no parameters.
     pub inferred: bool,
     /// The kind of layer: `Conv2d`, `Relu`, `flatten`; `input` for a tensor of the batch.
-    pub kind: String,
+    pub kind: Foreign,
     /// Whether the layer is an activation.
     pub activation: bool,
     /// The shape of the output, batch dimension included.
     pub output: Vec<u64>,
     /// The element type of the output, such as `f32`.
-    pub dtype: String,
+    pub dtype: Foreign,
     /// The number of parameters, learnable and not; 0 if an earlier row already counts them.
     pub parameters: u64,
     /// The number of parameters that receive a gradient.
@@ -152,11 +153,11 @@ pub struct Layer {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct SourceLocation {
     /// The file, relative to the workspace root if it is inside the workspace.
-    pub file: String,
+    pub file: Foreign,
     /// The line, from 1.
     pub line: u32,
     /// The function, such as `resnet::ResNet<B>::forward`.
-    pub function: String,
+    pub function: Foreign,
 }
 
 /// What memory is held for.
@@ -272,7 +273,7 @@ pub struct PeakMoment {
     /// The phase.
     pub phase: Phase,
     /// The kernel that is launched; null if unknown.
-    pub kernel: Option<String>,
+    pub kernel: Option<Foreign>,
     /// Live bytes: the sum of all categories except fragmentation, context and modules.
     pub live: Bytes,
     /// Reserved bytes: live memory and fragmentation.
@@ -318,7 +319,7 @@ pub struct TensorLife {
     /// The shape; empty if unknown.
     pub shape: Vec<u64>,
     /// The element type, such as `f32`; empty if unknown.
-    pub dtype: String,
+    pub dtype: Foreign,
     /// The bytes of its memory, padding included; 0 if it shares the memory of another tensor that exists.
     pub bytes: Bytes,
     /// The bytes of its elements.
@@ -326,11 +327,11 @@ pub struct TensorLife {
     /// The category of the tensor.
     pub category: Category,
     /// The path of the module that it belongs to; null if unknown.
-    pub module: Option<String>,
+    pub module: Option<Foreign>,
     /// Whether the module was inferred from neighbouring operations.
     pub inferred: bool,
     /// The operation that made it, such as `conv2d`; empty if unknown.
-    pub operation: String,
+    pub operation: Foreign,
     /// The user's line that asked for that operation; null if unknown.
     pub source: Option<SourceLocation>,
     /// The user's lines that led to that operation, as an index into `stacks`; absent if unknown.
@@ -358,7 +359,7 @@ pub struct MemoryTimeline {
     /// The kernel that is launched, as an index into `kernels`.
     pub kernel: Vec<u32>,
     /// The names of the kernels. An empty name stands for an unknown kernel.
-    pub kernels: Vec<String>,
+    pub kernels: Vec<Foreign>,
     /// The beginnings of the phases.
     pub borders: Vec<Border>,
     /// The categories of live memory. At each sample, they add up to `live`.
@@ -427,11 +428,11 @@ pub struct SourceLineMemory {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct LineText {
     /// The file, relative to the workspace root.
-    pub file: String,
+    pub file: Foreign,
     /// The line, from 1.
     pub line: u32,
     /// The text of the line, without its indentation.
-    pub text: String,
+    pub text: Foreign,
 }
 
 /// Whether live memory grows from step to step.
@@ -476,9 +477,9 @@ pub struct Leak {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Saving {
     /// A short, stable name of the change, such as `smaller-batch`.
-    pub code: String,
+    pub code: Foreign,
     /// What to change, in words.
-    pub change: String,
+    pub change: Foreign,
     /// The peak of live memory with the change (warm pass), in bytes; null if unknown.
     pub live: Option<Bytes>,
     /// The peak of reserved memory with the change (warm pass), in bytes; null if unknown, for example if only live
@@ -489,12 +490,12 @@ pub struct Saving {
     /// The reserved bytes that the change saves, negative if it needs more; null if unknown.
     pub saved_reserved: Option<i64>,
     /// What the change costs, in words; empty if it costs nothing.
-    pub cost: String,
+    pub cost: Foreign,
     /// How the values were obtained.
     pub certainty: Certainty,
     /// Details in words, for example which tensor is held and where it was made, or why the values are unknown; null if
     /// there are none.
-    pub note: Option<String>,
+    pub note: Option<Foreign>,
 }
 
 impl Saving {

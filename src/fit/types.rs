@@ -23,19 +23,19 @@ pub struct FitAnswer {
     /// The program that wrote the answer.
     pub tool: Tool,
     /// The git commit of the workspace; null if the workspace is not a git checkout.
-    pub commit: Option<String>,
+    pub commit: Option<Foreign>,
     /// The package that declares the model.
     pub package: PlainName,
     /// The model's name, or its budget's name if that differs.
     pub model: PlainName,
     /// The input that was varied, such as `batch_size`; null if only the GPU was varied.
-    pub vary: Option<String>,
+    pub vary: Option<PlainName>,
     /// Other inputs that differ from the model's own values.
-    pub inputs: BTreeMap<String, u64>,
+    pub inputs: BTreeMap<PlainName, u64>,
     /// Whether only later launches count, which have the autotune choices already, and not the first launch (`--warm`).
     pub warm_only: bool,
     /// The part of each GPU that must stay free, in percent, as it was requested.
-    pub headroom: String,
+    pub headroom: Foreign,
     /// Whether changes were tried until the model fits (`--advise`). Then `gpus` has one entry per attempt, in order.
     /// Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -110,7 +110,7 @@ impl Profile {
                 return;
             };
             let provenance = if here {
-                Provenance::from_measurement(outside.source.clone())
+                Provenance::from_measurement(outside.source.raw())
             } else {
                 Provenance::from_assumption(format!("as on `{on}` (measured: {})", outside.source))
             };

@@ -92,7 +92,7 @@ impl Sourced<Bytes> {
         ProcessOverhead {
             bytes: self.value,
             obtained: self.provenance.obtained,
-            source: self.provenance.source.clone(),
+            source: self.provenance.source.clone().into(),
         }
     }
 }

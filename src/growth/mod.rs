@@ -21,6 +21,7 @@ use self::pairs::TensorPairs;
 use self::roots::{GrowthRoot, GrowthRoots, HeldPair, RootKind};
 use crate::explain::{Category, Explanation, SourceLocation};
 use crate::report::{GrowthCause, GrowthExplanation, Metric, Pass};
+use crate::untrusted::Foreign;
 
 /// Explains why a value grew.
 ///
@@ -53,8 +54,8 @@ pub fn growth(of: &GrowthInput<'_>) -> GrowthExplanation {
         lines: parts::lines(before, after, &naming),
         unexplained: of.grown.1.less(of.grown.0) - explained,
         allocator,
-        notes: words::notes(before, after),
-        limits: words::limits(before, after),
+        notes: words::notes(before, after).into_iter().map(Into::into).collect(),
+        limits: words::limits(before, after).into_iter().map(Into::into).collect(),
     }
 }
 
@@ -66,7 +67,7 @@ pub fn growth_between(before: &Explanation, after: &Explanation) -> Option<Growt
     fn texts(of: &Explanation) -> impl Iterator<Item = (&str, u32, &str)> {
         of.texts
             .iter()
-            .map(|text| (text.file.as_str(), text.line, text.text.as_str()))
+            .map(|text| (text.file.raw(), text.line, text.text.raw()))
     }
     let grown = (before.peak.live, after.peak.live);
     let changes = SourceChanges::from_texts(texts(before), texts(after));
@@ -109,7 +110,7 @@ fn causes(of: &GrowthInput<'_>, pairs: &TensorPairs, held: &[HeldPair], naming: 
     for (root, group) in &groups {
         let Some(largest) = &group.largest else { continue };
         let cause = GrowthCause {
-            what: words::what(root, largest, of, pairs, group.change),
+            what: words::what(root, largest, of, pairs, group.change).into(),
             change: group.change,
             place: naming.place(&evidence(root, largest, of, pairs)),
         };
@@ -131,7 +132,7 @@ fn causes(of: &GrowthInput<'_>, pairs: &TensorPairs, held: &[HeldPair], naming: 
     let rest = after.peak.live.less(before.peak.live) - in_tensors;
     let mut causes: Vec<_> = causes.into_iter().map(|(_, cause)| cause).collect();
     causes.push(GrowthCause {
-        what: words::WORKSPACE.to_owned(),
+        what: words::WORKSPACE.into(),
         change: rest,
         place: None,
     });
@@ -160,7 +161,7 @@ fn evidence<'a>(
     };
     let module = match root {
         GrowthRoot::NewModule(path) | GrowthRoot::RemovedModule(path) => Some(path.as_str()),
-        _ => tensor.module.as_deref(),
+        _ => tensor.module.as_ref().map(Foreign::raw),
     };
     let is_parameter = matches!(tensor.category, Category::Parameter | Category::Buffer);
     let kind = match root {
@@ -195,7 +196,8 @@ fn evidence<'a>(
 /// They say where the module is. Burn makes a parameter when it is first used, so its own lines are those of the training.
 fn computing<'a>(of: &'a Explanation, module: &str) -> Option<&'a [SourceLocation]> {
     let computed = of.tensors.iter().filter(|tensor| {
-        tensor.module.as_deref() == Some(module) && !matches!(tensor.category, Category::Parameter | Category::Buffer)
+        tensor.module.as_ref().map(Foreign::raw) == Some(module)
+            && !matches!(tensor.category, Category::Parameter | Category::Buffer)
     });
     computed
         .map(|tensor| frames(of, tensor))
@@ -204,9 +206,9 @@ fn computing<'a>(of: &'a Explanation, module: &str) -> Option<&'a [SourceLocatio
 
 /// Returns the place with the change of a line before it; `None` if the line was removed.
 fn moved(changes: &SourceChanges, frame: &SourceLocation) -> Option<SourceLocation> {
-    let (file, line) = changes.moved(&frame.file, frame.line)?;
+    let (file, line) = changes.moved(frame.file.raw(), frame.line)?;
     Some(SourceLocation {
-        file,
+        file: file.into(),
         line,
         ..frame.clone()
     })

@@ -91,7 +91,7 @@ impl<'a> SourceFiles<'a> {
         Self {
             read,
             texts: texts
-                .map(|text| ((text.file.as_str(), text.line), text.text.as_str()))
+                .map(|text| ((text.file.raw(), text.line), text.text.raw()))
                 .collect(),
             files: RefCell::default(),
         }
@@ -145,7 +145,7 @@ impl LineNaming<'_> {
     pub(super) fn place(&self, evidence: &CauseEvidence<'_>) -> Option<GrowthPlace> {
         // Every tensor of a model has the line of `models!` on its stack, so it says nothing.
         let frames = evidence.frames.iter();
-        let frames = frames.filter(|frame| !self.sources.is_declaration(&frame.file, frame.line));
+        let frames = frames.filter(|frame| !self.sources.is_declaration(frame.file.raw(), frame.line));
         let evidence = &CauseEvidence {
             frames: frames.cloned().collect(),
             sizes: evidence.sizes.clone(),
@@ -187,8 +187,8 @@ impl LineNaming<'_> {
         let text = edited.map(|edited| edited.text.clone());
         GrowthPlace {
             edited: edited.is_some() || self.changes.is_beside_removed(&file, line),
-            text: text.or_else(|| self.sources.text(&file, line)),
-            file,
+            text: text.or_else(|| self.sources.text(&file, line)).map(Into::into),
+            file: file.into(),
             line,
         }
     }
@@ -197,15 +197,15 @@ impl LineNaming<'_> {
     fn edited_frame(&self, frames: &[SourceLocation]) -> Option<SourcePlace> {
         let frame = frames
             .iter()
-            .find(|frame| self.changes.at(&frame.file, frame.line).is_some())?;
-        Some((frame.file.clone(), frame.line))
+            .find(|frame| self.changes.at(frame.file.raw(), frame.line).is_some())?;
+        Some((frame.file.raw().to_owned(), frame.line))
     }
 
     /// Returns the innermost line of the stack. Generated files come last.
     fn innermost(&self, frames: &[SourceLocation]) -> Option<SourcePlace> {
-        let mut own = frames.iter().filter(|frame| !frame.file.starts_with("target/"));
+        let mut own = frames.iter().filter(|frame| !frame.file.raw().starts_with("target/"));
         let frame = own.next().or_else(|| frames.first())?;
-        Some((frame.file.clone(), frame.line))
+        Some((frame.file.raw().to_owned(), frame.line))
     }
 
     /// Returns the first of the lines that are nearest to the stack. Of equally near ones, a line that makes something
@@ -292,7 +292,7 @@ impl LineNaming<'_> {
     /// Finds an edited definition that a line of the stack names: a constant, or a function with an edited body.
     fn by_mention(&self, frames: &[SourceLocation]) -> Option<SourcePlace> {
         frames.iter().find_map(|frame| {
-            let text = self.sources.text(&frame.file, frame.line)?;
+            let text = self.sources.text(frame.file.raw(), frame.line)?;
             let mentioned: BTreeSet<&str> = words(&text).collect();
             let explains = |(file, line): &SourcePlace| {
                 let edited = self.changes.at(file, *line);
@@ -325,10 +325,10 @@ impl LineNaming<'_> {
     /// Finds an edited line that uses the value which a line of the stack binds, or a function that gets this value.
     fn by_keeper(&self, frames: &[SourceLocation]) -> Option<SourcePlace> {
         frames.iter().find_map(|frame| {
-            let file = self.sources.file(&frame.file);
+            let file = self.sources.file(frame.file.raw());
             file.functions.at(frame.line).find_map(|function| {
                 let bound = function.bound_at(frame.line);
-                self.keeper(&frame.file, function, &bound).or_else(|| {
+                self.keeper(frame.file.raw(), function, &bound).or_else(|| {
                     let called = function.called_with(&bound);
                     let found = called
                         .into_iter()
@@ -371,8 +371,8 @@ impl LineNaming<'_> {
     fn beside_removed(&self, frames: &[SourceLocation]) -> Option<SourcePlace> {
         let frame = frames
             .iter()
-            .find(|frame| self.changes.is_beside_removed(&frame.file, frame.line))?;
-        Some((frame.file.clone(), frame.line))
+            .find(|frame| self.changes.is_beside_removed(frame.file.raw(), frame.line))?;
+        Some((frame.file.raw().to_owned(), frame.line))
     }
 }
 
@@ -393,7 +393,7 @@ fn distance(frames: &[SourceLocation], (file, line): &SourcePlace) -> (bool, boo
     let on_stack = frames.iter().any(|frame| frame.file == *file && frame.line == *line);
     let in_file = frames.iter().any(|frame| frame.file == *file);
     let shared = |frame: &SourceLocation| {
-        let both = frame.file.split('/').zip(file.split('/'));
+        let both = frame.file.raw().split('/').zip(file.split('/'));
         both.take_while(|(one, other)| one == other).count()
     };
     let folders = frames.iter().map(shared).max().unwrap_or(0);
@@ -451,9 +451,9 @@ impl Kept {
 
     fn frame(file: &str, line: u32) -> SourceLocation {
         SourceLocation {
-            file: file.to_owned(),
+            file: file.into(),
             line,
-            function: "step".to_owned(),
+            function: "step".into(),
         }
     }
 
@@ -476,7 +476,7 @@ impl Kept {
             sources: SourceFiles::new(Some(&read), &explanation),
         };
         let place = naming.place(evidence).unwrap();
-        (place.file, place.line, place.edited)
+        (place.file.into_raw(), place.line, place.edited)
     }
 
     fn diff(file: &str, line: u32, before: &str, after: &str) -> String {

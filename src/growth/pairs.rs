@@ -6,6 +6,7 @@ use similar::{Algorithm, DiffOp};
 
 use crate::explain::{Category, Explanation, TensorLife};
 use crate::report::Phase;
+use crate::untrusted::Foreign;
 
 /// The tensors of two explanations that are the same part of the model, as indices into their lists.
 pub(super) struct TensorPairs {
@@ -174,8 +175,8 @@ fn key(tensor: &TensorLife, peak: Option<u32>) -> PairKey<'_> {
     PairKey {
         step: step.map(|step| i64::from(step) - i64::from(peak.unwrap_or(0))),
         phase: tensor.phase,
-        module: tensor.module.as_deref().unwrap_or_default(),
-        operation: &tensor.operation,
+        module: tensor.module.as_ref().map(Foreign::raw).unwrap_or_default(),
+        operation: tensor.operation.raw(),
     }
 }
 
@@ -184,7 +185,7 @@ fn sizes_of<'a>(explanation: &'a Explanation, tensors: &[usize]) -> Vec<TensorSi
         let tensor = &explanation.tensors[*tensor];
         TensorSize {
             shape: &tensor.shape,
-            dtype: &tensor.dtype,
+            dtype: tensor.dtype.raw(),
             bytes: tensor.logical.0,
         }
     };

@@ -6,6 +6,7 @@ use super::naming::{LineNaming, frames};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Explanation, TensorLife};
 use crate::report::{GrowthLine, GrowthPart, Metric, Pass};
+use crate::untrusted::Foreign;
 
 /// The name of the part for memory of no layer.
 const NO_LAYER: &str = "no layer";
@@ -13,13 +14,8 @@ const NO_LAYER: &str = "no layer";
 /// Returns the growth of each category of live memory. They add up to the growth of live memory at the peak.
 pub(super) fn categories(before: &Explanation, after: &Explanation) -> Vec<GrowthPart> {
     let live = Category::ALL.into_iter().filter(|category| category.is_live());
-    let parts = live.map(|category| {
-        GrowthPart::new(
-            category.label().to_owned(),
-            held(before, category),
-            held(after, category),
-        )
-    });
+    let parts =
+        live.map(|category| GrowthPart::new(category.label().into(), held(before, category), held(after, category)));
     parts.filter(|part| part.change != 0).collect()
 }
 
@@ -36,10 +32,10 @@ fn held(explanation: &Explanation, category: Category) -> Bytes {
 pub(super) fn layers(before: &Explanation, after: &Explanation) -> Vec<GrowthPart> {
     let by_layer = |explanation: &Explanation| {
         sums(explanation, |tensor| {
-            tensor.module.clone().unwrap_or_else(|| NO_LAYER.to_owned())
+            tensor.module.clone().unwrap_or_else(|| NO_LAYER.into())
         })
     };
-    let rest = |explanation: &Explanation| (NO_LAYER.to_owned(), in_no_tensor(explanation));
+    let rest = |explanation: &Explanation| (Foreign::from(NO_LAYER), in_no_tensor(explanation));
     let parts = both(with(by_layer(before), rest(before)), with(by_layer(after), rest(after)));
     let parts = parts
         .into_iter()
@@ -59,7 +55,7 @@ pub(super) fn lines(before: &Explanation, after: &Explanation, naming: &LineNami
     type PlaceKey = Option<(String, u32)>;
     let innermost = |explanation: &Explanation, tensor: &TensorLife| -> PlaceKey {
         let frame = frames(explanation, tensor).first()?;
-        Some((frame.file.clone(), frame.line))
+        Some((frame.file.raw().to_owned(), frame.line))
     };
     let old = sums(before, |tensor| {
         let (file, line) = innermost(before, tensor)?;
@@ -163,7 +159,7 @@ fn part(name: &str, before: Option<(Bytes, Bytes)>, after: Option<(Bytes, Bytes)
     // A part is usually positive. If one is negative, only the difference has a meaning.
     let bytes = |over: i64| Bytes(u64::try_from(over).unwrap_or(0));
     (before != after).then(|| GrowthPart {
-        name: name.to_owned(),
+        name: name.into(),
         before: bytes(before),
         after: bytes(after),
         change: after - before,

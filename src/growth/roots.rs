@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::pairs::TensorPairs;
 use crate::explain::{Category, Explanation, SourceLocation, TensorLife};
+use crate::untrusted::Foreign;
 
 /// The first change behind the growth of tensors.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +57,7 @@ impl TensorOrigin {
     fn new(tensor: &TensorLife) -> Self {
         Self {
             source: tensor.source.clone(),
-            operation: tensor.operation.clone(),
+            operation: tensor.operation.raw().to_owned(),
         }
     }
 }
@@ -168,7 +169,10 @@ pub(super) fn size_changes(before: &TensorLife, after: &TensorLife) -> Vec<SizeC
     }
     let is_known = !before.dtype.is_empty() && !after.dtype.is_empty();
     if is_known && before.dtype != after.dtype {
-        changes.push(SizeChange::Dtype(before.dtype.clone(), after.dtype.clone()));
+        changes.push(SizeChange::Dtype(
+            before.dtype.raw().to_owned(),
+            after.dtype.raw().to_owned(),
+        ));
     }
     // The rank changed, or the shape is unknown. The number of elements remains.
     if changes.is_empty() && before.logical != after.logical {
@@ -287,8 +291,11 @@ fn resized(before: &Explanation, after: &Explanation, pairs: &TensorPairs) -> BT
 
 /// Returns the paths of the modules of an explanation, with the paths of the modules around them.
 fn modules(explanation: &Explanation) -> BTreeSet<&str> {
-    let layers = explanation.layers.iter().map(|layer| layer.path.as_str());
-    let tensors = explanation.tensors.iter().filter_map(|tensor| tensor.module.as_deref());
+    let layers = explanation.layers.iter().map(|layer| layer.path.raw());
+    let tensors = explanation
+        .tensors
+        .iter()
+        .filter_map(|tensor| tensor.module.as_ref().map(Foreign::raw));
     layers.chain(tensors).flat_map(around).collect()
 }
 
@@ -300,6 +307,6 @@ fn around(path: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the outermost module of a tensor that is not among these; `None` if all of them are.
 fn missing(tensor: &TensorLife, modules: &BTreeSet<&str>) -> Option<String> {
-    let path = tensor.module.as_deref()?;
+    let path = tensor.module.as_ref().map(Foreign::raw)?;
     around(path).find(|path| !modules.contains(path)).map(str::to_owned)
 }

@@ -109,7 +109,7 @@ fn three_times_as_large(size: Option<u64>) -> (GrowthExplanation, String, i64) {
     });
     assert_sums(&explained);
     let module = before.tensors[parameter].module.clone().unwrap();
-    (explained, module, i64::try_from(more).unwrap())
+    (explained, module.into_raw(), i64::try_from(more).unwrap())
 }
 
 #[test]
@@ -119,11 +119,14 @@ fn a_wider_layer_is_the_cause_of_what_follows_from_it_and_of_nothing_else() {
         let [cause] = explained.causes.as_slice() else {
             panic!("{:#?}", explained.causes)
         };
-        assert_eq!((cause.change, &cause.what), (more, &format!("{module} is larger")));
+        assert_eq!(
+            (cause.change, &cause.what),
+            (more, &format!("{module} is larger").into())
+        );
     }
     // A batch that is three times as large is another edit: its size is not a multiple of the layer's.
     let (explained, module, _) = three_times_as_large(None);
-    let causes: Vec<_> = explained.causes.iter().map(|cause| cause.what.as_str()).collect();
+    let causes: Vec<_> = explained.causes.iter().map(|cause| cause.what.raw()).collect();
     assert!(causes.contains(&format!("{module} is larger").as_str()), "{causes:?}");
     assert_eq!(causes.len(), 2, "{causes:?}");
 }

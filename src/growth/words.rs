@@ -51,18 +51,20 @@ fn dtypes(of: &GrowthInput<'_>, pairs: &TensorPairs, index: usize) -> Option<(St
 
 /// Names a tensor by its module, or by what it is for.
 fn subject(tensor: &TensorLife) -> String {
-    let operation = || match tensor.operation.as_str() {
+    let operation = || match tensor.operation.raw() {
         "" => "a tensor".to_owned(),
         operation => format!("the output of {operation}"),
     };
     match (tensor.category, &tensor.module) {
         (Category::Input, _) => "the batch".to_owned(),
-        (Category::Parameter | Category::Buffer, Some(module)) => module.clone(),
+        (Category::Parameter | Category::Buffer, Some(module)) => module.raw().to_owned(),
         (Category::Parameter | Category::Buffer, None) => "a parameter".to_owned(),
         (Category::OptimizerState, _) => "the optimizer's state".to_owned(),
         (Category::Gradient, Some(module)) => format!("the gradient of {module}"),
         // The path of an operation that is not a module ends with the operation.
-        (_, Some(module)) if module.rsplit('.').next() == Some(&tensor.operation) => format!("the output of {module}"),
+        (_, Some(module)) if module.raw().rsplit('.').next() == Some(tensor.operation.raw()) => {
+            format!("the output of {module}")
+        }
         (_, Some(module)) => format!("{} in {module}", operation()),
         (_, None) => operation(),
     }
@@ -98,7 +100,7 @@ pub(super) fn notes(before: &Explanation, after: &Explanation) -> Vec<String> {
     let (before, after) = (&before.run.autotune.chosen, &after.run.autotune.chosen);
     let operations: BTreeSet<_> = before.keys().chain(after.keys()).collect();
     let others = operations.iter().filter(|name| before.get(**name) != after.get(**name));
-    let others: Vec<_> = others.map(|name| name.as_str()).collect();
+    let others: Vec<_> = others.map(|name| name.raw()).collect();
     if !others.is_empty() {
         notes.push(format!("autotune chose other kernels for {}", others.join(", ")));
     }

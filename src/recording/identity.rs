@@ -17,7 +17,7 @@ pub struct RunIdentity {
     /// The model's name.
     pub model: PlainName,
     /// Every input that the model asked for, with its value.
-    pub inputs: BTreeMap<String, u64>,
+    pub inputs: BTreeMap<PlainName, u64>,
 }
 
 impl RunIdentity {

@@ -11,6 +11,7 @@ use super::gpu_recording::{Recording, refusal};
 use super::identity::RunIdentity;
 use super::tuned::{Tuned, read_folder};
 use crate::report::{Mode, Report, Run, Status};
+use crate::untrusted::Foreign;
 
 /// The summary of what [`record`] wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,7 +107,7 @@ fn measured(report: &Report, gpu: &GpuFacts) -> Result<(Report, Vec<(RunIdentity
     expected.dedup();
     let report = Report {
         runs,
-        expected,
+        expected: expected.into_iter().map(Into::into).collect(),
         partition: None,
         status: Status::Pass,
         verdicts: Vec::new(),
@@ -130,9 +131,9 @@ fn read_choices(report: &Report, folders: &[(RunIdentity, PathBuf)]) -> Result<C
         let facts = RunFacts {
             run: identity.clone(),
             burn: run.burn.raw().to_owned(),
-            tool: report.tool.version.clone(),
-            fingerprint: report.tool.fingerprint.clone(),
-            commit: report.commit.clone(),
+            tool: report.tool.version.raw().to_owned(),
+            fingerprint: report.tool.fingerprint.raw().to_owned(),
+            commit: report.commit.clone().map(Foreign::into_raw),
             dirty: report.dirty,
             keys: tuned.len(),
         };

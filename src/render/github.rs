@@ -101,7 +101,7 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
         all.push(Annotation {
             kind: AnnotationKind::Notice,
             at: Some(AnnotationPlace {
-                file: &edited.file,
+                file: edited.file.raw(),
                 line: edited.line,
                 column: None,
             }),
@@ -136,7 +136,7 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
         };
         all.push(Annotation {
             kind,
-            at: verdict.file.as_deref().map(|file| AnnotationPlace {
+            at: verdict.file.as_ref().map(Foreign::raw).map(|file| AnnotationPlace {
                 file,
                 line: verdict.line,
                 column: verdict.column,
@@ -208,7 +208,7 @@ fn causes(of: &GrowthExplanation) -> impl Iterator<Item = Annotation<'_>> {
         Some(Annotation {
             kind: AnnotationKind::Notice,
             at: Some(AnnotationPlace {
-                file: &place.file,
+                file: place.file.raw(),
                 line: Some(place.line),
                 column: None,
             }),
@@ -276,7 +276,7 @@ mod tests {
 
     fn failing(message: &str) -> Verdict {
         Verdict {
-            file: Some("budgets.yaml".to_owned()),
+            file: Some("budgets.yaml".into()),
             line: Some(12),
             column: Some(5),
             ..Verdict::from_run(

@@ -120,7 +120,7 @@ fn edited(report: &Report) -> Section {
             .map_or_else(|| "defaults".to_owned(), |model| code(model.raw()));
         let place = match edited.line {
             Some(line) => format!("{}:{line}", edited.file),
-            None => edited.file.clone(),
+            None => edited.file.raw().to_owned(),
         };
         format!(
             "- {whose} {}: {} → {} ({})\n",
@@ -137,7 +137,7 @@ fn edited(report: &Report) -> Section {
 fn dependencies(report: &Report) -> Section {
     let changed = report.base.iter().flat_map(|base| &base.dependencies);
     let items: Vec<_> = changed
-        .map(|changed| format!("- {} {}\n", name(&changed.name), words(&moved(changed))))
+        .map(|changed| format!("- {} {}\n", name(changed.name.raw()), words(&moved(changed))))
         .collect();
     if items.is_empty() {
         return Section::default();
@@ -288,25 +288,29 @@ fn obtained(report: &Report, markdown: &Markdown<'_>) -> Section {
             with_features(run)
         ));
     }
-    let mut tail = format!("- <sub>{} {}", name(&report.tool.name), name(&report.tool.version));
+    let mut tail = format!(
+        "- <sub>{} {}",
+        name(report.tool.name.raw()),
+        name(report.tool.version.raw())
+    );
     if let Some(id) = &report.commit {
         let dirty = if report.dirty == Some(true) {
             " with uncommitted changes"
         } else {
             ""
         };
-        let _ = write!(tail, "; project at commit {}{dirty}", commit(id));
+        let _ = write!(tail, "; project at commit {}{dirty}", commit(id.raw()));
     }
     if let Some(base) = &report.base {
         let _ = write!(
             tail,
             ", compared with {} ({})",
-            code(&base.revision),
-            commit(&base.commit)
+            code(base.revision.raw()),
+            commit(base.commit.raw())
         );
     }
     if let Some(partition) = &report.partition {
-        let _ = write!(tail, ", partition {}", code(partition));
+        let _ = write!(tail, ", partition {}", code(partition.raw()));
     }
     tail.push_str("</sub>\n\n</details>\n");
     if let Some(url) = markdown.artifact.filter(|url| is_plain_url(url)) {

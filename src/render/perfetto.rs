@@ -12,7 +12,7 @@ use super::palette;
 use super::picture::{ShownExplanation, out_of_memory, place, spans};
 use crate::bytes::Bytes;
 use crate::explain::{Category, Explanation, TensorLife};
-use crate::untrusted::named;
+use crate::untrusted::{Foreign, named};
 
 const STEPS: u32 = 1;
 const KERNELS: u32 = 2;
@@ -44,7 +44,7 @@ pub fn trace(shown: &[ShownExplanation<'_>], tensors: bool) -> String {
     }
     let other = json!({
         "time": "1 microsecond is 1 sample: one before and one after each kernel launch",
-        "tool": shown.first().map(|shown| format!("{} {}", named(&shown.explanation.tool.name), named(&shown.explanation.tool.version))),
+        "tool": shown.first().map(|shown| format!("{} {}", named(shown.explanation.tool.name.raw()), named(shown.explanation.tool.version.raw()))),
         "runs": shown.iter().map(|shown| about(shown.explanation)).collect::<Vec<_>>(),
     });
     let lines: Vec<_> = events.iter().map(Value::to_string).collect();
@@ -64,7 +64,7 @@ fn about(explanation: &Explanation) -> Value {
         "peak_live": peak.live,
         "peak_reserved": peak.reserved,
         "peak_process": peak.process,
-        "partial": explanation.partial.as_deref().map(named),
+        "partial": explanation.partial.as_ref().map(Foreign::raw).map(named),
         "oom": out_of_memory(explanation).as_deref().map(named),
     })
 }
@@ -188,7 +188,7 @@ impl Writer<'_> {
                 "live": timeline.live[at],
                 "reserved": timeline.reserved[at],
             });
-            let name = named(&timeline.kernels[kernel as usize]);
+            let name = named(timeline.kernels[kernel as usize].raw());
             self.slice([self.process, KERNELS], &name, [at, at + 1], &args);
             at += if pair { 2 } else { 1 };
         }
@@ -251,7 +251,7 @@ impl Writer<'_> {
 
 /// Returns the name of a tensor's slice: its shape and its layer, or its operation if it belongs to no layer.
 fn slice_name(tensor: &TensorLife) -> String {
-    let of = tensor.module.as_deref().unwrap_or(&tensor.operation);
+    let of = tensor.module.as_ref().unwrap_or(&tensor.operation).raw();
     format!("{} · {}", shape(tensor), named(of))
 }
 
@@ -273,7 +273,7 @@ fn shape(tensor: &TensorLife) -> String {
 /// Returns the source line that made a tensor: `src/resnet.rs:120`.
 fn source(tensor: &TensorLife) -> Option<String> {
     let source = tensor.source.as_ref()?;
-    Some(format!("{}:{}", named(&source.file), source.line))
+    Some(format!("{}:{}", named(source.file.raw()), source.line))
 }
 
 fn details(tensor: &TensorLife, samples: usize) -> Value {
@@ -281,10 +281,10 @@ fn details(tensor: &TensorLife, samples: usize) -> Value {
         "bytes": tensor.bytes,
         "logical": tensor.logical,
         "shape": shape(tensor),
-        "dtype": named(&tensor.dtype),
+        "dtype": named(tensor.dtype.raw()),
         "category": palette::category(tensor.category).key,
-        "layer": tensor.module.as_deref().map(named),
-        "operation": named(&tensor.operation),
+        "layer": tensor.module.as_ref().map(Foreign::raw).map(named),
+        "operation": named(tensor.operation.raw()),
         "source": source(tensor),
         "samples": samples,
     })

@@ -133,7 +133,7 @@ mod tests {
     /// The tensor of tracel-ai/burn#4005, on an L4.
     fn refused() -> (Run, Oom) {
         let mut run = sample::run("resnet18", "l4");
-        run.inputs = [("batch_size".to_owned(), 512), ("image size".to_owned(), 1024)].into();
+        run.inputs = [("batch_size".into(), 512), ("image size".into(), 1024)].into();
         let oom = Oom {
             pass: Pass::Cold,
             gpu_number: None,

@@ -1,6 +1,7 @@
 //! Texts about savings, shared by all output formats.
 
 use crate::explain::{Certainty, Saving};
+use crate::untrusted::Foreign;
 
 /// The note below the savings if [`is_reserved_open`]. It follows the sign for "no value".
 pub(super) const OPEN: &str = "unknown: only a run with exactly that change shows its reserved memory";
@@ -25,7 +26,7 @@ pub(super) fn idle(savings: &[Saving]) -> Option<String> {
     // The document has every change that was tried. A row per change without effect would hide the others.
     // See docs/design/what-if.md.
     let idle: Vec<_> = savings.iter().filter(|saving| saving.is_idle()).collect();
-    let names: Vec<_> = idle.iter().map(|saving| saving.change.as_str()).collect();
+    let names: Vec<_> = idle.iter().map(|saving| saving.change.raw()).collect();
     match idle.len() {
         0 => None,
         1 => Some(format!("1 change would save nothing: {}", names.join(", "))),
@@ -45,13 +46,13 @@ mod tests {
 
     fn saving(change: &str, saved_live: Option<i64>, saved_reserved: Option<i64>) -> Saving {
         Saving {
-            code: "code".to_owned(),
-            change: change.to_owned(),
+            code: "code".into(),
+            change: change.into(),
             live: saved_live.map(|_| Bytes(1)),
             reserved: saved_reserved.map(|_| Bytes(1)),
             saved_live,
             saved_reserved,
-            cost: String::new(),
+            cost: Foreign::default(),
             certainty: Certainty::Run,
             note: None,
         }

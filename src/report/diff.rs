@@ -10,7 +10,7 @@ use super::upgrade::is_upgrade;
 use super::words::phase_name;
 use super::{GrowthExplanation, Metric, Mode, Pass, Phase, Problem, Report, Rule, Run, Status};
 use crate::bytes::Bytes;
-use crate::untrusted::PlainName;
+use crate::untrusted::{Foreign, PlainName};
 
 /// The version of the diff format that this program writes.
 pub const DIFF_VERSION: u32 = 1;
@@ -201,8 +201,8 @@ pub fn diff(base: &Report, head: &Report) -> ReportDiff {
             false => Status::Error,
         },
         problems: head.problems.clone(),
-        base: base.commit.clone(),
-        head: head.commit.clone(),
+        base: base.commit.clone().map(Foreign::into_raw),
+        head: head.commit.clone().map(Foreign::into_raw),
         models,
         growth: Vec::new(),
     }
@@ -336,7 +336,12 @@ fn causes(old: &Run, new: &Run) -> Vec<Cause> {
     let (before, after) = (&old.autotune.chosen, &new.autotune.chosen);
     for operation in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
         let (old, new) = (before.get(operation), after.get(operation));
-        differs(CauseKind::Autotune, operation, kernels(old, new), kernels(new, old));
+        differs(
+            CauseKind::Autotune,
+            operation.raw(),
+            kernels(old, new),
+            kernels(new, old),
+        );
     }
     // Another element type changes the bytes of the parameters, but not their number.
     let parameters = |run: &Run| run.parameters.map(|parameters| parameters.bytes);
@@ -359,10 +364,12 @@ fn causes(old: &Run, new: &Run) -> Vec<Cause> {
 }
 
 /// Returns the kernels whose number of autotune keys differs from the other report, with that number: `Matmul ×3`.
-fn kernels(chosen: Option<&BTreeMap<String, u32>>, elsewhere: Option<&BTreeMap<String, u32>>) -> Option<String> {
-    let same = |kernel: &String, keys: &u32| elsewhere.and_then(|elsewhere| elsewhere.get(kernel)) == Some(keys);
+fn kernels(chosen: Option<&BTreeMap<Foreign, u32>>, elsewhere: Option<&BTreeMap<Foreign, u32>>) -> Option<String> {
+    let same = |kernel: &Foreign, keys: &u32| elsewhere.and_then(|elsewhere| elsewhere.get(kernel)) == Some(keys);
     let kernels = chosen?.iter().filter(|(kernel, keys)| !same(kernel, keys));
-    let told: Vec<_> = kernels.map(|(kernel, keys)| format!("{kernel} ×{keys}")).collect();
+    let told: Vec<_> = kernels
+        .map(|(kernel, keys)| format!("{} ×{keys}", kernel.raw()))
+        .collect();
     (!told.is_empty()).then(|| told.join(", "))
 }
 

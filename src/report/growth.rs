@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::words::counted;
 use super::{Metric, Mode, Pass, Run};
 use crate::bytes::Bytes;
-use crate::untrusted::PlainName;
+use crate::untrusted::{Foreign, PlainName};
 
 /// Where the growth of one value comes from, found by explaining the model on both sides of a change.
 ///
@@ -44,17 +44,17 @@ pub struct GrowthExplanation {
     pub unexplained: i64,
     /// Other differences that change how much memory the allocator takes, such as another version of Burn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub notes: Vec<String>,
+    pub notes: Vec<Foreign>,
     /// What this explanation lacks, with the reason. Absent if it lacks nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub limits: Vec<String>,
+    pub limits: Vec<Foreign>,
 }
 
 /// One cause of growth.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GrowthCause {
     /// What changed, in words: `hidden is larger`.
-    pub what: String,
+    pub what: Foreign,
     /// The bytes at the peak that it adds, negative if it saves them.
     pub change: i64,
     /// The line to look at; null if unknown.
@@ -65,11 +65,11 @@ pub struct GrowthCause {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GrowthPlace {
     /// The file, relative to the workspace root.
-    pub file: String,
+    pub file: Foreign,
     /// The line with the change, from 1.
     pub line: u32,
     /// The text of the line without indentation; null if unknown.
-    pub text: Option<String>,
+    pub text: Option<Foreign>,
     /// Whether the change under review edits this line.
     pub edited: bool,
 }
@@ -86,7 +86,7 @@ impl GrowthPlace {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GrowthPart {
     /// The name: of a category, or the path of a module.
-    pub name: String,
+    pub name: Foreign,
     /// Its bytes before the change.
     pub before: Bytes,
     /// Its bytes with the change.
@@ -114,7 +114,7 @@ pub struct GrowthRow<'a> {
     /// The bytes that it adds, negative if it saves them.
     pub change: i64,
     /// What changed, in words.
-    pub what: String,
+    pub what: Foreign,
     /// The line to look at; `None` if unknown.
     pub place: Option<&'a GrowthPlace>,
 }
@@ -148,7 +148,7 @@ impl PartState {
 impl GrowthPart {
     /// Creates a part from its bytes on both sides.
     #[must_use]
-    pub fn new(name: String, before: Bytes, after: Bytes) -> Self {
+    pub fn new(name: Foreign, before: Bytes, after: Bytes) -> Self {
         Self {
             name,
             before,
@@ -182,25 +182,25 @@ impl GrowthExplanation {
     /// outside of tensors, and what is not explained.
     #[must_use]
     pub fn rows(&self, most: usize) -> Vec<GrowthRow<'_>> {
-        let row = |change, what: &str, place| GrowthRow {
-            change,
-            what: what.to_owned(),
-            place,
-        };
+        let row = |change, what, place| GrowthRow { change, what, place };
         let causes = self.causes.iter().take(most);
         let mut rows: Vec<_> = causes
-            .map(|cause| row(cause.change, &cause.what, cause.place.as_ref()))
+            .map(|cause| row(cause.change, cause.what.clone(), cause.place.as_ref()))
             .collect();
         let rest = self.causes.iter().skip(most);
         if rest.len() > 0 {
             let what = counted(rest.len() as u64, "more cause");
             // A report from elsewhere may have any numbers.
             let change = rest.map(|cause| cause.change).fold(0, i64::saturating_add);
-            rows.push(row(change, &what, None));
+            rows.push(row(change, what.into(), None));
         }
-        rows.extend(self.allocator.iter().map(|part| row(part.change, &part.name, None)));
+        rows.extend(
+            self.allocator
+                .iter()
+                .map(|part| row(part.change, part.name.clone(), None)),
+        );
         if self.unexplained != 0 {
-            rows.push(row(self.unexplained, "not explained", None));
+            rows.push(row(self.unexplained, "not explained".into(), None));
         }
         rows
     }

@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::ErrorCode;
 use super::words::mode_name;
 use super::{ExpectedVerdict, Mode, Partition, Problem, Report, Rule, Run, Status, Verdict, WrittenBy};
-use crate::untrusted::{PlainName, named};
+use crate::untrusted::{Foreign, PlainName, named};
 
 /// The number of names that an error lists.
 const TOLD: usize = 10;
@@ -162,7 +162,7 @@ pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeErro
 
 /// Sorts runs and verdicts in the order of the expected models, whatever the order of the files.
 fn sort(report: &mut Report) {
-    let places: HashMap<&str, usize> = report.expected.iter().map(String::as_str).zip(0..).collect();
+    let places: HashMap<&str, usize> = report.expected.iter().map(Foreign::raw).zip(0..).collect();
     let place = |run: &Run| places.get(identity(run).as_str()).copied().unwrap_or(usize::MAX);
     report
         .runs
@@ -187,18 +187,21 @@ fn alike(reports: &[(String, Report)]) -> Result<(), MergeError> {
         return Ok(());
     };
     let facts = |report: &Report| {
-        let mut expected = report.expected.clone();
+        let mut expected: Vec<_> = report.expected.iter().map(Foreign::raw).collect();
         // Only the set must agree: a report is not wrong because of its order.
         expected.sort();
-        let parts = report.partition.as_deref().and_then(Partition::parse);
+        let parts = report.partition.as_ref().map(Foreign::raw).and_then(Partition::parse);
         let none = || "none".to_owned();
         [
-            ("the commit", report.commit.clone().unwrap_or_else(none)),
+            ("the commit", report.commit.clone().map_or_else(none, Foreign::into_raw)),
             (
                 "the version of cargo-vram",
-                format!("{} {}", report.tool.name, report.tool.version),
+                format!("{} {}", report.tool.name.raw(), report.tool.version.raw()),
             ),
-            ("the fingerprint of the estimator", report.tool.fingerprint.clone()),
+            (
+                "the fingerprint of the estimator",
+                report.tool.fingerprint.raw().to_owned(),
+            ),
             (
                 "the command that wrote them",
                 report.command.map_or_else(none, |command| command.name().to_owned()),
@@ -211,7 +214,10 @@ fn alike(reports: &[(String, Report)]) -> Result<(), MergeError> {
             ),
             (
                 "the base",
-                report.base.as_ref().map_or_else(none, |base| base.commit.clone()),
+                report
+                    .base
+                    .as_ref()
+                    .map_or_else(none, |base| base.commit.raw().to_owned()),
             ),
         ]
     };
@@ -339,7 +345,7 @@ fn once(reports: &[(String, Report)]) -> Result<(), MergeError> {
 /// Checks that every run belongs to an expected model.
 fn known(reports: &[(String, Report)]) -> Result<(), MergeError> {
     for (file, report) in reports {
-        let expected: HashSet<&str> = report.expected.iter().map(String::as_str).collect();
+        let expected: HashSet<&str> = report.expected.iter().map(Foreign::raw).collect();
         if let Some(run) = report
             .runs
             .iter()
@@ -361,10 +367,13 @@ fn whole(reports: &[(String, Report)]) -> Result<(), MergeError> {
         .flat_map(|(_, report)| &report.runs)
         .map(identity)
         .collect();
-    let expected: BTreeSet<&String> = reports.iter().flat_map(|(_, report)| &report.expected).collect();
+    let expected: BTreeSet<&str> = reports
+        .iter()
+        .flat_map(|(_, report)| report.expected.iter().map(Foreign::raw))
+        .collect();
     let parts: Vec<(&str, Partition)> = reports
         .iter()
-        .filter_map(|(file, report)| Some((file.as_str(), Partition::parse(report.partition.as_deref()?)?)))
+        .filter_map(|(file, report)| Some((file.as_str(), Partition::parse(report.partition.as_ref()?.raw())?)))
         .collect();
     let mut missing: BTreeMap<Option<Partition>, Vec<&str>> = BTreeMap::new();
     let mut count = 0;

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::bytes::Bytes;
 use crate::protocol::WhatIf;
+use crate::untrusted::Foreign;
 
 const MIB: u64 = 1 << 20;
 
@@ -93,9 +94,9 @@ pub(crate) fn report(runs: Vec<Run>) -> Report {
         command: Some(WrittenBy::Check),
         expected_verdicts: Vec::new(),
         tool: Tool {
-            name: "cargo-vram".to_owned(),
-            version: String::new(),
-            fingerprint: String::new(),
+            name: "cargo-vram".into(),
+            version: Foreign::default(),
+            fingerprint: Foreign::default(),
         },
         commit: None,
         dirty: None,
@@ -149,13 +150,13 @@ pub(crate) fn measured(run: Run) -> Run {
 pub(crate) fn growth() -> GrowthExplanation {
     let place = |file: &str, line, edited| {
         Some(GrowthPlace {
-            file: file.to_owned(),
+            file: file.into(),
             line,
-            text: Some("hidden: LinearConfig::new(1024, 6144).init(device),".to_owned()),
+            text: Some("hidden: LinearConfig::new(1024, 6144).init(device),".into()),
             edited,
         })
     };
-    let part = |name: &str, before: u64, after: u64| GrowthPart::new(name.to_owned(), Bytes(before), Bytes(after));
+    let part = |name: &str, before: u64, after: u64| GrowthPart::new(name.into(), Bytes(before), Bytes(after));
     GrowthExplanation {
         package: "p".into(),
         model: "resnet18".into(),
@@ -167,12 +168,12 @@ pub(crate) fn growth() -> GrowthExplanation {
         after: Bytes(120 * MIB),
         causes: vec![
             GrowthCause {
-                what: "hidden is larger".to_owned(),
+                what: "hidden is larger".into(),
                 change: 35 << 20,
                 place: place("src/model.rs", 41, true),
             },
             GrowthCause {
-                what: "memory within operations".to_owned(),
+                what: "memory within operations".into(),
                 change: 1 << 20,
                 place: None,
             },
@@ -198,7 +199,7 @@ pub(crate) fn growth() -> GrowthExplanation {
         ],
         allocator: vec![part("unused parts of pages (fragmentation)", 10 * MIB, 13 * MIB)],
         unexplained: 1 << 20,
-        notes: vec!["Burn 0.21.0 → 0.22.1".to_owned()],
+        notes: vec!["Burn 0.21.0 → 0.22.1".into()],
         limits: Vec::new(),
     }
 }

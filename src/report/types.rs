@@ -28,13 +28,13 @@ pub struct Report {
     #[serde(default)]
     pub command: Option<WrittenBy>,
     /// The git commit of the workspace; null if the workspace is not a git checkout.
-    pub commit: Option<String>,
+    pub commit: Option<Foreign>,
     /// Whether the workspace had changes on top of that commit, untracked files included; null if unknown.
     pub dirty: Option<bool>,
     /// The part of the models that was run, such as `hash:1/4`; null if all selected models were run.
-    pub partition: Option<String>,
+    pub partition: Option<Foreign>,
     /// Every selected model as `package/model`, in all parts, whether or not it was run.
-    pub expected: Vec<String>,
+    pub expected: Vec<Foreign>,
     /// The verdicts that a check of all parts must have: one entry per budget of each expected model; absent if there
     /// are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -97,12 +97,12 @@ pub struct ExpectedVerdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Base {
     /// The revision as the user named it, such as `origin/main`.
-    pub revision: String,
+    pub revision: Foreign,
     /// The commit at which the checked-out branch left that revision (the merge base).
-    pub commit: String,
+    pub commit: Foreign,
     /// The folder of the workspace within the repository, such as `model/`; absent if it is the top folder.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub folder: String,
+    #[serde(default, skip_serializing_if = "Foreign::is_empty")]
+    pub folder: Foreign,
     /// Every limit that differs between that commit and the checked-out one.
     pub edited: Vec<EditedLimit>,
     /// Every dependency whose version in `Cargo.lock` differs.
@@ -114,11 +114,11 @@ pub struct Base {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangedDependency {
     /// The name of the package.
-    pub name: String,
+    pub name: Foreign,
     /// The versions that only the base has, such as `0.21.0`.
-    pub before: Vec<String>,
+    pub before: Vec<Foreign>,
     /// The versions that only the checked-out commit has.
-    pub after: Vec<String>,
+    pub after: Vec<Foreign>,
 }
 
 /// A limit that the change under review edits.
@@ -133,7 +133,7 @@ pub struct EditedLimit {
     /// The new value as the file writes it; null if the limit was removed.
     pub after: Option<Foreign>,
     /// The budget file, relative to the workspace root.
-    pub file: String,
+    pub file: Foreign,
     /// The line of the limit, from 1; null if the limit was removed.
     pub line: Option<u32>,
     /// Whether the edit permits something that was not permitted before.
@@ -156,13 +156,13 @@ pub struct Baseline {
     /// The version of Burn that the baseline was run with.
     pub burn: Foreign,
     /// The inputs that the baseline was run with.
-    pub inputs: BTreeMap<String, u64>,
+    pub inputs: BTreeMap<PlainName, u64>,
     /// The number of parameters, learnable and not; null if unknown.
     pub parameters: Option<u64>,
     /// The peaks of the baseline.
     pub peaks: Peaks,
     /// Other differences from this run, which are the likely cause of a changed value: `burn 0.21.0 → 0.22.0`.
-    pub differs: Vec<String>,
+    pub differs: Vec<Foreign>,
 }
 
 /// Where a baseline comes from.
@@ -203,11 +203,11 @@ impl Problem {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tool {
     /// The name of the program: `cargo-vram`.
-    pub name: String,
+    pub name: Foreign,
     /// The version of the program.
-    pub version: String,
+    pub version: Foreign,
     /// A hash over everything that an estimate depends on besides the model: tool, driver, recordings, GPU profiles.
-    pub fingerprint: String,
+    pub fingerprint: Foreign,
 }
 
 /// The status of a report or a verdict, from best to worst.
@@ -291,7 +291,7 @@ pub struct Run {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub features: Option<BurnFeatures>,
     /// The inputs that the model asked for, with the values it got; if it died before, the inputs that it was to get.
-    pub inputs: BTreeMap<String, u64>,
+    pub inputs: BTreeMap<PlainName, u64>,
     /// The what-if overrides applied to this run; absent if there are none.
     #[serde(default, skip_serializing_if = "WhatIf::is_none")]
     pub what_if: WhatIf,
@@ -425,7 +425,7 @@ pub struct ProcessOverhead {
     /// How the size is known.
     pub obtained: Obtained,
     /// The log, document or reasoning that gives the size.
-    pub source: String,
+    pub source: Foreign,
 }
 
 /// How a value is known.
@@ -783,7 +783,7 @@ pub struct Autotune {
     /// The chosen kernels per tuned operation: Burn's name of the operation, then the kernel, then the number of keys
     /// for which it was chosen. Absent if there are none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub chosen: BTreeMap<String, BTreeMap<String, u32>>,
+    pub chosen: BTreeMap<Foreign, BTreeMap<Foreign, u32>>,
 }
 
 /// Why a run is incomplete.
@@ -884,7 +884,7 @@ pub struct Verdict {
     /// The verdict as a sentence for people.
     pub message: Foreign,
     /// The budget file, relative to the workspace root; null if the verdict has no place in a file.
-    pub file: Option<String>,
+    pub file: Option<Foreign>,
     /// The line of the limit, from 1; null if the verdict has no place in a file.
     pub line: Option<u32>,
     /// The column of the limit, from 1; null if the verdict has no place in a file.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::bytes::Bytes;
 use crate::report::{ChangedDependency, Mode, Pass, Phase, Rule, Run};
+use crate::untrusted::Foreign;
 
 /// Formats a part of a whole in percent, rounded to hundredths in integer arithmetic: `0.57 %`. Returns `None` if the
 /// whole is 0. A part that is not 0 never shows as 0.
@@ -102,12 +103,17 @@ pub(crate) fn milliseconds(time: Duration) -> String {
 
 /// Describes how the version of a dependency changed: `1.0.0 → 1.1.0`.
 pub(crate) fn moved(dependency: &ChangedDependency) -> String {
-    let ChangedDependency { before, after, .. } = dependency;
-    match (before.as_slice(), after.as_slice()) {
-        ([], after) => format!("{} is new", after.join(", ")),
-        (before, []) => format!("{} was removed", before.join(", ")),
-        (before, after) => format!("{} → {}", before.join(", "), after.join(", ")),
+    let [before, after] = [&dependency.before, &dependency.after].map(|versions| listed(versions));
+    match (before.as_str(), after.as_str()) {
+        ("", after) => format!("{after} is new"),
+        (before, "") => format!("{before} was removed"),
+        (before, after) => format!("{before} → {after}"),
     }
+}
+
+/// Lists texts, separated by commas.
+pub(crate) fn listed(texts: &[Foreign]) -> String {
+    texts.iter().map(Foreign::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Formats a number in groups of three digits: `5,247,232`.

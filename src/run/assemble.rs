@@ -1,8 +1,9 @@
 //! Assembles one run of the report from the outputs of its passes.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::case::Case;
+use super::case::{Case, plain_inputs};
 use super::checkout;
 use super::child::End;
 use super::epochs;
@@ -258,7 +259,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
         burn: case.model.built.target.burn.clone().into(),
         features: readable().find_map(features),
         // A pass that died early reported no inputs. Then only the overridden ones are known.
-        inputs: readable().find_map(inputs).unwrap_or_else(|| case.inputs.clone()),
+        inputs: readable().find_map(inputs).unwrap_or_else(|| case.plain_inputs()),
         what_if: case.what_if.clone(),
         label: (!case.what_if.is_none()).then(|| PlainName::escaped(&case.what_if.of(case.name()))),
         gpu: RunGpu {
@@ -615,9 +616,9 @@ pub(super) fn device_reads(left: &PassOutput) -> u64 {
 }
 
 /// Returns the inputs that the model asked for, with their values.
-pub(super) fn inputs(left: &PassOutput) -> Option<std::collections::BTreeMap<String, u64>> {
+pub(super) fn inputs(left: &PassOutput) -> Option<BTreeMap<PlainName, u64>> {
     left.events.iter().find_map(|event| match event {
-        ProbeEvent::Inputs { values } | ProbeEvent::UnknownInput { known: values, .. } => Some(values.clone()),
+        ProbeEvent::Inputs { values } | ProbeEvent::UnknownInput { known: values, .. } => Some(plain_inputs(values)),
         _ => None,
     })
 }

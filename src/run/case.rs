@@ -21,6 +21,7 @@ use crate::gpu::Profile;
 use crate::protocol::WhatIf;
 use crate::recording::Recordings;
 use crate::report::{Pass, Run, Step};
+use crate::untrusted::PlainName;
 
 /// A model to run, with its GPU, inputs and settings.
 #[derive(Debug, Clone)]
@@ -70,7 +71,19 @@ pub enum CaseLaunches {
     Later(PathBuf),
 }
 
+/// Makes the names of inputs harmless to show.
+pub(super) fn plain_inputs(inputs: &BTreeMap<String, u64>) -> BTreeMap<PlainName, u64> {
+    let plain = |(name, value): (&String, &u64)| (PlainName::escaped(name), *value);
+    inputs.iter().map(plain).collect()
+}
+
 impl Case {
+    /// Returns the inputs that do not have the model's own values.
+    #[must_use]
+    pub fn plain_inputs(&self) -> BTreeMap<PlainName, u64> {
+        plain_inputs(&self.inputs)
+    }
+
     /// Returns the budget's name, or the model's name if the case has no budget of another name.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -128,7 +128,7 @@ pub(super) fn outside(real: &Real, left: Option<&PassOutput>) -> (Option<Process
         bytes.map(|bytes| ProcessOverhead {
             bytes,
             obtained: Obtained::Measured,
-            source: format!("NVML, {of}, {what}, driver {}", real.driver),
+            source: format!("NVML, {of}, {what}, driver {}", real.driver).into(),
         })
     };
     (

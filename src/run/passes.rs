@@ -188,7 +188,7 @@ impl<'a> Runner<'a> {
             inputs: cold
                 .as_ref()
                 .and_then(|left| assemble::inputs(left.as_ref().ok()?))
-                .unwrap_or_else(|| self.case.inputs.clone()),
+                .unwrap_or_else(|| self.case.plain_inputs()),
         };
         let known = self.known(&identity);
         // Each pass gets its own copy of the plan, because Burn adds the keys that the plan lacks to it.

@@ -41,9 +41,9 @@ pub fn changed_dependencies(before: &str, after: &str) -> Vec<ChangedDependency>
     names
         .into_iter()
         .map(|name| ChangedDependency {
-            name: name.clone(),
-            before: only(&before, &after, name),
-            after: only(&after, &before, name),
+            name: name.clone().into(),
+            before: only(&before, &after, name).into_iter().map(Into::into).collect(),
+            after: only(&after, &before, name).into_iter().map(Into::into).collect(),
         })
         .filter(|changed| !changed.before.is_empty() || !changed.after.is_empty())
         .collect()
@@ -98,6 +98,7 @@ fn pinned(lock: &str) -> Option<BTreeMap<String, BTreeSet<String>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::words::listed;
 
     fn lock(packages: &[(&str, &str, Option<&str>)]) -> String {
         let mut text = "version = 4\n".to_owned();
@@ -164,11 +165,14 @@ mod tests {
         ]);
         let changed: Vec<_> = changed_dependencies(&before, &after)
             .into_iter()
-            .map(|changed| (changed.name, changed.before.join(" "), changed.after.join(" ")))
+            .map(|changed| {
+                let [before, after] = [&changed.before, &changed.after].map(|versions| listed(versions));
+                (changed.name, before, after)
+            })
             .collect();
         let told: Vec<_> = changed
             .iter()
-            .map(|(name, before, after)| (name.as_str(), before.as_str(), after.as_str()))
+            .map(|(name, before, after)| (name.raw(), before.as_str(), after.as_str()))
             .collect();
         assert_eq!(
             told,

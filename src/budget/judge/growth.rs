@@ -9,7 +9,7 @@ use crate::budget::source::{Span, Spanned};
 use crate::bytes::Bytes;
 use crate::report::LET_BE;
 use crate::report::upgrade::is_upgrade;
-use crate::report::words::{allowed_growth, percent};
+use crate::report::words::{allowed_growth, listed, percent};
 use crate::report::{AllowedGrowth, Baseline, BaselineFrom, Metric, Pass, Rule, Status, Verdict};
 
 /// The allowed growth over the baseline. Growth warns or fails only if it exceeds both the percentage and `ignore`.
@@ -172,7 +172,7 @@ impl Judge<'_> {
         let likely = match baseline.differs.as_slice() {
             [] => String::new(),
             _ if change == Bytes(0) => String::new(),
-            differs => format!("; likely cause: {}", differs.join(", ")),
+            differs => format!("; likely cause: {}", listed(differs)),
         };
         let limit = decided.map(|(_, percent)| percent).or(allowed.fail).or(allowed.warn);
         let verdict = Verdict {

@@ -216,7 +216,7 @@ fn outside(run: &mut Run, context: Obtained, modules: Obtained) {
         Some(ProcessOverhead {
             bytes: Bytes(400 * MIB),
             obtained,
-            source: "a log".to_owned(),
+            source: "a log".into(),
         })
     };
     run.gpu.context = of(context);

@@ -477,9 +477,9 @@ impl BaseRevision {
             report.skipped.extend(gone);
         }
         report.base = Some(Base {
-            folder: self.folder,
-            revision: self.revision,
-            commit: self.commit,
+            folder: self.folder.into(),
+            revision: self.revision.into(),
+            commit: self.commit.into(),
             edited,
             dependencies: self.dependencies,
         });

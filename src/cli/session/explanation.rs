@@ -329,7 +329,7 @@ impl<'a> Stage<'a> {
             explained(report, &scratch, self.asked, source.root())
         })?;
         drop(progress);
-        explanation.commit_date = source.commit_date();
+        explanation.commit_date = source.commit_date().map(Into::into);
         explanation.dirty = dirty;
         explanation.texts = source_text::read(source.root(), &explanation);
         if savings {
@@ -418,7 +418,7 @@ fn explained(
     let shown = run.clone();
     explain::explain(ExplainInput {
         tool,
-        commit,
+        commit: commit.map(Foreign::into_raw),
         run,
         trace: &traced.trace,
         record: &traced.record,

@@ -65,7 +65,7 @@ fn changes(case: &Case, run: &Run) -> Vec<TriedChange> {
             continue;
         }
         let mut smaller = case.clone();
-        smaller.inputs.insert(name.clone(), value / 2);
+        smaller.inputs.insert(name.to_string(), value / 2);
         let (code, cost) = match (name.as_str(), trains) {
             ("batch_size", true) => (
                 "smaller-batch",
@@ -166,7 +166,7 @@ fn saving(change: &TriedChange, run: &Run, now: &Explanation) -> Saving {
         // See docs/design/what-if.md.
         (saving.reserved, saving.saved_reserved) = (None, None);
         saving.certainty = Certainty::Timeline;
-        saving.note = Some(format!("a run with this change, plus {bytes} of {what}"));
+        saving.note = Some(format!("a run with this change, plus {bytes} of {what}").into());
     }
     saving
 }
@@ -203,15 +203,15 @@ fn checkpointing(stage: &Stage<'_>, case: &Case, now: &Explanation) -> Result<Sa
 
 fn unknown(code: &str, change: &str, cost: &str, why: &str) -> Saving {
     Saving {
-        code: code.to_owned(),
-        change: change.to_owned(),
+        code: code.into(),
+        change: change.into(),
         live: None,
         reserved: None,
         saved_live: None,
         saved_reserved: None,
-        cost: cost.to_owned(),
+        cost: cost.into(),
         certainty: Certainty::Unknown,
-        note: Some(why.to_owned()),
+        note: Some(why.into()),
     }
 }
 
@@ -226,13 +226,13 @@ fn told(code: &str, change: &str, cost: &str, run: &Run, now: &Explanation) -> S
         return unknown(code, change, cost, why.raw());
     };
     Saving {
-        code: code.to_owned(),
-        change: change.to_owned(),
+        code: code.into(),
+        change: change.into(),
         live: Some(live),
         reserved: Some(reserved),
         saved_live: Some(now.peak.live.less(live)),
         saved_reserved: now.run.peaks.warm.reserved.map(|before| before.less(reserved)),
-        cost: cost.to_owned(),
+        cost: cost.into(),
         certainty: Certainty::Run,
         note: None,
     }

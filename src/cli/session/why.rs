@@ -158,7 +158,7 @@ fn both_sides(
                     changes: &changes,
                     read: Some(&read),
                 });
-                growth.limits.extend(unknown.clone());
+                growth.limits.extend(unknown.clone().map(Into::into));
                 // The pages are an extra. That they cannot be written must not hide the causes.
                 if let Err(error) = write_pages(context, &key, (before, after), &growth) {
                     terminal::remark(&one_line(&error));
@@ -249,7 +249,7 @@ fn explained(
 ) -> Result<Result<Explanation, String>, CliError> {
     match stage.explain(models, (&case.package, &case.name), number) {
         Ok(Some(explanation)) => Ok(match &explanation.partial {
-            Some(partial) => Err(partial.clone()),
+            Some(partial) => Err(partial.raw().to_owned()),
             None => Ok(explanation),
         }),
         Ok(None) => Ok(Err(match models.problems.first() {

@@ -284,7 +284,7 @@ fn what_was_measured_on_another_gpu_goes_before_assumptions_and_nothing_else() {
     let seen = ProcessOverhead {
         bytes: Bytes(300 << 20),
         obtained: Obtained::Measured,
-        source: "NVML".to_owned(),
+        source: "NVML".into(),
     };
     let edge = |overrides| with("edge", "h200", overrides).unwrap();
     let like = |gpu: Profile| gpu.measured("h200", Some(&seen), Some(&seen));

@@ -32,7 +32,7 @@ fn phase(phase: Phase, live: u64) -> PhasePeaks {
 /// A run whose memory, kernels, version and phases depend on its batch size.
 fn larger(batch: u64) -> Run {
     let mut run = with_live("grown", 500 + 10 * batch);
-    run.inputs = [("batch_size".to_owned(), batch)].into();
+    run.inputs = [("batch_size".into(), batch)].into();
     run.parameters = Some(Parameters {
         count: 1000 + batch,
         learnable: 1000,
@@ -43,8 +43,8 @@ fn larger(batch: u64) -> Run {
         nearest: u32::try_from(batch).unwrap(),
         assumed: 0,
         chosen: [(
-            "matmul".to_owned(),
-            [(if batch > 16 { "cmma" } else { "naive" }.to_owned(), 3)].into(),
+            "matmul".into(),
+            [(if batch > 16 { "cmma" } else { "naive" }.into(), 3)].into(),
         )]
         .into(),
     };
@@ -146,8 +146,8 @@ fn explained() -> ReportDiff {
 
     let (mut before, mut after) = (resnet_of(16, 2), resnet_of(32, 2));
     for (explanation, kernel) in [(&mut before, "naive"), (&mut after, "cmma")] {
-        explanation.run.inputs = [("batch_size".to_owned(), explanation.totals.batch_size.unwrap())].into();
-        explanation.run.autotune.chosen = [("matmul".to_owned(), [(kernel.to_owned(), 3)].into())].into();
+        explanation.run.inputs = [("batch_size".into(), explanation.totals.batch_size.unwrap())].into();
+        explanation.run.autotune.chosen = [("matmul".into(), [(kernel.into(), 3)].into())].into();
     }
     let of = |explanation: &Explanation| sample::report(vec![explanation.run.clone()]);
     let mut changed = diff(&of(&before), &of(&after));
@@ -222,7 +222,7 @@ fn a_page_of_many_models_that_changed_is_no_longer_than_it_may_be() {
         let name = |at: u64| PlainName::escaped(&format!("{at}{}", "_".repeat(100)));
         let run = |at: u64| Run {
             model: name(at),
-            inputs: [("<batch_size>".repeat(20), live)].into(),
+            inputs: [(PlainName::escaped(&"<batch_size>".repeat(20)), live)].into(),
             ..with_live("x", live + at)
         };
         sample::report((0..500).map(run).collect())

@@ -14,7 +14,7 @@ use crate::render::terminal::explanation;
 use crate::report::change::{figure, metric_name};
 use crate::report::words::kernel_name;
 use crate::report::{Assumption, GrowthRow};
-use crate::untrusted::{clean, named};
+use crate::untrusted::{Foreign, clean, named};
 
 /// The most samples that a page contains in full. With more samples, it contains the lowest and the highest of each
 /// group.
@@ -63,9 +63,9 @@ fn growth(shown: &[ShownExplanation<'_>], compare: bool) -> Value {
     let row = |row: &GrowthRow<'_>| {
         json!({
             "change": row.change,
-            "what": named(&row.what),
-            "place": row.place.map(|place| format!("{}:{}{}", named(&place.file), place.line, place.remark())),
-            "text": row.place.and_then(|place| place.text.as_deref()).map(named),
+            "what": named(row.what.raw()),
+            "place": row.place.map(|place| format!("{}:{}{}", named(place.file.raw()), place.line, place.remark())),
+            "text": row.place.and_then(|place| place.text.as_ref().map(Foreign::raw)).map(named),
         })
     };
     let rows: Vec<_> = growth.rows(MOST_ROWS).iter().map(row).collect();
@@ -109,14 +109,14 @@ fn model(shown: &ShownExplanation<'_>) -> Value {
     let lines = &lines[..lines.len().min(row_limit("lines", lines.len()))];
     let text_of: HashMap<_, _> = texts
         .iter()
-        .map(|text| ((text.file.as_str(), text.line), text.text.as_str()))
+        .map(|text| ((text.file.raw(), text.line), text.text.raw()))
         .collect();
-    let text = |line: &SourceLineMemory| text_of.get(&(line.source.file.as_str(), line.source.line)).copied();
+    let text = |line: &SourceLineMemory| text_of.get(&(line.source.file.raw(), line.source.line)).copied();
     // The page names each file without source text once, not once per line.
     let without_text: BTreeSet<_> = lines
         .iter()
         .filter(|line| text(line).is_none())
-        .map(|line| line.source.file.as_str())
+        .map(|line| line.source.file.raw())
         .collect();
     let mut model = json!({
         "name": shown.name,
@@ -169,7 +169,7 @@ fn model(shown: &ShownExplanation<'_>) -> Value {
             "step": peak.step,
             "phase": peak.phase,
             "kernel": peak.kernel,
-            "kernel_name": peak.kernel.as_deref().map(kernel_name),
+            "kernel_name": peak.kernel.as_ref().map(Foreign::raw).map(kernel_name),
             "live": peak.live,
             "reserved": peak.reserved,
             "process": peak.process,
@@ -254,8 +254,8 @@ fn timeline(explanation: &Explanation, left_out: &mut Vec<String>) -> Value {
         "series": series,
         "reserved": changes(kept.iter().map(|sample| timeline.reserved[at(sample)].0)),
         "kernel": changes(kept.iter().map(|sample| u64::from(timeline.kernel[at(sample)]))),
-        "kernels": timeline.kernels.iter().map(|kernel| named(kernel)).collect::<Vec<_>>(),
-        "kernel_names": timeline.kernels.iter().map(|kernel| named(kernel_name(kernel))).collect::<Vec<_>>(),
+        "kernels": timeline.kernels.iter().map(|kernel| named(kernel.raw())).collect::<Vec<_>>(),
+        "kernel_names": timeline.kernels.iter().map(|kernel| named(kernel_name(kernel.raw()))).collect::<Vec<_>>(),
         "borders": timeline.borders.iter().map(|border| json!([
             border.sample,
             border.step,
@@ -316,7 +316,7 @@ impl Kept {
             // 2^53, so only its low 50 bits are kept.
             packed.step(id & ((1 << 50) - 1), tensor.id & ((1 << 50) - 1));
             packed.number(shapes.index(&shape(&tensor.shape)));
-            packed.number(texts.index(&named(&tensor.dtype)));
+            packed.number(texts.index(&named(tensor.dtype.raw())));
             packed.number(tensor.bytes.0);
             packed.step(tensor.bytes.0, tensor.logical.0);
             packed.number(order(tensor.category));
@@ -324,10 +324,10 @@ impl Kept {
                 tensor
                     .module
                     .as_ref()
-                    .map_or(0, |module| texts.index(&named(module)) + 1),
+                    .map_or(0, |module| texts.index(&named(module.raw())) + 1),
             );
             packed.number(u64::from(tensor.inferred));
-            packed.number(texts.index(&named(&tensor.operation)));
+            packed.number(texts.index(&named(tensor.operation.raw())));
             packed.number(
                 tensor
                     .source
@@ -378,7 +378,12 @@ fn shape(shape: &[u64]) -> String {
 
 fn place(source: &SourceLocation) -> String {
     // `named` leaves no line end in a name, so the script can split at this one.
-    format!("{}:{}\n{}", named(&source.file), source.line, named(&source.function))
+    format!(
+        "{}:{}\n{}",
+        named(source.file.raw()),
+        source.line,
+        named(source.function.raw())
+    )
 }
 
 /// A table that stores each text once.

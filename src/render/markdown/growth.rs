@@ -6,6 +6,7 @@ use super::page::Section;
 use crate::report::change::{metric_name, signed, signed_bytes};
 use crate::report::words::mode_name;
 use crate::report::{GrowthExplanation, GrowthPart, GrowthPlace, Report};
+use crate::untrusted::Foreign;
 
 /// The most causes that are shown of a value.
 const CAUSES: usize = 5;
@@ -14,10 +15,10 @@ const PARTS: usize = 5;
 
 /// Makes a section with one table per explained value.
 pub(super) fn growth(report: &Report, markdown: &Markdown<'_>) -> Section {
-    let folder = report.base.as_ref().map_or("", |base| base.folder.as_str());
+    let folder = report.base.as_ref().map_or("", |base| base.folder.raw());
     let links = markdown
         .files
-        .zip(report.commit.as_deref())
+        .zip(report.commit.as_ref().map(Foreign::raw))
         .map(|(files, commit)| SourceLinks { files, commit, folder });
     let tables = report.growth.iter().map(|of| table(of, links.as_ref()));
     Section {
@@ -73,7 +74,7 @@ pub(in crate::render) fn table(of: &GrowthExplanation, links: Option<&SourceLink
         text.push_str(&format!(
             "| {} | {} | {line} |\n",
             signed_bytes(row.change),
-            words(&row.what)
+            words(row.what.raw())
         ));
     }
     text.push_str("\n<details><summary>The same growth by category, layer and line</summary>\n\n");
@@ -81,11 +82,11 @@ pub(in crate::render) fn table(of: &GrowthExplanation, links: Option<&SourceLink
         let part = |part: &GrowthPart| match has_state {
             true => format!(
                 "{} {} ({})",
-                code(&part.name),
+                code(part.name.raw()),
                 signed_bytes(part.change),
                 part.state().word()
             ),
-            false => format!("{} {}", words(&part.name), signed_bytes(part.change)),
+            false => format!("{} {}", words(part.name.raw()), signed_bytes(part.change)),
         };
         parts.iter().map(part).collect()
     };
@@ -98,9 +99,9 @@ pub(in crate::render) fn table(of: &GrowthExplanation, links: Option<&SourceLink
     text.push_str(&list("Categories", &parts(&of.categories, false)));
     text.push_str(&list("Layers", &parts(&of.layers, true)));
     text.push_str(&list("Lines", &lines));
-    let notes: Vec<_> = of.notes.iter().map(|note| words(note)).collect();
+    let notes: Vec<_> = of.notes.iter().map(|note| words(note.raw())).collect();
     text.push_str(&list("Also changed", &notes));
-    let limits: Vec<_> = of.limits.iter().map(|limit| words(limit)).collect();
+    let limits: Vec<_> = of.limits.iter().map(|limit| words(limit.raw())).collect();
     text.push_str(&list("Note", &limits));
     text.push_str("\n</details>\n\n");
     text
@@ -122,13 +123,14 @@ fn list(heading: &str, items: &[String]) -> String {
 fn line(place: &GrowthPlace, links: Option<&SourceLinks<'_>>) -> String {
     let text = place
         .text
-        .as_deref()
+        .as_ref()
+        .map(Foreign::raw)
         .map_or_else(String::new, |text| format!("<br>{}", code(text)));
     format!("{}{}{text}", link(place, links), place.remark())
 }
 
 fn link(place: &GrowthPlace, links: Option<&SourceLinks<'_>>) -> String {
-    let shown = format!("{}:{}", name(&place.file), place.line);
+    let shown = format!("{}:{}", name(place.file.raw()), place.line);
     match links.and_then(|links| links.url(place)) {
         Some(url) => format!("[{shown}]({url})"),
         None => shown,
@@ -160,7 +162,7 @@ mod tests {
     fn a_path_or_commit_that_leads_elsewhere_gets_no_link() {
         let commit = "0123456789012345678901234567890123456789";
         let place = |file: &str| GrowthPlace {
-            file: file.to_owned(),
+            file: file.into(),
             line: 3,
             text: None,
             edited: true,

@@ -161,9 +161,9 @@ fn largest(explained: Option<&GrowthExplanation>) -> String {
         .map_or_else(String::new, |cause| {
             let place = cause.place.as_ref();
             let place = place.map_or_else(String::new, |place| {
-                format!(", {}:{}{}", name(&place.file), place.line, place.remark())
+                format!(", {}:{}{}", name(place.file.raw()), place.line, place.remark())
             });
-            format!(": {}{place}", name(&cause.what))
+            format!(": {}{place}", name(cause.what.raw()))
         })
 }
 

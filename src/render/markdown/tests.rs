@@ -10,7 +10,7 @@ use crate::report::{
     Base, Baseline, BaselineFrom, ChangedDependency, EditedLimit, Oom, Pass, Peaks, Phase, Problem, RunError, Skipped,
     SkippedCheck, sample,
 };
-use crate::untrusted::PlainName;
+use crate::untrusted::{Foreign, PlainName};
 
 const MIB: u64 = 1 << 20;
 const BUDGETS: &str = "version: 1\ngpu: l4\nmodels:\n  grown: { reserved: 2 GiB }\n  a: { reserved: 900 MiB }\n";
@@ -39,7 +39,7 @@ fn judged(runs: Vec<Run>) -> Report {
     Report {
         verdicts,
         status: status.unwrap_or(Status::Pass),
-        commit: Some("0123456789abcdef0123456789abcdef01234567".to_owned()),
+        commit: Some("0123456789abcdef0123456789abcdef01234567".into()),
         ..sample::report(runs)
     }
 }
@@ -87,27 +87,27 @@ fn everything(names: &[String]) -> Report {
     for verdict in &mut report.verdicts {
         verdict.message = next().into();
     }
-    report.tool.name = next();
-    report.tool.version = next();
-    report.commit = Some(next());
-    report.partition = Some(next());
+    report.tool.name = next().into();
+    report.tool.version = next().into();
+    report.commit = Some(next().into());
+    report.partition = Some(next().into());
     report.base = Some(Base {
-        folder: String::new(),
-        revision: next(),
-        commit: next(),
+        folder: Foreign::default(),
+        revision: next().into(),
+        commit: next().into(),
         edited: vec![EditedLimit {
             loosens: false,
             model: Some(next().into()),
             limit: next().into(),
             before: Some(next().into()),
             after: Some(next().into()),
-            file: next(),
+            file: next().into(),
             line: Some(3),
         }],
         dependencies: vec![ChangedDependency {
-            name: next(),
-            before: vec![next()],
-            after: vec![next()],
+            name: next().into(),
+            before: vec![next().into()],
+            after: vec![next().into()],
         }],
     });
     report.skipped = vec![Skipped {
@@ -165,9 +165,9 @@ fn with_news(live: u64, more: impl FnOnce(&mut Run), edited: bool) -> Report {
     more(&mut run);
     let mut report = judged(vec![run, compared(sample::run("other", "l4"), 800)]);
     report.base = Some(Base {
-        folder: String::new(),
-        revision: "origin/main".to_owned(),
-        commit: "0".repeat(40),
+        folder: Foreign::default(),
+        revision: "origin/main".into(),
+        commit: "0".repeat(40).into(),
         edited: Vec::new(),
         dependencies: Vec::new(),
     });
@@ -178,7 +178,7 @@ fn with_news(live: u64, more: impl FnOnce(&mut Run), edited: bool) -> Report {
             limit: "live.fail".into(),
             before: None,
             after: Some("1 GiB".into()),
-            file: "budgets.yaml".to_owned(),
+            file: "budgets.yaml".into(),
             line: None,
         });
     }
@@ -479,9 +479,9 @@ fn growth_that_a_branch_accepts_is_in_the_first_line_and_needs_no_command() {
     }
     report.status = Status::Pass;
     report.base = Some(Base {
-        folder: String::new(),
-        revision: "origin/main".to_owned(),
-        commit: "0".repeat(40),
+        folder: Foreign::default(),
+        revision: "origin/main".into(),
+        commit: "0".repeat(40).into(),
         edited: Vec::new(),
         dependencies: Vec::new(),
     });

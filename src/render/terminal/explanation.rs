@@ -20,7 +20,7 @@ use crate::explain::{Explanation, Leak, Leaking};
 use crate::protocol::Task;
 use crate::report::words::{kernel_name, percent, with_features};
 use crate::report::{Mode, Pass};
-use crate::untrusted::words;
+use crate::untrusted::{Foreign, words};
 use paper::{BAD, Canvas, DIM, NOTICE, PLAIN, STRONG, place, tied};
 pub use view::{SourceLine, TerminalStyle, View};
 
@@ -141,9 +141,13 @@ fn title(explanation: &Explanation, view: &View<'_>, paper: &Canvas) -> String {
 /// Renders the peaks of live, reserved and process memory, and where live memory peaks.
 fn figures(explanation: &Explanation, paper: &Canvas) -> String {
     let (run, peak) = (&explanation.run, &explanation.peak);
-    let at = peak.kernel.as_deref().map_or_else(String::new, |kernel| {
-        format!(", at {}", paper.name(kernel_name(kernel)))
-    });
+    let at = peak
+        .kernel
+        .as_ref()
+        .map(Foreign::raw)
+        .map_or_else(String::new, |kernel| {
+            format!(", at {}", paper.name(kernel_name(kernel)))
+        });
     // An incomplete run may have no peaks: then use the values of the phases that ran.
     let seen = explanation.phases.iter().filter(|row| row.pass != Pass::Cold);
     let seen = seen.map(|row| row.reserved_peak).max().unwrap_or(peak.reserved);
@@ -168,7 +172,7 @@ fn figures(explanation: &Explanation, paper: &Canvas) -> String {
 fn wrong(explanation: &Explanation, paper: &Canvas) -> String {
     let mut text = String::new();
     if let Some(partial) = &explanation.partial {
-        text.push_str(&paper.prose(0, NOTICE, &format!("incomplete run: {}", words(partial))));
+        text.push_str(&paper.prose(0, NOTICE, &format!("incomplete run: {}", partial.on_terminal())));
     }
     if let Some(oom) = &explanation.run.oom {
         let lines = paper::refusal(&explanation.run, oom);

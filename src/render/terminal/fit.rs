@@ -47,7 +47,7 @@ fn headline(fit: &FitAnswer) -> String {
         [] => String::new(),
         inputs => format!(" with {}", inputs.join(" ")),
     };
-    let free = match fit.headroom.as_str() {
+    let free = match fit.headroom.raw() {
         "0%" => String::new(),
         headroom => format!(", {headroom} headroom"),
     };

@@ -76,7 +76,11 @@ fn summary(report: &ShownReport<'_>, style: &ReportStyle) -> String {
     let plural = if runs == 1 { "" } else { "s" };
     let mut parts = vec![match &report.partition {
         // A partition may have more parts than there are models.
-        Some(part) if runs == 0 => format!("0 of {} models are in part {}", report.expected.len(), words(part)),
+        Some(part) if runs == 0 => format!(
+            "0 of {} models are in part {}",
+            report.expected.len(),
+            part.on_terminal()
+        ),
         _ => format!("{runs} run{plural}"),
     }];
     // An edit of the defaults belongs to no run, but it fails the check, so it must be counted.

@@ -53,8 +53,8 @@ pub fn write(from: &Path, to: &[&Path], known: Option<Known<'_>>) -> std::io::Re
             let kernel = tuned
                 .name_of(choice.index)
                 .map_or_else(|| format!("candidate {}", choice.index), str::to_owned);
-            let kernels = counts.chosen.entry(file.module.clone()).or_default();
-            *kernels.entry(kernel).or_default() += 1;
+            let kernels = counts.chosen.entry(file.module.clone().into()).or_default();
+            *kernels.entry(kernel.into()).or_default() += 1;
             push(lines, &tuned.planned(choice.index));
             keys.insert(canonical(&tuned.key));
         }

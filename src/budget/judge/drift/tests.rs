@@ -150,7 +150,7 @@ fn only_the_same_model_gpu_and_inputs_are_compared() {
         |run| run.model = "b".into(),
         |run| run.budget = Some("a-b128".into()),
         |run| run.gpu.id = "h200".into(),
-        |run| _ = run.inputs.insert("batch_size".to_owned(), 64),
+        |run| _ = run.inputs.insert("batch_size".into(), 64),
     ];
     let others = others.map(|change| {
         let mut other = same.clone();

@@ -37,7 +37,7 @@ fn grown_from(burn: &str, file: &str, model: &str, before: [u64; 3], differs: &[
         inputs: run.inputs.clone(),
         parameters: None,
         peaks: Peaks { warm, cold: warm },
-        differs: differs.iter().map(ToString::to_string).collect(),
+        differs: differs.iter().map(|text| text.to_string().into()).collect(),
     });
     let budgets = Budgets::parse(file.as_bytes(), "budgets.yaml", &["l4"]).unwrap();
     let mut verdicts = judge(&[run], &budgets, "budgets.yaml");

@@ -10,6 +10,7 @@ use crate::bytes::Bytes;
 use crate::explain::{Activations, Category, Explanation};
 use crate::protocol::Task;
 use crate::report::words::count;
+use crate::untrusted::Foreign;
 
 /// The width of the bar beside a layer, in characters.
 const BAR: u128 = 10;
@@ -98,7 +99,7 @@ fn holding(explanation: &Explanation) -> Vec<Holding> {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut layers: Vec<Holding> = Vec::new();
     for tensor in resolved(explanation, &explanation.peak.tensors) {
-        let Some(module) = tensor.module.as_deref() else {
+        let Some(module) = tensor.module.as_ref().map(Foreign::raw) else {
             continue;
         };
         let place = *places.entry(module).or_insert_with(|| {
@@ -106,7 +107,7 @@ fn holding(explanation: &Explanation) -> Vec<Holding> {
             layers.push(Holding {
                 path: module.to_owned(),
                 inferred: layer.is_some_and(|layer| layer.inferred),
-                kind: layer.map_or_else(String::new, |layer| layer.kind.clone()),
+                kind: layer.map_or_else(String::new, |layer| layer.kind.raw().to_owned()),
                 output: layer.map(|layer| layer.output.clone()),
                 ..Holding::default()
             });

@@ -52,7 +52,7 @@ pub(super) fn summary(explanation: &Explanation, leak: &Leak, paper: &Canvas) ->
     let kinds = kinds_of(explanation, leak);
     let largest = kinds.first().and_then(|kind| kind.first());
     let what = largest.map_or_else(String::new, |tensor| {
-        let (shape, dtype) = (paper.shape(&tensor.shape), paper.name(&tensor.dtype));
+        let (shape, dtype) = (paper.shape(&tensor.shape), paper.name(tensor.dtype.raw()));
         match &tensor.source {
             Some(_) => format!(" ({shape} {dtype}, {})", source(tensor.source.as_ref(), paper)),
             None => format!(" ({shape} {dtype})"),
@@ -140,8 +140,8 @@ fn kinds(kinds: &[Vec<&TensorLife>], paper: &Canvas) -> String {
             Cell::from(paper.size(bytes(tensors))),
             Cell::from(count(tensors.len() as u64)),
             Cell::from(paper.shape(&one.shape)),
-            Cell::from(paper.name(&one.dtype)).styled(DIM),
-            Cell::from(paper.name(&one.operation)),
+            Cell::from(paper.name(one.dtype.raw())).styled(DIM),
+            Cell::from(paper.name(one.operation.raw())),
             Cell::from(source(one.source.as_ref(), paper)).styled(DIM),
         ]);
     }

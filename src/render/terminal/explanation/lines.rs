@@ -52,11 +52,11 @@ pub(super) fn lines(explanation: &Explanation, kinds: Option<usize>, read: Sourc
                 place(step, phase),
                 paper.dot()
             );
-            text.push_str(&paper.function(&paper.name(&first.source.function), &remark));
+            text.push_str(&paper.function(&paper.name(first.source.function.raw()), &remark));
             continue;
         }
-        let function = paper.name(&first.source.function);
-        let file = paper.name(&first.source.file);
+        let function = paper.name(first.source.function.raw());
+        let file = paper.name(first.source.file.raw());
         let moment = place(step, phase);
         let remark = format!("{file}{}{moment}", paper.dot());
         text.push_str(&paper.function(&function, &remark));
@@ -183,10 +183,10 @@ fn functions(lines: &[SourceLineMemory]) -> Vec<Vec<FunctionLine<'_>>> {
         // Outer functions are reached first. If a function calls itself, its outermost call gets everything.
         let mut reached = HashSet::new();
         for source in line.callers.iter().rev().chain([&line.source]) {
-            if !reached.insert((source.file.as_str(), source.function.as_str())) {
+            if !reached.insert((source.file.raw(), source.function.raw())) {
                 continue;
             }
-            let key = (line.step, line.phase, source.file.as_str(), source.function.as_str());
+            let key = (line.step, line.phase, source.file.raw(), source.function.raw());
             let place = *places.entry(key).or_insert(functions.len());
             if place == functions.len() {
                 functions.push(Vec::new());
@@ -231,7 +231,7 @@ fn totals(what: &str, change: i64, live: Option<Bytes>, paper: &Canvas) -> [Cell
 }
 
 fn code(source: &SourceLocation, read: SourceReader<'_>, paper: &Canvas) -> String {
-    let code = read.and_then(|read| read(&source.file, source.line));
+    let code = read.and_then(|read| read(source.file.raw(), source.line));
     code.map_or_else(String::new, |code| paper.name(code.replace('\t', " ").trim()))
 }
 
@@ -319,8 +319,8 @@ fn told(tensor: &TensorLife, number: u64, paper: &Canvas) -> String {
         number => format!("{} of ", count(number)),
     };
     let place = match tensor.module {
-        Some(_) => format!("{} {}", module(tensor, paper), paper.name(&tensor.operation)),
-        None => paper.name(&tensor.operation),
+        Some(_) => format!("{} {}", module(tensor, paper), paper.name(tensor.operation.raw())),
+        None => paper.name(tensor.operation.raw()),
     };
     let category = match paper.width {
         Some(_) => String::new(),
@@ -330,6 +330,6 @@ fn told(tensor: &TensorLife, number: u64, paper: &Canvas) -> String {
     format!(
         "{times}{} {}  {place}{category}",
         paper.shape(&tensor.shape),
-        paper.name(&tensor.dtype),
+        paper.name(tensor.dtype.raw()),
     )
 }

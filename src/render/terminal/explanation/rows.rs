@@ -31,11 +31,11 @@ pub(super) struct LayerRow {
 impl LayerRow {
     pub(super) fn from_layer(layer: &Layer) -> Self {
         Self {
-            path: layer.path.clone(),
+            path: layer.path.raw().to_owned(),
             inferred: layer.inferred,
-            kind: layer.kind.clone(),
+            kind: layer.kind.raw().to_owned(),
             output: Some(layer.output.clone()),
-            dtype: layer.dtype.clone(),
+            dtype: layer.dtype.raw().to_owned(),
             parameters: layer.parameters,
             parameter_bytes: layer.parameter_bytes,
             feature_bytes: layer.feature_bytes,

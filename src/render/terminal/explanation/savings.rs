@@ -4,7 +4,7 @@ use super::grid::{Cell, Column, Grid};
 use super::paper::{BAD, Canvas, Cut, DIM, GOOD, PLAIN, STRONG};
 use crate::explain::{Explanation, Saving};
 use crate::render::savings::{OPEN, idle, is_reserved_open, known_from, shown};
-use crate::untrusted::words;
+use crate::untrusted::{Foreign, words};
 
 /// The indices of the columns of reserved memory.
 const RESERVED: [usize; 2] = [3, 4];
@@ -39,14 +39,14 @@ pub(super) fn savings(explanation: &Explanation, paper: &Canvas) -> String {
             Some(saved) => Cell::from(paper.change(saved)).styled(BAD),
         };
         grid.row([
-            Cell::from(paper.name(&saving.change)).styled(STRONG),
+            Cell::from(paper.name(saving.change.raw())).styled(STRONG),
             Cell::from(paper.known(saving.live)),
             saved(saving.saved_live),
             Cell::from(paper.known(saving.reserved)),
             saved(saving.saved_reserved),
             Cell::from(known_from(saving.certainty)).styled(DIM),
         ]);
-        let below: Vec<_> = [below(saving), saving.note.as_deref().map(words)]
+        let below: Vec<_> = [below(saving), saving.note.as_ref().map(Foreign::raw).map(words)]
             .into_iter()
             .flatten()
             .collect();
@@ -59,9 +59,9 @@ pub(super) fn savings(explanation: &Explanation, paper: &Canvas) -> String {
         text.push_str(&grid.draw(paper));
     }
     for saving in sentences {
-        let told = [below(saving), saving.note.as_deref().map(words)];
+        let told = [below(saving), saving.note.as_ref().map(Foreign::raw).map(words)];
         let told: Vec<_> = told.into_iter().flatten().collect();
-        let change = words(&saving.change);
+        let change = saving.change.on_terminal();
         text.push_str(&match told.is_empty() {
             true => paper.prose(2, PLAIN, &change),
             false => paper.prose(2, PLAIN, &format!("{change}: {}", told.join(paper.dot()))),
@@ -78,5 +78,5 @@ pub(super) fn savings(explanation: &Explanation, paper: &Canvas) -> String {
 
 /// Returns the cost of a change; nothing if it has no cost.
 fn below(saving: &Saving) -> Option<String> {
-    (!saving.cost.is_empty()).then(|| format!("cost: {}", words(&saving.cost)))
+    (!saving.cost.is_empty()).then(|| format!("cost: {}", saving.cost.on_terminal()))
 }

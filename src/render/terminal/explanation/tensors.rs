@@ -41,10 +41,10 @@ pub(super) fn tensors(explanation: &Explanation, most: usize, paper: &Canvas) ->
             Cell::from(swatch(tensor.category, paper)).styled(look.style),
             Cell::from(paper.size(tensor.bytes)),
             Cell::from(paper.shape(&tensor.shape)),
-            Cell::from(paper.name(&tensor.dtype)).styled(DIM),
+            Cell::from(paper.name(tensor.dtype.raw())).styled(DIM),
             Cell::from(look.name).styled(look.style),
             Cell::from(module(tensor, paper)),
-            Cell::from(paper.name(&tensor.operation)),
+            Cell::from(paper.name(tensor.operation.raw())),
             Cell::from(source(tensor.source.as_ref(), paper)).styled(DIM),
             Cell::from(moment(tensor.step, tensor.phase)),
             Cell::from(lives(tensor, &explanation.timeline)).styled(DIM),
@@ -71,8 +71,8 @@ pub(super) fn resolved<'a>(explanation: &'a Explanation, indices: &'a [u32]) -> 
 
 pub(super) fn module(tensor: &TensorLife, paper: &Canvas) -> String {
     match &tensor.module {
-        Some(module) if tensor.inferred => format!("~{}", paper.name(module)),
-        Some(module) => paper.name(module),
+        Some(module) if tensor.inferred => format!("~{}", paper.name(module.raw())),
+        Some(module) => paper.name(module.raw()),
         None => paper.none().to_owned(),
     }
 }
@@ -80,7 +80,7 @@ pub(super) fn module(tensor: &TensorLife, paper: &Canvas) -> String {
 pub(super) fn source(source: Option<&SourceLocation>, paper: &Canvas) -> String {
     source.map_or_else(
         || paper.none().to_owned(),
-        |source| format!("{}:{}", paper.name(&source.file), source.line),
+        |source| format!("{}:{}", paper.name(source.file.raw()), source.line),
     )
 }
 

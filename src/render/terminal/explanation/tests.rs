@@ -9,7 +9,7 @@ use super::*;
 use crate::bytes::Bytes;
 use crate::explain::{Border, Category, Certainty, Leaking, Saving, Series, SourceLineMemory, sample};
 use crate::report::{Assumption, Mode, Pass, Phase, RunError};
-use crate::untrusted::PlainName;
+use crate::untrusted::{Foreign, PlainName};
 
 static RESNET: LazyLock<Explanation> = LazyLock::new(resnet18);
 
@@ -33,13 +33,13 @@ fn source_line(file: &str, line: u32) -> Option<String> {
 
 fn savings(live: u64, reserved: u64) -> Vec<Saving> {
     let saving = |code: &str, change: &str, live: Option<u64>, reserved: Option<u64>| Saving {
-        code: code.to_owned(),
-        change: change.to_owned(),
+        code: code.into(),
+        change: change.into(),
         live: live.map(Bytes),
         reserved: reserved.map(Bytes),
         saved_live: None,
         saved_reserved: None,
-        cost: String::new(),
+        cost: Foreign::default(),
         certainty: Certainty::Run,
         note: None,
     };
@@ -47,7 +47,7 @@ fn savings(live: u64, reserved: u64) -> Vec<Saving> {
         Saving {
             saved_live: Some((live / 2) as i64),
             saved_reserved: Some((reserved / 2) as i64),
-            cost: "twice as many steps an epoch".to_owned(),
+            cost: "twice as many steps an epoch".into(),
             ..saving(
                 "smaller-batch",
                 "batch_size=16 instead of 32",
@@ -58,7 +58,7 @@ fn savings(live: u64, reserved: u64) -> Vec<Saving> {
         Saving {
             saved_live: Some(12 << 20),
             certainty: Certainty::Timeline,
-            note: Some("images, 18.38 MiB, are held by `batch` in benches/vram.rs since step 1, batch".to_owned()),
+            note: Some("images, 18.38 MiB, are held by `batch` in benches/vram.rs since step 1, batch".into()),
             ..saving(
                 "drop-inputs",
                 "drop the images after forward",
@@ -69,7 +69,7 @@ fn savings(live: u64, reserved: u64) -> Vec<Saving> {
         Saving {
             saved_live: Some(-(90 << 20)),
             certainty: Certainty::Run,
-            cost: "one more copy of the parameters".to_owned(),
+            cost: "one more copy of the parameters".into(),
             ..saving(
                 "ema",
                 "keep an average of the parameters",
@@ -80,7 +80,7 @@ fn savings(live: u64, reserved: u64) -> Vec<Saving> {
         Saving {
             saved_live: Some(0),
             saved_reserved: Some(0),
-            cost: "it may converge more slowly".to_owned(),
+            cost: "it may converge more slowly".into(),
             ..saving(
                 "stateless-optimizer",
                 "SGD without momentum",
@@ -91,13 +91,13 @@ fn savings(live: u64, reserved: u64) -> Vec<Saving> {
         Saving {
             saved_live: Some(392 << 20),
             certainty: Certainty::Already,
-            note: Some("Burn writes the activations over their inputs".to_owned()),
+            note: Some("Burn writes the activations over their inputs".into()),
             ..saving("in-place", "activations in place", Some(live), Some(reserved))
         },
         Saving {
             certainty: Certainty::Unknown,
-            cost: "a third more time".to_owned(),
-            note: Some("the model does not say which of its blocks could be computed again".to_owned()),
+            cost: "a third more time".into(),
+            note: Some("the model does not say which of its blocks could be computed again".into()),
             ..saving("checkpointing", "recompute activations in backward", None, None)
         },
     ]
@@ -281,7 +281,7 @@ fn where_there_is_only_ascii() {
 #[test]
 fn a_model_that_did_nothing() {
     let mut nothing = resnet18();
-    nothing.partial = Some("the model died before its first step".to_owned());
+    nothing.partial = Some("the model died before its first step".into());
     nothing.run.error = Some(RunError {
         code: crate::report::ErrorCode::Panicked,
         message: "index out of bounds".into(),
@@ -360,35 +360,35 @@ fn hostile(name: &str, style: &TerminalStyle) -> String {
     let mut explanation = sample::out_of_memory();
     let name = || name.to_owned();
     explanation.run.model = PlainName::escaped(&name());
-    explanation.run.inputs = [(name(), 1)].into();
+    explanation.run.inputs = [(PlainName::escaped(&name()), 1)].into();
     explanation.run.gpu.name = name().into();
-    explanation.partial = Some(name());
+    explanation.partial = Some(name().into());
     explanation.assumptions = vec![Assumption::from_document(name(), name())];
-    explanation.peak.kernel = Some(name());
+    explanation.peak.kernel = Some(name().into());
     if let Some(oom) = &mut explanation.run.oom {
         oom.kernel = Some(name().into());
         oom.function = Some(name().into());
         oom.requested = None;
     }
     for layer in &mut explanation.layers {
-        (layer.path, layer.kind) = (name(), name());
+        (layer.path, layer.kind) = (name().into(), name().into());
         layer.output = vec![0; 9];
     }
     for tensor in &mut explanation.tensors {
-        (tensor.dtype, tensor.operation, tensor.module) = (name(), name(), Some(name()));
+        (tensor.dtype, tensor.operation, tensor.module) = (name().into(), name().into(), Some(name().into()));
         if let Some(source) = &mut tensor.source {
-            (source.file, source.function) = (name(), name());
+            (source.file, source.function) = (name().into(), name().into());
         }
         tensor.shape.clear();
     }
     for kernel in &mut explanation.timeline.kernels {
-        *kernel = name();
+        *kernel = name().into();
     }
     for line in &mut explanation.lines {
-        (line.source.file, line.source.function) = (name(), name());
+        (line.source.file, line.source.function) = (name().into(), name().into());
     }
     for saving in &mut explanation.savings {
-        (saving.change, saving.cost, saving.note) = (name(), name(), Some(name()));
+        (saving.change, saving.cost, saving.note) = (name().into(), name().into(), Some(name().into()));
     }
     explanation.leak = leaking().leak;
     let read = |_: &str, _: u32| Some(name());
@@ -617,7 +617,7 @@ fn the_peak_is_drawn_however_short_it_is() {
     explanation.timeline = crate::explain::MemoryTimeline {
         reserved: live.clone(),
         kernel: vec![0; samples],
-        kernels: vec!["k".to_owned()],
+        kernels: vec!["k".into()],
         borders: vec![Border {
             sample: 0,
             step: Some(0),
@@ -686,9 +686,9 @@ fn seconds_to_draw(many: usize) -> f64 {
 fn calls() -> Explanation {
     let explanation = resnet18();
     let source = |function: &str, line: u32| crate::explain::SourceLocation {
-        file: "src/model.rs".to_owned(),
+        file: "src/model.rs".into(),
         line,
-        function: function.to_owned(),
+        function: function.into(),
     };
     let (block, network) = ("app::Block::forward", "app::Network::forward");
     let mut live = 0_u64;

@@ -16,19 +16,24 @@ pub(super) fn base(report: &ShownReport<'_>) -> String {
     let Some(base) = &report.base else {
         return String::new();
     };
-    let commit = base.commit.get(..7).unwrap_or(&base.commit);
+    let commit = base.commit.raw();
+    let commit = commit.get(..7).unwrap_or(commit);
     let from = |run: &Run| run.baseline.as_ref().map(|baseline| baseline.from);
     // With `--rebuild`, growth is judged by the base's own models and not by a file. See docs/design/base.md.
     let rebuilt = report.runs.iter().any(|run| from(run) == Some(BaselineFrom::Rebuilt));
     let how = if rebuilt { ", which was also built and run" } else { "" };
-    let mut text = format!("compared with {} ({}){how}\n", words(&base.revision), words(commit));
+    let mut text = format!(
+        "compared with {} ({}){how}\n",
+        base.revision.on_terminal(),
+        words(commit)
+    );
     let changes = changes(report, rebuilt);
     text.push_str(&changes);
     if !changes.is_empty() && !rebuilt {
         let _ = writeln!(
             text,
             "  not judged: a check judges growth since the accepted baseline; to judge growth since {}, add --rebuild",
-            words(&base.revision)
+            base.revision.on_terminal()
         );
     }
     for edited in &base.edited {
@@ -77,7 +82,7 @@ fn limit(edited: &EditedLimit) -> String {
         edited.limit.on_terminal(),
         before,
         after,
-        words(&edited.file)
+        edited.file.on_terminal()
     )
 }
 

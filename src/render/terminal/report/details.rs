@@ -239,7 +239,7 @@ fn outside(what: &str, outside: Option<&ProcessOverhead>) -> Option<String> {
             obtained,
             source,
         } = outside;
-        format!("{what}: {bytes}, {obtained}: {}", words(source))
+        format!("{what}: {bytes}, {obtained}: {}", source.on_terminal())
     };
     outside.map(told)
 }

@@ -6,7 +6,7 @@ use crate::render::terminal::text::BOLD;
 use crate::report::change::{metric_name, signed, signed_bytes};
 use crate::report::words::mode_name;
 use crate::report::{GrowthExplanation, GrowthPart, GrowthPlace};
-use crate::untrusted::named;
+use crate::untrusted::{Foreign, named};
 
 /// The most causes that are shown.
 const CAUSES: usize = 5;
@@ -34,7 +34,7 @@ fn block(of: &GrowthExplanation) -> String {
     let rows = rows.map(|row| {
         (
             signed_bytes(row.change),
-            named(&row.what),
+            named(row.what.raw()),
             row.place.map_or_else(String::new, place),
         )
     });
@@ -55,22 +55,22 @@ fn block(of: &GrowthExplanation) -> String {
     text.push_str(&list("by category", &categories, categories.len()));
     text.push_str(&list("by layer", &layers, PARTS));
     text.push_str(&list("by line", &lines, PARTS));
-    let notes: Vec<_> = of.notes.iter().map(|note| named(note)).collect();
+    let notes: Vec<_> = of.notes.iter().map(|note| named(note.raw())).collect();
     text.push_str(&list("also changed", &notes, notes.len()));
     for limit in &of.limits {
-        text.push_str(&format!("  note: {}\n", named(limit)));
+        text.push_str(&format!("  note: {}\n", named(limit.raw())));
     }
     text
 }
 
 fn part(part: &GrowthPart) -> String {
-    format!("{} {}", named(&part.name), signed_bytes(part.change))
+    format!("{} {}", named(part.name.raw()), signed_bytes(part.change))
 }
 
 fn layer(part: &GrowthPart) -> String {
     format!(
         "{} {} ({})",
-        named(&part.name),
+        named(part.name.raw()),
         signed_bytes(part.change),
         part.state().word()
     )
@@ -91,7 +91,7 @@ fn list(heading: &str, items: &[String], most: usize) -> String {
 fn at(place: Option<&GrowthPlace>) -> String {
     place.map_or_else(
         || "no line".to_owned(),
-        |place| format!("{}:{}", named(&place.file), place.line),
+        |place| format!("{}:{}", named(place.file.raw()), place.line),
     )
 }
 
@@ -99,7 +99,8 @@ fn at(place: Option<&GrowthPlace>) -> String {
 fn place(place: &GrowthPlace) -> String {
     let text = place
         .text
-        .as_deref()
+        .as_ref()
+        .map(Foreign::raw)
         .map_or_else(String::new, |text| format!("  {}", named(text)));
     format!("{}{}{text}", at(Some(place)), place.remark())
 }
@@ -119,7 +120,7 @@ mod tests {
         let mut of = sample::growth();
         of.causes = vec![of.causes[0].clone(); 7];
         of.causes.push(GrowthCause {
-            what: "\u{1b}[2J::error::x".to_owned(),
+            what: "\u{1b}[2J::error::x".into(),
             change: 1,
             place: None,
         });

@@ -165,7 +165,7 @@ fn verdict(report: &ShownReport<'_>, verdict: &Verdict) -> String {
     let name = name(report, verdict);
     let mut text = format!("{word}: {name}: {}\n", verdict.message.on_terminal());
     if let (Some(file), Some(line), Some(column)) = (&verdict.file, verdict.line, verdict.column) {
-        let _ = writeln!(text, "  at {}:{line}:{column}", named(file));
+        let _ = writeln!(text, "  at {}:{line}:{column}", named(file.raw()));
     }
     text
 }

@@ -8,7 +8,7 @@ use crate::report::{
     Assumption, Autotune, Base, Baseline, BaselineFrom, Obtained, Oom, OtherProcess, Pass, Peak, Phase, ProcessOf,
     ProcessOverhead, Run, RunError, Spread, SpreadPeak,
 };
-use crate::untrusted::PlainName;
+use crate::untrusted::{Foreign, PlainName};
 
 const MIB: u64 = 1 << 20;
 const BUDGETS: &str = "\
@@ -66,7 +66,7 @@ fn peak(live: u64, reserved: u64, outside: u64) -> Peak {
 
 fn vgg16(gpu: &str) -> Run {
     let mut run = sample::run("vgg16", gpu);
-    run.inputs = [("batch_size".to_owned(), 32), ("image_size".to_owned(), 224)].into();
+    run.inputs = [("batch_size".into(), 32), ("image_size".into(), 224)].into();
     run.peaks.warm = peak(6021, 7200, 450);
     run.peaks.cold = peak(6021, 17000, 450);
     on(gpu, &mut run);
@@ -75,7 +75,7 @@ fn vgg16(gpu: &str) -> Run {
 
 fn resnet18(gpu: &str) -> Run {
     let mut run = sample::run("resnet18", gpu);
-    run.inputs = [("batch_size".to_owned(), 32)].into();
+    run.inputs = [("batch_size".into(), 32)].into();
     run.peaks.warm = peak(1700, 2900, 450);
     run.peaks.cold = peak(1700, 3100, 450);
     on(gpu, &mut run);
@@ -92,7 +92,7 @@ fn on(gpu: &str, run: &mut Run) {
         Some(ProcessOverhead {
             bytes: Bytes(bytes * MIB),
             obtained: Obtained::Measured,
-            source: source.to_owned(),
+            source: source.into(),
         })
     };
     run.gpu.context = outside(418, "before the model was made");
@@ -263,10 +263,10 @@ fn nothing_from_outside_steers_a_terminal() {
     for run in &mut all.runs {
         run.model = PlainName::escaped(hostile);
         run.gpu.name = hostile.into();
-        run.inputs = [(hostile.to_owned(), 1)].into();
+        run.inputs = [(PlainName::escaped(hostile), 1)].into();
         run.assumptions = vec![Assumption::from_document(hostile, hostile)];
         for outside in [&mut run.gpu.context, &mut run.gpu.modules].into_iter().flatten() {
-            outside.source = hostile.to_owned();
+            outside.source = hostile.into();
         }
         let measurement = run.measurement.as_mut().unwrap();
         measurement.uuid = hostile.into();
@@ -282,7 +282,7 @@ fn nothing_from_outside_steers_a_terminal() {
     }
     for verdict in &mut all.verdicts {
         verdict.message = hostile.to_owned().into();
-        verdict.file = Some(hostile.to_owned());
+        verdict.file = Some(hostile.into());
     }
     let headline = hostile.to_owned();
     let shown = render(
@@ -363,9 +363,9 @@ fn growth_that_nothing_judges_is_told_with_what_to_do() {
     // The base's values are only shown. The verdicts are still those of the accepted baseline.
     all.runs[0].baseline.as_mut().unwrap().from = BaselineFrom::Base;
     all.base = Some(Base {
-        folder: String::new(),
-        revision: "main".to_owned(),
-        commit: "0123456789".to_owned(),
+        folder: Foreign::default(),
+        revision: "main".into(),
+        commit: "0123456789".into(),
         edited: Vec::new(),
         dependencies: Vec::new(),
     });
