@@ -200,7 +200,7 @@ impl DiffSide {
             expected_verdicts: Vec::new(),
             // `explanations::read_unless_report` refuses an empty list.
             tool: explanations[0].tool.clone(),
-            commit: explanations[0].commit.clone().map(Into::into),
+            commit: explanations[0].commit.clone(),
             dirty: None,
             partition: None,
             expected: Vec::new(),

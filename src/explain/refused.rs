@@ -38,7 +38,7 @@ pub(super) fn name(
         .map(|(path, _)| path.as_str().into());
     if let Some(source) = calls.of(origin.operation).source {
         tensor.line = Some(source.line);
-        tensor.file = Some(source.file.into());
+        tensor.file = Some(source.file);
     }
 }
 

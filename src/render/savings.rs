@@ -1,7 +1,6 @@
 //! Texts about savings, shared by all output formats.
 
 use crate::explain::{Certainty, Saving};
-use crate::untrusted::Foreign;
 
 /// The note below the savings if [`is_reserved_open`]. It follows the sign for "no value".
 pub(super) const OPEN: &str = "unknown: only a run with exactly that change shows its reserved memory";
@@ -52,7 +51,7 @@ mod tests {
             reserved: saved_reserved.map(|_| Bytes(1)),
             saved_live,
             saved_reserved,
-            cost: Foreign::default(),
+            cost: "".into(),
             certainty: Certainty::Run,
             note: None,
         }
