@@ -25,7 +25,7 @@ const OPTIMIZERS: [&str; 8] = [
 const KEEPERS: [&str; 7] = ["clone", "push", "insert", "extend", "Some", "replace", "collect"];
 
 /// Names of functions that say nothing about which function is called.
-const COMMON: [&str; 4] = ["new", "init", "forward", "default"];
+pub(super) const COMMON: [&str; 4] = ["new", "init", "forward", "default"];
 
 /// What is known about a cause.
 #[derive(Debug, Default)]
@@ -65,9 +65,9 @@ pub(super) struct SourceFiles<'a> {
 
 /// The text of a file, and its functions if it is Rust.
 #[derive(Default)]
-struct SourceFile {
+pub(super) struct SourceFile {
     lines: Vec<String>,
-    functions: SourceFunctions,
+    pub(super) functions: SourceFunctions,
     /// The numbers of the lines of `models!`, from its name to its closing bracket.
     declaration: Range<u32>,
 }
@@ -85,6 +85,14 @@ fn declaration(lines: &[String]) -> Range<u32> {
     number(first)..number(first + last.unwrap_or(0)).saturating_add(1)
 }
 
+impl SourceFile {
+    /// Returns a line by its number, from 1.
+    pub(super) fn line(&self, number: u32) -> Option<&str> {
+        let line = self.lines.get(usize::try_from(number).ok()?.checked_sub(1)?)?;
+        Some(line.trim())
+    }
+}
+
 impl<'a> SourceFiles<'a> {
     pub(super) fn new(read: Option<ReadSource<'a>>, explanation: &'a Explanation) -> Self {
         let texts = explanation.texts.iter();
@@ -97,7 +105,7 @@ impl<'a> SourceFiles<'a> {
         }
     }
 
-    fn file(&self, name: &str) -> Rc<SourceFile> {
+    pub(super) fn file(&self, name: &str) -> Rc<SourceFile> {
         if let Some(file) = self.files.borrow().get(name) {
             return Rc::clone(file);
         }
@@ -121,13 +129,11 @@ impl<'a> SourceFiles<'a> {
         known.is_some_and(|text| text.contains("models!")) || self.file(file).declaration.contains(&line)
     }
 
-    fn text(&self, file: &str, line: u32) -> Option<String> {
+    pub(super) fn text(&self, file: &str, line: u32) -> Option<String> {
         if let Some(text) = self.texts.get(&(file, line)) {
             return Some((*text).to_owned());
         }
-        let file = self.file(file);
-        let text = file.lines.get(usize::try_from(line).ok()?.checked_sub(1)?)?;
-        Some(text.trim().to_owned())
+        self.file(file).line(line).map(str::to_owned)
     }
 }
 
@@ -138,7 +144,7 @@ pub(super) struct LineNaming<'a> {
 }
 
 /// A file and a line in it.
-type SourcePlace = (String, u32);
+pub(super) type SourcePlace = (String, u32);
 
 impl LineNaming<'_> {
     /// Returns the line that explains a cause; `None` if nothing is known about it.
@@ -307,7 +313,13 @@ impl LineNaming<'_> {
                     // The frame's own function does not count: its line does not call it.
                     is_called && (*file != frame.file || !function.has(frame.line))
                 };
-                defined.is_some_and(|name| mentioned.contains(name)) || around.any(is_around)
+                // A variable is known only in its own function. Many functions have an `x`.
+                let reaches = |is_local: bool| {
+                    let mut own = functions.functions.at(*line);
+                    !is_local || *file == frame.file && own.next().is_some_and(|own| own.has(frame.line))
+                };
+                let is_mentioned = |(name, is_local)| mentioned.contains(name) && reaches(is_local);
+                defined.is_some_and(is_mentioned) || around.any(is_around)
             };
             let lines = self.edited_lines(|_| true).into_iter().filter(explains).collect();
             self.nearest(std::slice::from_ref(frame), lines)
@@ -419,11 +431,13 @@ fn names_dtype(line: &EditedLine, before: &str, after: &str) -> bool {
     gains && (line.before.is_some() || has(&line.text, "DType")) || loses
 }
 
-/// Returns the name that a line defines: `BATCH` for `pub const BATCH: usize = 64;`.
-fn defined(text: &str) -> Option<&str> {
+/// Returns the name that a line defines: `BATCH` for `pub const BATCH: usize = 64;`. The second value tells whether it is a
+/// variable of a function.
+fn defined(text: &str) -> Option<(&str, bool)> {
     let mut words = words(text).skip_while(|word| !["const", "static", "fn", "let"].contains(word));
-    words.next()?;
-    words.find(|word| *word != "mut")
+    let keyword = words.next()?;
+    let name = words.find(|word| *word != "mut")?;
+    Some((name, keyword == "let"))
 }
 
 #[cfg(test)]
@@ -481,6 +495,21 @@ impl Kept {
 
     fn diff(file: &str, line: u32, before: &str, after: &str) -> String {
         format!("--- a/{file}\n+++ b/{file}\n@@ -{line} +{line} @@\n-{before}\n+{after}\n")
+    }
+
+    #[test]
+    fn a_variable_of_another_function_is_no_definition_that_a_line_names() {
+        // Line 5 of train.rs names `input`.
+        let frames = [frame("train.rs", 5)];
+        let evidence = CauseEvidence {
+            frames: frames.as_slice().into(),
+            kind: TracedCause::Parameter,
+            ..CauseEvidence::default()
+        };
+        let elsewhere = diff("kept.rs", 3, "let input = a;", "let input = b;");
+        assert_eq!(place(&elsewhere, &evidence), ("train.rs".to_owned(), 5, false));
+        let here = diff("train.rs", 4, "let input = other(BATCH);", "let input = batch(BATCH);");
+        assert_eq!(place(&here, &evidence), ("train.rs".to_owned(), 4, true));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::input::GrowthInput;
 use super::pairs::TensorPairs;
 use super::roots::{GrowthRoot, HeldPair, SizeChange, size_changes};
 use crate::explain::{Category, Explanation, TensorLife};
+use crate::report::words::phase_name;
 
 /// The cause of memory that no tensor has.
 pub(super) const WORKSPACE: &str = "memory within operations";
@@ -32,11 +33,21 @@ pub(super) fn what(
         GrowthRoot::NewState => "the optimizer keeps more state".to_owned(),
         GrowthRoot::New(_) => format!("{} is new", subject(largest.tensor(of.before, of.after))),
         GrowthRoot::Kept(_) => format!("{} is kept longer", subject(largest.tensor(of.before, of.after))),
-        GrowthRoot::Gone(_) => format!(
-            "{} is freed earlier or gone",
-            subject(largest.tensor(of.before, of.after))
-        ),
+        GrowthRoot::Gone(_) => {
+            let tensor = subject(largest.tensor(of.before, of.after));
+            match moved_peak(of.before, of.after) {
+                // What is not there at another moment may be there for as long as before.
+                Some(_) => format!("{tensor} is not there at the new peak"),
+                None => format!("{tensor} is freed earlier or gone"),
+            }
+        }
     }
+}
+
+/// Describes how the peak moved to another phase; `None` if it did not.
+fn moved_peak(before: &Explanation, after: &Explanation) -> Option<String> {
+    let [old, new] = [before.peak.phase, after.peak.phase].map(phase_name);
+    (old != new).then(|| format!("the peak moved from {old} to {new}: it has what is there at that moment"))
 }
 
 /// Returns the element types of a tensor before and with the change, if only they differ.
@@ -84,7 +95,7 @@ pub(super) fn limits(before: &Explanation, after: &Explanation) -> Vec<String> {
 
 /// Returns other differences that change how much memory the allocator and the kernels take.
 pub(super) fn notes(before: &Explanation, after: &Explanation) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = moved_peak(before, after).into_iter().collect();
     if before.run.burn != after.run.burn {
         notes.push(format!("Burn {} → {}", before.run.burn, after.run.burn));
     }

@@ -178,20 +178,29 @@ impl GrowthExplanation {
             == (&run.package, run.name(), &run.gpu.id, run.mode)
     }
 
-    /// Returns the rows of a table that add up to the growth: the first `most` causes, the others as one row, the memory
-    /// outside of tensors, and what is not explained.
+    /// Returns the rows of a table that add up to the growth: the `most` causes with the largest changes, the others as one
+    /// row, the memory outside of tensors, and what is not explained.
     #[must_use]
     pub fn rows(&self, most: usize) -> Vec<GrowthRow<'_>> {
         let row = |change, what, place| GrowthRow { change, what, place };
-        let causes = self.causes.iter().take(most);
+        let mut largest: Vec<usize> = (0..self.causes.len()).collect();
+        largest.sort_by_key(|at| (std::cmp::Reverse(self.causes[*at].change.unsigned_abs()), *at));
+        // A row for a single cause would say less than the cause.
+        let most = if self.causes.len() == most + 1 { most + 1 } else { most };
+        let mut rest = largest.split_off(most.min(largest.len()));
+        largest.sort_unstable();
+        rest.sort_unstable();
+        let causes = largest.iter().map(|at| &self.causes[*at]);
         let mut rows: Vec<_> = causes
             .map(|cause| row(cause.change, cause.what.clone(), cause.place.as_ref()))
             .collect();
-        let rest = self.causes.iter().skip(most);
-        if rest.len() > 0 {
+        if !rest.is_empty() {
             let what = counted(rest.len() as u64, "more cause");
             // A report from elsewhere may have any numbers.
-            let change = rest.map(|cause| cause.change).fold(0, i64::saturating_add);
+            let change = rest
+                .iter()
+                .map(|at| self.causes[*at].change)
+                .fold(0, i64::saturating_add);
             rows.push(row(change, what.into(), None));
         }
         rows.extend(

@@ -5,7 +5,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::render::terminal::text::BOLD;
 use crate::report::change::{metric_name, signed, signed_bytes};
 use crate::report::words::mode_name;
-use crate::report::{GrowthExplanation, GrowthPart, GrowthPlace};
+use crate::report::{GrowthExplanation, GrowthLine, GrowthPart, GrowthPlace};
 use crate::untrusted::{Foreign, named};
 
 /// The most causes that are shown.
@@ -47,15 +47,14 @@ fn block(of: &GrowthExplanation) -> String {
         text.push_str(format!("  {change}  {cause}  {line}").trim_end());
         text.push('\n');
     }
-    let categories: Vec<_> = of.categories.iter().map(part).collect();
-    let layers: Vec<_> = of.layers.iter().map(layer).collect();
-    let lines = of.lines.iter();
-    let lines = lines.map(|line| format!("{} {}", at(line.place.as_ref()), signed_bytes(line.change)));
-    let lines: Vec<_> = lines.collect();
+    let categories: Vec<_> = of.categories.iter().map(|one| (part(one), one.change)).collect();
+    let layers: Vec<_> = of.layers.iter().map(|one| (layer(one), one.change)).collect();
+    let line = |line: &GrowthLine| format!("{} {}", at(line.place.as_ref()), signed_bytes(line.change));
+    let lines: Vec<_> = of.lines.iter().map(|one| (line(one), one.change)).collect();
     text.push_str(&list("by category", &categories, categories.len()));
     text.push_str(&list("by layer", &layers, PARTS));
     text.push_str(&list("by line", &lines, PARTS));
-    let notes: Vec<_> = of.notes.iter().map(|note| named(note.raw())).collect();
+    let notes: Vec<_> = of.notes.iter().map(|note| (named(note.raw()), 0)).collect();
     text.push_str(&list("also changed", &notes, notes.len()));
     for limit in &of.limits {
         text.push_str(&format!("  note: {}\n", named(limit.raw())));
@@ -76,15 +75,18 @@ fn layer(part: &GrowthPart) -> String {
     )
 }
 
-fn list(heading: &str, items: &[String], most: usize) -> String {
+/// Lists the first items, and sums the changes of the others up.
+fn list(heading: &str, items: &[(String, i64)], most: usize) -> String {
     if items.is_empty() {
         return String::new();
     }
-    let more = match items.len().saturating_sub(most) {
+    let rest = items.get(most..).unwrap_or_default();
+    let sum = rest.iter().map(|(_, change)| *change).fold(0, i64::saturating_add);
+    let more = match rest.len() {
         0 => String::new(),
-        more => format!(", and {more} more"),
+        more => format!(", and {more} more {}", signed_bytes(sum)),
     };
-    let shown: Vec<_> = items.iter().take(most).map(String::as_str).collect();
+    let shown: Vec<_> = items.iter().take(most).map(|(item, _)| item.as_str()).collect();
     format!("  {heading}: {}{more}\n", shown.join(", "))
 }
 
@@ -126,8 +128,11 @@ mod tests {
         });
         let text = growth(&[of.clone()]);
         assert!(text.contains("3 more causes"), "{text}");
-        of.causes.rotate_right(1);
-        let text = anstream::adapter::strip_str(&growth(&[of])).to_string();
+        // The largest changes are shown, in either direction, and a single cause is never hidden behind a count.
+        of.causes[7].change = -(100 << 20);
+        let text = anstream::adapter::strip_str(&growth(&[of.clone()])).to_string();
         assert!(text.contains("\u{fffd}[2J::error::x"), "{text}");
+        of.causes.truncate(6);
+        assert!(!growth(&[of]).contains("more cause"));
     }
 }
