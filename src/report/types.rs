@@ -141,6 +141,15 @@ pub struct EditedLimit {
     pub loosens: bool,
 }
 
+impl Baseline {
+    /// Whether a user can accept another value: values of a file can be replaced, and those of another revision's own
+    /// models cannot.
+    #[must_use]
+    pub fn is_replaceable(&self) -> bool {
+        self.from != BaselineFrom::Rebuilt
+    }
+}
+
 impl EditedLimit {
     /// Returns the old and the new value as they are, to pass them to code that escapes them; `none` for none.
     pub(crate) fn raw_values(&self) -> [&str; 2] {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::page::Section;
 use crate::render::commands::bless;
 use crate::report::change::{ChangeSummary, Judged};
-use crate::report::{Mode, Rule, Run, Status, Verdict};
+use crate::report::{Baseline, Mode, Rule, Run, Status, Verdict};
 
 pub(super) fn accept(told: &ChangeSummary<'_>) -> Section {
     let judged = Judged::new(told.report);
@@ -21,6 +21,9 @@ pub(super) fn accept(told: &ChangeSummary<'_>) -> Section {
         .chain(told.new.iter().copied())
         .filter(|run| run.error.is_none() && run.oom.is_none() && !leaks(judged.of(run)))
         .collect();
+    let (runs, of_revision): (Vec<&Run>, Vec<&Run>) = runs
+        .into_iter()
+        .partition(|run| run.baseline.as_ref().is_none_or(Baseline::is_replaceable));
     let of = |mode| -> BTreeSet<String> {
         runs.iter()
             .filter(|run| run.mode == mode)
@@ -46,7 +49,12 @@ pub(super) fn accept(told: &ChangeSummary<'_>) -> Section {
         true => "A leak cannot be accepted: change the model so that steps leave no memory behind.\n\n",
         false => "",
     };
-    let over = format!("{over}{leak}");
+    let fails = |run: &&&Run| judged.of(run).iter().any(|verdict| verdict.status == Status::Fail);
+    let grown = match of_revision.iter().any(|run| fails(&run)) {
+        true => "To allow growth since the base, edit `growth` in `budgets.yaml`.\n\n",
+        false => "",
+    };
+    let over = format!("{grown}{over}{leak}");
     if commands.is_empty() {
         return Section::from_text(over);
     }

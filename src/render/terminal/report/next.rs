@@ -46,10 +46,9 @@ fn look(report: &ShownReport<'_>) -> Vec<NextStep> {
     let is_of_memory = |rule: Rule| matches!(rule, Rule::Budget | Rule::Growth | Rule::Drift | Rule::Oom | Rule::Leak);
     let of = |wanted: &dyn Fn(Rule) -> bool| runs(report, wanted);
     let mut steps = Vec::new();
-    // `explain` covers single steps, and refuses a training of several epochs.
-    let mut explainable = of(&is_of_memory);
-    explainable.retain(|run| run.epochs.is_empty());
-    let (explained, more) = first(&explainable, |run| format!("cargo vram explain {}", run.full_name()));
+    let (explained, more) = first(&of(&is_of_memory), |run| {
+        format!("cargo vram explain {}", run.full_name())
+    });
     steps.extend(explained.into_iter().map(|command| ("inspect", command)));
     steps.extend(more.map(|more| ("inspect", more)));
     // Only an out of memory asks what fits. What is over a budget does fit, but is not allowed to.
@@ -75,12 +74,17 @@ fn accept(report: &ShownReport<'_>, failed: &[&Verdict]) -> Vec<NextStep> {
     for (mode, rest) in [(Mode::Estimate, ""), (Mode::Measure, " --report FILE")] {
         let of = grown
             .iter()
-            .filter(|run| run.mode == mode && !leaking.contains(&key_of_run(run)));
+            .filter(|run| run.mode == mode && !leaking.contains(&key_of_run(run)) && !is_of_revision(run));
         let models: BTreeSet<String> = of.map(|run| run.full_name()).collect();
         if !models.is_empty() {
             let command = bless(&models, rest);
             steps.push(("accept", format!("{} (then commit budgets.lock)", command.trim_end())));
         }
+    }
+    // Growth since the models of another revision. Once the change is merged, they have the new values.
+    if grown.iter().any(|run| is_of_revision(run)) {
+        let step = "to allow the growth, edit `growth` in budgets.yaml (`bless` changes nothing with --rebuild)";
+        steps.push(("accept", step.to_owned()));
     }
     let places: BTreeSet<_> = failed
         .iter()
@@ -101,6 +105,11 @@ fn accept(report: &ShownReport<'_>, failed: &[&Verdict]) -> Vec<NextStep> {
         steps.push(("accept", format!("{and}raise the limit at {}", shown.join(", "))));
     }
     steps
+}
+
+/// Whether the run is compared with the models of another revision.
+fn is_of_revision(run: &Run) -> bool {
+    run.baseline.as_ref().is_some_and(|baseline| !baseline.is_replaceable())
 }
 
 /// Returns the runs that fail by a wanted rule, each once.
