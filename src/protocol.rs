@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The version of this protocol. The tool does not run models that were built with another version.
 // Raise it with every change to a type of this file that the other side must know.
 // See docs/design/processes.md.
-pub const PROTOCOL: u32 = 14;
+pub const PROTOCOL: u32 = 15;
 
 /// The largest number of GPUs in one process. It is the limit of the driver library, and more than any machine that
 /// Burn runs on has.
@@ -442,6 +442,10 @@ pub enum ProbeEvent {
         steps: u32,
         /// Whether the loop took all batches of the loader.
         is_complete: bool,
+        /// The program's line that passed the data loader to the probe: `benches/vram.rs:46`.
+        loader: String,
+        /// Whether the loader's batches are on a backend with autodiff.
+        is_tracked: bool,
         /// What is known about the program's other threads.
         threads: OtherThreads,
         /// The streams that have been used so far. Empty if the pass does not observe launches.

@@ -1,7 +1,10 @@
 //! `fixtures/epochs`: trainings of several epochs that the program runs itself, with Burn's data loaders and learner.
 
+use std::collections::BTreeSet;
+
 use cargo_vram::bytes::Bytes;
-use cargo_vram::report::{EpochMemory, EpochPhase, Metric, PlainName, Report, Rule, Status};
+use cargo_vram::explain::Explanation;
+use cargo_vram::report::{EpochMemory, EpochPhase, Metric, PlainName, Report, Rule, Run, Status};
 
 use crate::common;
 
@@ -19,6 +22,14 @@ models:
   breaks_off: { reserved: 8 GiB }
   only_reads: { reserved: 8 GiB }
   two_at_once: { reserved: 8 GiB }
+  total_of_losses: { reserved: 8 GiB }
+  total_of_numbers: { reserved: 8 GiB }
+  outputs_of_a_metric: { reserved: 8 GiB }
+  gradients_of_all_steps: { reserved: 8 GiB }
+  a_copy_of_each_epoch: { reserved: 8 GiB }
+  the_best_copy: { reserved: 8 GiB }
+  validated_with_autodiff: { reserved: 8 GiB }
+  validated: { reserved: 8 GiB }
 ";
 
 fn check(models: &[&str]) -> (Report, i32, String) {
@@ -73,7 +84,12 @@ fn new_threads_of_data_loaders_grow_with_each_epoch_and_fail_the_check() {
         (leak.model.as_str(), leak.metric, leak.status),
         ("images_of_four_workers", Some(Metric::Reserved), Status::Fail)
     );
-    assert!(leak.message.raw().contains("pools of 8 new streams hold"), "{text}");
+    let message = leak.message.raw();
+    assert!(message.contains("pools of 8 new streams hold"), "{text}");
+    assert!(
+        message.contains("(threads of the data loaders at benches/vram.rs:"),
+        "{text}"
+    );
 
     // The same training with batches made by its own thread: nothing grows.
     let steady = parts(&report, "images_without_workers");
@@ -135,6 +151,80 @@ fn a_tensor_that_each_epoch_keeps_is_a_leak() {
         text.contains("live memory grows by 512 B from epoch 2 to epoch 3"),
         "{text}"
     );
+}
+
+/// The mistakes of `fixtures/epochs/src/mistakes.rs` that keep tensors: the model, and the line that keeps them.
+const KEEPING: [(&str, &str); 4] = [
+    ("total_of_losses", "totals.push(total);"),
+    ("outputs_of_a_metric", "self.0.push(output);"),
+    (
+        "gradients_of_all_steps",
+        "history.extend(trainer.network.hidden.weight.grad(&gradients));",
+    ),
+    ("a_copy_of_each_epoch", "copies.push(trainer.network.clone());"),
+];
+
+/// Explains a model of the package.
+fn explain(model: &str) -> Explanation {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("explanation.json");
+    let manifest = common::manifest("fixtures/epochs");
+    let arguments = ["explain", model, "--manifest-path", &manifest, "--gpu", "rtx-4090"];
+    let mut command = common::vram(&[&arguments[..], &["--message-format", "json", "-o"]].concat());
+    let output = command.arg(&file).output().unwrap();
+    assert!(output.status.success(), "{}", common::said(&output));
+    serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap()
+}
+
+#[test]
+fn each_mistake_is_found_and_explained_by_its_line_and_the_same_loop_without_it_passes() {
+    let steady = [
+        "total_of_numbers",
+        "the_best_copy",
+        "validated_with_autodiff",
+        "validated",
+    ];
+    let models: Vec<&str> = KEEPING.iter().map(|(model, _)| *model).chain(steady).collect();
+    let (report, exit, text) = check(&models);
+    assert_eq!(exit, 100, "{text}");
+    let of = |model: &str, rule: Rule| {
+        let mut verdicts = report.verdicts.iter();
+        verdicts.find(|verdict| verdict.model == model && verdict.rule == rule)
+    };
+    for (model, line) in KEEPING {
+        let leak = of(model, Rule::Leak).unwrap_or_else(|| panic!("{model}: {text}"));
+        assert_eq!((leak.status, leak.metric), (Status::Fail, Some(Metric::Live)), "{text}");
+        let explanation = explain(model);
+        let leak = explanation.leak.found().unwrap_or_else(|| panic!("{model}: no leak"));
+        let lines: BTreeSet<_> = leak.keepers.iter().map(|keeper| keeper.text.raw()).collect();
+        assert_eq!(lines, [line].into(), "{model}");
+        let kept: u64 = leak.keepers.iter().map(|keeper| keeper.tensors.len() as u64).sum();
+        assert_eq!(kept, leak.tensors.len() as u64, "{model}");
+    }
+    for model in steady {
+        assert!(of(model, Rule::Leak).is_none(), "{model}: {text}");
+    }
+
+    // A validation on the backend of the training is no leak, but each of its steps holds more.
+    let [tracked, inner] = ["validated_with_autodiff", "validated"].map(|model| common::run(&report, model));
+    let remarks = |run: &Run| -> Vec<String> {
+        let all = run
+            .assumptions
+            .iter()
+            .filter(|line| line.code() == "validation-tracked");
+        all.map(ToString::to_string).collect()
+    };
+    let bench = std::fs::read_to_string(common::fixture("fixtures/epochs").join("benches/vram.rs")).unwrap();
+    let is_loader = |line: &str| line.contains("training.validation(images::loader::<B>(");
+    let line = bench.lines().position(is_loader).unwrap() + 1;
+    let [remark] = remarks(tracked).try_into().unwrap();
+    assert!(remark.contains(&format!("benches/vram.rs:{line} ")), "{remark}");
+    assert_eq!(remarks(inner), Vec::<String>::new());
+    let validation = |run: &Run| {
+        let parts = run.epochs.iter().filter(|part| part.part == EpochPhase::Validation);
+        parts.map(|part| part.live_peak).max().unwrap()
+    };
+    assert!(validation(tracked) > validation(inner), "{text}");
 }
 
 #[test]

@@ -256,19 +256,17 @@ fn a_measurement_that_chose_its_own_kernels_is_compared_and_says_so() {
 
 #[test]
 fn what_no_file_can_hold_is_not_accepted() {
-    let with = |name: &str, value: u64| Run {
-        inputs: [(name.into(), value)].into(),
+    let run = Run {
+        inputs: [("seed".into(), u64::MAX)].into(),
         ..run("odd", 1)
     };
-    for run in [with("two\nlines", 1), with("seed", u64::MAX)] {
-        let mut lock = BaselineFile::default();
-        let told = lock.accept(&report(vec![run]), false);
-        assert!(
-            matches!(told.as_slice(), [Accepted::Refused { is_wrong: true, .. }]),
-            "{told:?}"
-        );
-        assert_eq!(lock, BaselineFile::default());
-    }
+    let mut lock = BaselineFile::default();
+    let told = lock.accept(&report(vec![run]), false);
+    assert!(
+        matches!(told.as_slice(), [Accepted::Refused { is_wrong: true, .. }]),
+        "{told:?}"
+    );
+    assert_eq!(lock, BaselineFile::default());
 }
 
 #[test]

@@ -36,7 +36,9 @@ use self::sources::TensorSources;
 use self::trace::{ReadTrace, bare};
 use crate::bytes::Bytes;
 use crate::report::words::phase_name;
-use crate::report::{Assumption, ENOUGH_STEPS, Phase, ProcessOverhead, Run, Step, Tool, Trend};
+use crate::report::{
+    Assumption, ENOUGH_EPOCHS, ENOUGH_STEPS, EpochPhase, Phase, ProcessOverhead, Run, Step, Tool, Trend,
+};
 use crate::run::record::Record;
 use crate::untrusted::Foreign;
 
@@ -373,7 +375,17 @@ fn at(memory: &MemoryHistory, tensors: &[TensorLife], sample: usize) -> Vec<u32>
 
 /// Finds the tensors that each step leaves behind, if live memory grows from step to step.
 fn leak(run: &Run, tensors: &[TensorLife], memory: &MemoryHistory) -> Leaking {
+    if let Some(growing) = run.leak_by_epoch() {
+        let tensors = left_by_epochs(run, tensors, memory);
+        return Leaking::Yes(Leak {
+            growing,
+            tensors,
+            keepers: Vec::new(),
+        });
+    }
     let growing = match run.trend() {
+        // The epochs were compared, and a short epoch has too few steps to compare those.
+        Trend::Unknown { .. } if run.count_epochs() >= ENOUGH_EPOCHS => return Leaking::No,
         Trend::Unknown { steps } => {
             return Leaking::Unknown {
                 seen: steps,
@@ -385,7 +397,7 @@ fn leak(run: &Run, tensors: &[TensorLife], memory: &MemoryHistory) -> Leaking {
     };
     // Tensors of the last step are no evidence: there was no next step that they could outlive.
     let last = u32::try_from(growing.steps.len() - 1).ok();
-    let mut left: Vec<usize> = (0..tensors.len())
+    let left: Vec<usize> = (0..tensors.len())
         .filter(|index| {
             let tensor = &tensors[*index];
             // Parameters, buffers and optimizer state are meant to stay.
@@ -400,9 +412,37 @@ fn leak(run: &Run, tensors: &[TensorLife], memory: &MemoryHistory) -> Leaking {
                 && memory.tensors[*index].gone_steps.is_none_or(|gone| Some(gone) > next)
         })
         .collect();
-    left.sort_by_key(|index| (std::cmp::Reverse(tensors[*index].bytes), *index));
     Leaking::Yes(Leak {
         growing,
-        tensors: left.into_iter().map(number).collect(),
+        tensors: largest_first(left, tensors),
+        // Only the caller can read the sources.
+        keepers: Vec::new(),
     })
+}
+
+/// Finds the tensors that an epoch leaves behind: they exist beyond the next epoch, too.
+///
+/// The first epoch makes what is meant to stay. In the last one, nothing shows what it will leave.
+fn left_by_epochs(run: &Run, tensors: &[TensorLife], memory: &MemoryHistory) -> Vec<u32> {
+    let epoch_of = |step: u32| {
+        let mut parts = run.epochs.iter().filter(|part| part.part != EpochPhase::Between);
+        let part = parts.find(|part| (part.first_step..part.first_step.saturating_add(part.steps)).contains(&step));
+        part.map(|part| part.epoch)
+    };
+    let last = run.epochs.iter().map(|part| part.epoch).max().unwrap_or_default();
+    let is_left = |index: &usize| {
+        let Some(epoch) = tensors[*index].step.and_then(epoch_of) else {
+            return false;
+        };
+        // The number of steps that were done when the tensor was gone.
+        let gone = memory.tensors[*index].gone_steps;
+        let outlives_the_next = gone.is_none_or(|steps| epoch_of(steps).is_none_or(|gone| gone > epoch + 1));
+        (2..last).contains(&epoch) && outlives_the_next
+    };
+    largest_first((0..tensors.len()).filter(is_left).collect(), tensors)
+}
+
+fn largest_first(mut indices: Vec<usize>, tensors: &[TensorLife]) -> Vec<u32> {
+    indices.sort_by_key(|index| (std::cmp::Reverse(tensors[*index].bytes), *index));
+    indices.into_iter().map(number).collect()
 }

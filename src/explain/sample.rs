@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::report::{Growing, Obtained, Oom, Pass, Peak, Phase, ProcessOverhead, Tool};
+use crate::report::{Growing, GrowthInterval, Obtained, Oom, Pass, Peak, Phase, ProcessOverhead, Tool};
 
 const ROW: u64 = 512;
 const PAGE: u64 = 64 << 20;
@@ -562,6 +562,7 @@ impl Play {
         it.leak = if steps > 2 {
             Leaking::Yes(Leak {
                 growing: Growing {
+                    interval: GrowthInterval::Step,
                     gpu_number: None,
                     left: Bytes((ends.len() as u64 - 2) * 64 * 1024 * 4),
                     steps: ends,
@@ -569,6 +570,12 @@ impl Play {
                     is_sure: true,
                 },
                 tensors: self.kept.clone(),
+                keepers: vec![TensorKeeper {
+                    file: "src/train.rs".into(),
+                    line: 91,
+                    text: "self.kept.push(hidden); // & <b>".into(),
+                    tensors: self.kept.clone(),
+                }],
             })
         } else {
             Leaking::Unknown { seen: steps, needed: 5 }

@@ -453,6 +453,14 @@ pub enum Leaking {
 }
 
 impl Leaking {
+    /// Returns the leak, if there is one, to add to it.
+    pub(crate) const fn found_mut(&mut self) -> Option<&mut Leak> {
+        match self {
+            Self::Yes(leak) => Some(leak),
+            Self::Unknown { .. } | Self::No => None,
+        }
+    }
+
     /// Returns the leak, if there is one.
     #[must_use]
     pub const fn found(&self) -> Option<&Leak> {
@@ -469,7 +477,23 @@ pub struct Leak {
     /// How much memory grows.
     #[serde(flatten)]
     pub growing: Growing,
-    /// Tensors that outlived the step that made them, as indices into `tensors`, the largest first.
+    /// Tensors that outlived the step or epoch that made them, as indices into `tensors`, the largest first.
+    pub tensors: Vec<u32>,
+    /// The lines that most likely keep them; absent if none is found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keepers: Vec<TensorKeeper>,
+}
+
+/// A line that most likely keeps tensors, for example by putting them into a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TensorKeeper {
+    /// The file, relative to the workspace root.
+    pub file: Foreign,
+    /// The line, from 1.
+    pub line: u32,
+    /// The text of the line, without its indentation.
+    pub text: Foreign,
+    /// The tensors, as indices into `tensors`.
     pub tensors: Vec<u32>,
 }
 

@@ -58,6 +58,9 @@ impl Explanation {
         }
         if let Some(leak) = self.leak.found() {
             self.indices(&leak.tensors, || "leak.tensors".to_owned())?;
+            for (at, keeper) in leak.keepers.iter().enumerate() {
+                self.indices(&keeper.tensors, || format!("leak.keepers[{at}].tensors"))?;
+            }
         }
         Ok(())
     }

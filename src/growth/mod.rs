@@ -3,6 +3,7 @@
 
 mod changes;
 mod input;
+mod keeping;
 mod naming;
 mod pairs;
 mod parts;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 
 pub use changes::SourceChanges;
 pub use input::{GrowthInput, ReadSource};
+pub use keeping::keepers;
 
 use self::naming::{CauseEvidence, LineNaming, SourceFiles, TracedCause, frames};
 use self::pairs::TensorPairs;

@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::bytes::Bytes;
+use crate::untrusted::Foreign;
 
 /// Something that a value depends on and nobody checked. In JSON, it has a code for programs and a sentence for people.
 #[derive(Debug, Clone)]
@@ -67,6 +68,11 @@ pub enum Assumption {
     ThreadsWait,
     /// Threads of the program are busy without a pause, so a training of several epochs does not wait for them.
     ThreadsBusy,
+    /// The batches of a validation are on a backend with autodiff, so its steps keep what a backward phase would need.
+    ValidationTracked {
+        /// The program's line that passed the data loader to cargo-vram.
+        loader: Foreign,
+    },
     /// Uploaded tensors are allocated in program order.
     ProgramOrder,
     /// Source lines are missing.
@@ -173,6 +179,7 @@ impl Assumption {
             Self::HandWrittenStep => "hand-written-step",
             Self::ThreadsDiffer => "threads-differ",
             Self::ThreadsWait => "threads-wait",
+            Self::ValidationTracked { .. } => "validation-tracked",
             Self::ThreadsBusy => "threads-busy",
             Self::ProgramOrder => "program-order",
             Self::NoLines { .. } => "no-lines",
@@ -238,6 +245,12 @@ impl fmt::Display for Assumption {
             Self::ThreadsWait => f.write_str(
                 "each step waits until the program's other threads are idle: on a real GPU, a metric may still read the \
                  outputs of up to two earlier steps, which then exist beside those of this step",
+            ),
+            Self::ValidationTracked { loader } => write!(
+                f,
+                "the validation data of {loader} is on the backend of the training, so each validation step keeps what \
+                 a backward phase would need: to need less memory, validate `model.valid()` with a loader on the inner \
+                 backend"
             ),
             Self::ThreadsBusy => f.write_str(
                 "threads of the program worked for a minute without a pause, and no step waits for them: two runs can \

@@ -1,12 +1,13 @@
 //! What grows from epoch to epoch, in a training of several epochs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::epochs::{EpochMemory, EpochPhase};
-use super::leaks::{self, ENOUGH_STEPS};
+use super::leaks::{self, ENOUGH_STEPS, Growing, GrowthInterval};
 use super::types::{Metric, Run};
 use super::words::counted;
 use crate::bytes::Bytes;
+use crate::untrusted::Foreign;
 
 /// The number of epochs that the check for growth from epoch to epoch needs.
 pub const ENOUGH_EPOCHS: usize = 3;
@@ -28,6 +29,8 @@ pub struct GrowingEpochs {
     pub by_new_streams: Bytes,
     /// The number of those streams.
     pub new_streams: u32,
+    /// The program's lines that passed the data loaders in whose parts they began.
+    pub loaders: BTreeSet<Foreign>,
     /// Whether the growth can only go on. If not, memory may settle later.
     pub is_sure: bool,
 }
@@ -56,6 +59,10 @@ impl GrowingEpochs {
                 counted(self.new_streams.into(), "new stream"),
                 self.by_new_streams,
             );
+            let loaders: Vec<_> = self.loaders.iter().map(Foreign::to_string).collect();
+            if !loaders.is_empty() {
+                text += &format!(" (threads of the data loaders at {})", loaders.join(" and "));
+            }
         }
         if !self.is_sure {
             text += &format!("; memory may settle later: train for {} epochs to find out", epochs * 2);
@@ -86,6 +93,21 @@ impl Run {
         let live = self.growing(Metric::Live, |part| part.in_use_end);
         let reserved = self.growing(Metric::Reserved, |part| part.reserved_end);
         live.into_iter().chain(reserved).collect()
+    }
+
+    /// Returns live memory that grows from epoch to epoch, as leaks are described.
+    #[must_use]
+    pub fn leak_by_epoch(&self) -> Option<Growing> {
+        let growing = self.growing(Metric::Live, |part| part.in_use_end)?;
+        let epochs = growing.ends.len().saturating_sub(growing.first).max(1);
+        Some(Growing {
+            interval: GrowthInterval::Epoch,
+            gpu_number: None,
+            per_step: Bytes(growing.left.0.div_ceil(epochs as u64).max(1)),
+            left: growing.left,
+            is_sure: growing.is_sure,
+            steps: growing.ends,
+        })
     }
 
     fn growing(&self, metric: Metric, of: fn(&EpochMemory) -> Bytes) -> Option<GrowingEpochs> {
@@ -131,6 +153,11 @@ impl Run {
             left,
             by_new_streams,
             new_streams: if by_new_streams > Bytes(0) { new_streams } else { 0 },
+            loaders: new
+                .iter()
+                .filter(|part| part.new_streams > 0)
+                .filter_map(|part| part.loader.clone())
+                .collect(),
             is_sure,
         })
     }
@@ -157,6 +184,7 @@ mod tests {
                 streams: 1,
                 new_streams: u32::from(is_last) * 4,
                 new_streams_reserved: Bytes(if is_last { by_new } else { 0 }),
+                loader: Some("benches/vram.rs:7".into()),
             }
         };
         Run {
@@ -205,7 +233,8 @@ mod tests {
         assert_eq!(
             growing[0].summary(),
             "reserved memory grows by 10 B from epoch 2 to epoch 3 (after each training: 10 B, 20 B, 30 B); pools of 4 \
-             new streams hold 8 B of it: every thread that uses the GPU gets pools, which stay after the thread ends"
+             new streams hold 8 B of it: every thread that uses the GPU gets pools, which stay after the thread ends \
+             (threads of the data loaders at benches/vram.rs:7)"
         );
         let growing = run(&[(1, 10), (2, 10), (3, 10)], 0).growing_epochs();
         assert_eq!(

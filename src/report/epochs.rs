@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
+use crate::untrusted::Foreign;
 
 /// A part of an epoch, or the time between two parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -56,4 +57,8 @@ pub struct EpochMemory {
     pub new_streams: u32,
     /// The bytes that those hold.
     pub new_streams_reserved: Bytes,
+    /// The program's line that passed the data loader of this part to cargo-vram: `benches/vram.rs:46`; null between two
+    /// parts.
+    #[serde(default)]
+    pub loader: Option<Foreign>,
 }

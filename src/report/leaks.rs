@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::EpochPhase;
 use super::types::{Pass, Run, Step};
+use super::words::counted;
 use crate::bytes::Bytes;
 
 /// The number of first steps that are not compared, because the first step makes the optimizer's state.
@@ -29,17 +30,48 @@ pub enum Trend {
     Growing(Growing),
 }
 
-/// Live memory that keeps growing from step to step.
+/// The time between two values that are compared.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GrowthInterval {
+    /// A step.
+    #[default]
+    Step,
+    /// An epoch of a training of several epochs.
+    Epoch,
+}
+
+impl GrowthInterval {
+    /// Returns the name in sentences.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::Epoch => "epoch",
+        }
+    }
+
+    /// Whether this is a step. Needed by serde.
+    #[must_use]
+    pub const fn is_step(&self) -> bool {
+        matches!(self, Self::Step)
+    }
+}
+
+/// Live memory that keeps growing from step to step, or from epoch to epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Growing {
+    /// What `steps` counts: steps, or epochs; absent for steps.
+    #[serde(default, skip_serializing_if = "GrowthInterval::is_step")]
+    pub interval: GrowthInterval,
     /// The number of the GPU, from 0; absent if the model uses one GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_number: Option<u32>,
-    /// Live memory at the end of each step in bytes, without the allocator's padding.
+    /// Live memory at the end of each step or epoch in bytes, without the allocator's padding.
     pub steps: Vec<Bytes>,
-    /// The average growth per step in bytes, rounded up; at least 1.
+    /// The average growth per step or epoch in bytes, rounded up; at least 1.
     pub per_step: Bytes,
-    /// The growth in bytes from the end of the second step to the end of the last. If a single fall would hide the
+    /// The growth in bytes from the end of the second step or epoch to the end of the last. If a single fall would hide the
     /// growth, that fall is not subtracted.
     #[serde(default)]
     pub left: Bytes,
@@ -59,11 +91,12 @@ impl Growing {
     /// `size` formats bytes, and `what` follows the growth per step.
     pub fn summary(&self, what: &str, size: impl Fn(Bytes) -> String) -> String {
         let steps = self.steps.len();
-        let over = steps.saturating_sub(SETTLED + 1);
+        let over = counted(steps.saturating_sub(SETTLED + 1) as u64, self.interval.name());
         let (per_step, left) = (size(self.per_step), size(self.left));
-        let mut text = format!("live memory grows on average by {per_step} per step{what}, {left} over {over} steps");
+        let each = self.interval.name();
+        let mut text = format!("live memory grows on average by {per_step} per {each}{what}, {left} over {over}");
         if !self.is_sure {
-            text += &format!(" (or it settles late: run with `--steps {}` to find out)", steps * 2);
+            text += &format!(" (or it settles late: run with `--{each}s {}` to find out)", steps * 2);
         }
         text
     }
@@ -118,6 +151,7 @@ fn trend(steps: &[Step], gpu: Option<u32>) -> Trend {
     // Rounded up: a leak of a few bytes over many steps must not show as 0 bytes.
     let per_step = Bytes(left.0.div_ceil(ends.len() as u64 - 1).max(1));
     Trend::Growing(Growing {
+        interval: GrowthInterval::Step,
         gpu_number: gpu,
         per_step,
         left,

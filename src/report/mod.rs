@@ -24,7 +24,7 @@ pub use epochs::{EpochMemory, EpochPhase};
 pub use error_code::{ErrorCode, UnknownCode};
 pub use growth::{GrowthCause, GrowthExplanation, GrowthLine, GrowthPart, GrowthPlace, GrowthRow, PartState};
 pub(crate) use leaks::grows;
-pub use leaks::{ENOUGH_STEPS, Growing, Trend};
+pub use leaks::{ENOUGH_STEPS, Growing, GrowthInterval, Trend};
 pub use partition::Partition;
 pub use read::{MOST_BYTES, ReadError};
 pub use types::*;

@@ -700,6 +700,10 @@ fn assumptions(
     if threads == OtherThreads::Busy {
         list.push(Assumption::ThreadsBusy);
     }
+    let of_events = warm.or(cold).map_or(&[][..], |left| &left.events);
+    if let Some(loader) = epochs::tracked_validation(of_events) {
+        list.push(Assumption::ValidationTracked { loader: loader.into() });
+    }
     if differs_by_threads && matches!(collected.disagreement, Some(PassDifference::Nondeterministic(_))) {
         list.push(Assumption::ThreadsDiffer);
     }

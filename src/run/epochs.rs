@@ -46,6 +46,19 @@ pub(super) fn threads(events: &[ProbeEvent]) -> OtherThreads {
     seen.max().unwrap_or(OtherThreads::None)
 }
 
+/// Returns the program's line that passed the loader of a validation whose batches are on a backend with autodiff.
+pub(super) fn tracked_validation(events: &[ProbeEvent]) -> Option<&str> {
+    events.iter().find_map(|event| match event {
+        ProbeEvent::EpochEnd {
+            part: EpochPart::Validation,
+            is_tracked: true,
+            loader,
+            ..
+        } => Some(loader.as_str()),
+        _ => None,
+    })
+}
+
 /// Returns a sum that stays at the largest number instead of overflowing.
 fn sum(numbers: impl Iterator<Item = u64>) -> Bytes {
     Bytes(numbers.fold(0, u64::saturating_add))
@@ -69,6 +82,7 @@ pub(super) fn epochs(events: &[ProbeEvent], record: &Record, steps: &[Step]) -> 
             first_step,
             steps: count,
             streams,
+            loader,
             ..
         } = *event
         else {
@@ -100,6 +114,7 @@ pub(super) fn epochs(events: &[ProbeEvent], record: &Record, steps: &[Step]) -> 
             streams: u32::try_from(holds.count()).unwrap_or(u32::MAX),
             new_streams: u32::try_from(new.len()).unwrap_or(u32::MAX),
             new_streams_reserved,
+            loader: Some(loader.as_str().into()),
         };
         // The time between lasts until the next part begins.
         let until = match ends.get(at + 1) {
@@ -115,6 +130,7 @@ pub(super) fn epochs(events: &[ProbeEvent], record: &Record, steps: &[Step]) -> 
             reserved_end,
             new_streams: 0,
             new_streams_reserved: Bytes(0),
+            loader: None,
             ..own.clone()
         };
         all.extend([own, between]);

@@ -28,6 +28,7 @@ use crate::cli::terminal::{Progress, Silence};
 use crate::cli::{source_text, timings};
 use crate::explain::{self, Activations, ExplainInput, Explanation};
 use crate::gpu::Profile;
+use crate::growth;
 use crate::recording::Recordings;
 use crate::report::{ErrorCode, Report, Run, RunError};
 use crate::run::{Case, Hardware, TracedCase};
@@ -332,6 +333,10 @@ impl<'a> Stage<'a> {
         explanation.commit_date = source.commit_date().map(Into::into);
         explanation.dirty = dirty;
         explanation.texts = source_text::read(source.root(), &explanation);
+        let keepers = growth::keepers(&explanation, &|file| source_text::content(source.root(), file));
+        if let Some(leak) = explanation.leak.found_mut() {
+            leak.keepers = keepers;
+        }
         if savings {
             let mut savings = savings::run(self, case, &explanation)?;
             savings.append(&mut explanation.savings);

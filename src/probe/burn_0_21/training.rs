@@ -61,13 +61,6 @@ impl<B: AutodiffBackend> Epochs<'_, B> {
         if run.device.gpus.len() > 1 {
             events::impossible("a training of several epochs runs on one GPU".to_owned());
         }
-        if run.pass.job.trace.is_some() {
-            events::impossible(
-                "`explain` covers single steps, and this model trains for epochs: declare the same network with \
-                 `.loss(…).train(…)` to explain its steps"
-                    .to_owned(),
-            );
-        }
         run.declared();
         events::send(&ProbeEvent::Training {
             epochs: u32::try_from(epochs).unwrap_or(u32::MAX),
@@ -128,12 +121,14 @@ impl<B: AutodiffBackend> Training<B> {
 
     /// Returns the data loader of the training, limited to the number of items. Each iteration over it is the training
     /// part of an epoch, and each batch a step.
+    #[track_caller]
     pub fn data<O: 'static>(&self, loader: Arc<dyn DataLoader<B, O>>) -> Arc<dyn DataLoader<B, O>> {
         self.watch(loader, EpochPart::Training)
     }
 
     /// Returns the data loader of the validation, limited to the number of items. Each iteration over it is the
     /// validation of an epoch.
+    #[track_caller]
     pub fn validation<V: Backend<Device = B::Device>, O: 'static>(
         &self,
         loader: Arc<dyn DataLoader<V, O>>,
@@ -141,7 +136,8 @@ impl<B: AutodiffBackend> Training<B> {
         self.watch(loader, EpochPart::Validation)
     }
 
-    fn watch<V: Backend, O: 'static>(
+    #[track_caller]
+    fn watch<V: Backend<Device = B::Device>, O: 'static>(
         &self,
         loader: Arc<dyn DataLoader<V, O>>,
         part: EpochPart,
@@ -150,13 +146,28 @@ impl<B: AutodiffBackend> Training<B> {
             Some(items) if items < loader.num_items() => loader.slice(0, items),
             _ => loader,
         };
+        let place = std::panic::Location::caller();
         Arc::new(WatchedLoader {
             inner,
-            part,
+            about: LoaderFacts {
+                part,
+                place: format!("{}:{}", place.file(), place.line()).into(),
+                is_tracked: V::ad_enabled(&self.device),
+            },
             iterations: Arc::default(),
             watched: self.watched.clone(),
         })
     }
+}
+
+/// What is known about a data loader.
+#[derive(Clone)]
+struct LoaderFacts {
+    part: EpochPart,
+    /// The program's line that passed it to [`Training::data`] or [`Training::validation`].
+    place: Arc<str>,
+    /// Whether its batches are on a backend with autodiff.
+    is_tracked: bool,
 }
 
 /// What the watched loaders share.
@@ -252,7 +263,7 @@ impl WatchedEpochs {
     }
 
     /// Ends a part. `is_complete` tells whether the loop took all batches.
-    fn end(&self, part: EpochPart, is_complete: bool) {
+    fn end(&self, about: &LoaderFacts, is_complete: bool) {
         self.end_step();
         let (epoch, first, next, began) = {
             let mut progress = self.progress();
@@ -269,12 +280,14 @@ impl WatchedEpochs {
         }
         events::send(&ProbeEvent::EpochEnd {
             epoch,
-            part,
+            part: about.part,
             began,
             time: clock::now(),
             first_step: first,
             steps: next - first,
             is_complete,
+            loader: about.place.to_string(),
+            is_tracked: about.is_tracked,
             threads: idle::state(),
             streams: launches::streams(),
         });
@@ -283,22 +296,35 @@ impl WatchedEpochs {
 
 struct WatchedLoader<B: Backend, O> {
     inner: Arc<dyn DataLoader<B, O>>,
-    part: EpochPart,
+    about: LoaderFacts,
     /// How often it was iterated over. Its copies for other devices share the number.
     iterations: Arc<AtomicU32>,
     watched: Arc<WatchedEpochs>,
 }
 
+impl<B: Backend, O: 'static> WatchedLoader<B, O> {
+    /// Watches another loader like this one.
+    fn like(&self, inner: Arc<dyn DataLoader<B, O>>) -> Arc<dyn DataLoader<B, O>> {
+        Arc::new(Self {
+            inner,
+            about: self.about.clone(),
+            iterations: self.iterations.clone(),
+            watched: self.watched.clone(),
+        })
+    }
+}
+
 impl<B: Backend, O: 'static> DataLoader<B, O> for WatchedLoader<B, O> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
-        self.watched.begin(self.part, self.iterations.fetch_add(1, Relaxed) + 1);
+        self.watched
+            .begin(self.about.part, self.iterations.fetch_add(1, Relaxed) + 1);
         let inner = self.inner.iter();
         // The workers load ahead while the training takes batches. Which of both is faster decides how many batches
         // wait on the GPU, so all that may wait are loaded first: that needs most memory.
         self.watched.wait_for_threads();
         Box::new(WatchedIterator {
             inner: Some(inner),
-            part: self.part,
+            about: &self.about,
             watched: &self.watched,
         })
     }
@@ -308,28 +334,18 @@ impl<B: Backend, O: 'static> DataLoader<B, O> for WatchedLoader<B, O> {
     }
 
     fn to_device(&self, device: &B::Device) -> Arc<dyn DataLoader<B, O>> {
-        Arc::new(Self {
-            inner: self.inner.to_device(device),
-            part: self.part,
-            iterations: self.iterations.clone(),
-            watched: self.watched.clone(),
-        })
+        self.like(self.inner.to_device(device))
     }
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B, O>> {
-        Arc::new(Self {
-            inner: self.inner.slice(start, end),
-            part: self.part,
-            iterations: self.iterations.clone(),
-            watched: self.watched.clone(),
-        })
+        self.like(self.inner.slice(start, end))
     }
 }
 
 struct WatchedIterator<'a, O> {
     /// `None` once the part has ended.
     inner: Option<Box<dyn DataLoaderIterator<O> + 'a>>,
-    part: EpochPart,
+    about: &'a LoaderFacts,
     watched: &'a WatchedEpochs,
 }
 
@@ -341,7 +357,7 @@ impl<O> WatchedIterator<'_, O> {
         drop(inner);
         self.watched.wait_for_threads();
         self.watched
-            .end(self.part, progress.items_processed >= progress.items_total);
+            .end(self.about, progress.items_processed >= progress.items_total);
     }
 }
 
@@ -371,7 +387,7 @@ impl<O> Iterator for WatchedIterator<'_, O> {
         };
         // The freed slot of the queue may let a worker go on.
         self.watched.wait_for_threads();
-        self.watched.begin_step(self.part);
+        self.watched.begin_step(self.about.part);
         Some(batch)
     }
 }

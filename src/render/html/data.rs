@@ -193,9 +193,14 @@ fn model(shown: &ShownExplanation<'_>) -> Value {
             Leaking::No => json!({ "found": "no" }),
             Leaking::Yes(leak) => json!({
                 "found": "yes",
+                "interval": leak.growing.interval.name(),
                 "steps": leak.growing.steps,
                 "summary": explanation::growth(shown.explanation, leak),
                 "tensors": indices(&leak.tensors),
+                "keepers": leak.keepers.iter().map(|keeper| json!({
+                    "place": format!("{}:{}", keeper.file.raw(), keeper.line),
+                    "text": keeper.text.raw(),
+                })).collect::<Vec<_>>(),
             }),
         },
     });

@@ -38,13 +38,14 @@ function leakPanel(model) {
   const [least, most] = [Math.min(...leak.steps), Math.max(...leak.steps, 1)];
   const tensors = leak.tensors.map((tensor) => model.tensors[tensor]).filter((tensor) => !isView(tensor));
   const shown = leak.steps.slice(-60);
-  const bars = shown.map((bytes, at) => el('i', { style: { height: `${most === least ? 100 : 12 + ((bytes - least) / (most - least)) * 88}%` }, title: `step ${leak.steps.length - shown.length + at}: ${size(bytes)}, ${exact(bytes)}` }));
+  const bars = shown.map((bytes, at) => el('i', { style: { height: `${most === least ? 100 : 12 + ((bytes - least) / (most - least)) * 88}%` }, title: `${leak.interval} ${leak.steps.length - shown.length + at + (leak.interval === 'step' ? 0 : 1)}: ${size(bytes)}, ${exact(bytes)}` }));
   return section('Leak', null,
     el('p', { class: 'alert' }, el('b', {}, leak.summary)),
-    el('p', { class: 'note' }, 'Memory in use at the end of each step, without padding. The bars start just below the smallest value.'),
-    el('div', { class: 'bars', role: 'img', 'aria-label': `memory in use at the end of each step: ${shown.map(size).join(', ')}` }, bars),
+    el('p', { class: 'note' }, `Memory in use at the end of each ${leak.interval}, without padding. The bars start just below the smallest value.`),
+    el('div', { class: 'bars', role: 'img', 'aria-label': `memory in use at the end of each ${leak.interval}: ${shown.map(size).join(', ')}` }, bars),
+    leak.keepers.map((keeper) => el('p', { class: 'note' }, 'Most likely kept by ', el('b', {}, keeper.place), ' ', el('code', {}, keeper.text))),
     tensors.length === 0 ? null : sortable({
-      caption: 'tensors that a step made and that still exist at the end',
+      caption: `tensors that ${leak.interval === 'step' ? 'a step' : 'an epoch'} made and that still exist at the end`,
       rows: tensors,
       step: 20,
       sort: [0, true],

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use super::grid::{Cell, Column, Grid};
-use super::paper::{BAD, Canvas, Cut, DIM, GOOD, NOTICE};
+use super::paper::{BAD, Canvas, Cut, DIM, GOOD, NOTICE, STRONG};
 use super::tensors::{resolved, source};
 use crate::bytes::Bytes;
 use crate::explain::{Explanation, Leak, Leaking, TensorLife};
-use crate::report::words::count;
+use crate::report::words::{count, counted};
+use crate::report::{ENOUGH_EPOCHS, GrowthInterval};
 
 /// How many steps are listed at the beginning, and at the end.
 const LISTED: usize = 4;
@@ -20,7 +21,21 @@ pub(super) fn told(explanation: &Explanation, paper: &Canvas) -> String {
         Leaking::Yes(_) => return leak(explanation, paper),
         // "None" and "unknown" differ: too few steps are no sign that there is no leak.
         // See docs/design/leaks.md.
-        Leaking::No => (GOOD, "none: live memory does not grow from step to step".to_owned()),
+        Leaking::No => {
+            let interval = match explanation.run.count_epochs() {
+                0 => GrowthInterval::Step,
+                _ => GrowthInterval::Epoch,
+            };
+            let each = interval.name();
+            (GOOD, format!("none: live memory does not grow from {each} to {each}"))
+        }
+        Leaking::Unknown { .. } if explanation.run.count_epochs() > 0 => {
+            let seen = counted(explanation.run.count_epochs() as u64, "epoch");
+            let words = format!(
+                "unknown: leak detection needs {ENOUGH_EPOCHS} epochs, but the run had {seen}; use --epochs {ENOUGH_EPOCHS}"
+            );
+            (NOTICE, words)
+        }
         Leaking::Unknown { seen, needed } => {
             let few = format!("unknown: leak detection needs {needed} steps, but the run had {seen}");
             // If the run failed before its last step, more steps do not help.
@@ -39,11 +54,39 @@ pub(super) fn leak(explanation: &Explanation, paper: &Canvas) -> String {
     let Some(leak) = explanation.leak.found() else {
         return String::new();
     };
-    let mut text = paper.heading("Leak", "memory in use at the end of each step");
+    let each = leak.growing.interval.name();
+    let mut text = paper.heading("Leak", &format!("memory in use at the end of each {each}"));
     text.push_str(&paper.prose(2, BAD, &summary(explanation, leak, paper)));
     text.push_str(&paper.prose(2, BAD, &sparkline(&leak.growing.steps, paper)));
     text.push_str(&self::steps(leak, paper));
     text.push_str(&self::kinds(&kinds_of(explanation, leak), paper));
+    text.push_str(&keepers(explanation, leak, paper));
+    text
+}
+
+/// Lists the lines that keep the tensors.
+fn keepers(explanation: &Explanation, leak: &Leak, paper: &Canvas) -> String {
+    if leak.keepers.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n{}", paper.prose(2, DIM, "most likely kept by"));
+    let mut grid = Grid::new([
+        Column::right("kept"),
+        Column::right("tensors"),
+        Column::left("source").cut(Cut::Start, 14),
+        Column::left("line").cut(Cut::Middle, 10),
+    ]);
+    for keeper in leak.keepers.iter().take(KINDS) {
+        let place = format!("{}:{}", paper.name(keeper.file.raw()), keeper.line);
+        let tensors: Vec<_> = resolved(explanation, &keeper.tensors).collect();
+        grid.row([
+            Cell::from(paper.size(bytes(&tensors))),
+            Cell::from(count(tensors.len() as u64)),
+            Cell::from(place),
+            Cell::from(paper.name(keeper.text.raw())).styled(STRONG),
+        ]);
+    }
+    text.push_str(&grid.draw(paper));
     text
 }
 
@@ -62,8 +105,11 @@ pub(super) fn summary(explanation: &Explanation, leak: &Leak, paper: &Canvas) ->
 }
 
 fn steps(leak: &Leak, paper: &Canvas) -> String {
+    let each = leak.growing.interval.name();
+    // Steps are counted from 0, and epochs from 1.
+    let first = usize::from(!leak.growing.interval.is_step());
     let mut grid = Grid::new([
-        Column::right("step"),
+        Column::right(each),
         Column::right("in use at end"),
         Column::right("change"),
     ]);
@@ -80,13 +126,13 @@ fn steps(leak: &Leak, paper: &Canvas) -> String {
         );
         before = Some(*live);
         if left_out > 0 && at == LISTED {
-            grid.remark(format!("{left_out} more steps"), DIM);
+            grid.remark(format!("{left_out} more {each}s"), DIM);
         }
         if left_out > 0 && (LISTED..LISTED + left_out).contains(&at) {
             continue;
         }
         grid.row([
-            Cell::from(at.to_string()),
+            Cell::from((at + first).to_string()),
             Cell::from(paper.size(*live)),
             Cell::from(change).styled(BAD),
         ]);
