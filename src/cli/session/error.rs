@@ -46,16 +46,21 @@ pub(in crate::cli) enum SelectionError {
     NoBudgetsInArchive(Utf8PathBuf),
     /// A file or folder cannot be used.
     #[error("cannot use {path}")]
-    #[diagnostic(
-        code(cli::file),
-        help("check that the path exists, that you may read and write it, and that the disk is not full")
-    )]
+    #[diagnostic(code(cli::file), help("{}", advice(source)))]
     File {
         /// The path of the file or folder.
         path: Utf8PathBuf,
         /// The error that the system reports.
         source: std::io::Error,
     },
+}
+
+/// Says what to check after an error of the system.
+fn advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "check the path: no file or folder is there",
+        _ => "check that the path exists, that you may read and write it, and that the disk is not full",
+    }
 }
 
 impl ExitCoded for SelectionError {

@@ -107,13 +107,13 @@ fn unjudged(report: &ShownReport<'_>, run: &Run, growth: &[&Verdict]) -> Option<
     }
     let before = run.baseline.as_ref()?.peaks.warm.get(METRIC)?;
     let moved = change(report, run, METRIC, before, run.peaks.warm.get(METRIC)?)?;
-    // `growth` judges only the metrics that it names, so the advice names those that are judged now, too.
+    // `growth` replaces the default, so the advice names what is judged now, too.
     let metrics = Metric::ALL
         .into_iter()
         .filter(|&metric| metric == METRIC || is_judged(metric));
     let metrics: Vec<_> = metrics.map(|metric| format!("`{}`", metric.name())).collect();
     Some(format!(
-        "{moved}; not judged: to judge it, list {} under `growth` in budgets.yaml",
+        "{moved}; not judged: to judge it, list {} under `growth` in budgets.yaml, which replaces the default",
         metrics.join(" and ")
     ))
 }

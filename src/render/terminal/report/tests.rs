@@ -354,7 +354,8 @@ fn growth_that_nothing_judges_is_told_with_what_to_do() {
         ..style()
     };
     let moved = "reserved 1.95 GiB → 2.83 GiB (+900 MiB, +45 %)";
-    let advice = "not judged: to judge it, list `live` and `reserved` under `growth` in budgets.yaml";
+    let advice = "not judged: to judge it, list `live` and `reserved` under `growth` in budgets.yaml, which replaces \
+                  the default";
     let accepted = seen(&all, &style);
     assert!(
         accepted.contains(&format!("\nbaseline: changed\n  resnet18: {moved}; {advice}\n")),
