@@ -23,7 +23,7 @@ pub(super) fn accept(told: &ChangeSummary<'_>) -> Section {
         .collect();
     let (runs, of_revision): (Vec<&Run>, Vec<&Run>) = runs
         .into_iter()
-        .partition(|run| run.baseline.as_ref().is_none_or(Baseline::is_replaceable));
+        .partition(|run| run.baseline.as_ref().is_none_or(Baseline::is_replaceable) || is_outdated(judged.of(run)));
     let of = |mode| -> BTreeSet<String> {
         runs.iter()
             .filter(|run| run.mode == mode)
@@ -49,8 +49,8 @@ pub(super) fn accept(told: &ChangeSummary<'_>) -> Section {
         true => "A leak cannot be accepted: change the model so that steps leave no memory behind.\n\n",
         false => "",
     };
-    let fails = |run: &&&Run| judged.of(run).iter().any(|verdict| verdict.status == Status::Fail);
-    let grown = match of_revision.iter().any(|run| fails(&run)) {
+    let fails = |verdict: &&Verdict| verdict.rule == Rule::Growth && verdict.status == Status::Fail;
+    let grown = match of_revision.iter().any(|run| judged.of(run).iter().any(fails)) {
         true => "To allow growth since the base, edit `growth` in `budgets.yaml`.\n\n",
         false => "",
     };
@@ -82,6 +82,12 @@ fn is_asked(verdicts: &[&Verdict]) -> bool {
         .filter(|verdict| matches!(verdict.rule, Rule::Growth | Rule::Baseline))
         .peekable();
     compared.peek().is_none() || compared.any(|verdict| verdict.status >= Status::Warn || verdict.is_improvement())
+}
+
+/// Whether the baseline file lacks the run's values.
+fn is_outdated(verdicts: &[&Verdict]) -> bool {
+    let mut baselines = verdicts.iter().filter(|verdict| verdict.rule == Rule::Baseline);
+    baselines.any(|verdict| verdict.status >= Status::Warn)
 }
 
 /// Whether the run has a leak, which fails whatever the baseline is.

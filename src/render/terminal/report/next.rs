@@ -66,24 +66,26 @@ fn look(report: &ShownReport<'_>) -> Vec<NextStep> {
 
 fn accept(report: &ShownReport<'_>, failed: &[&Verdict]) -> Vec<NextStep> {
     let mut steps = Vec::new();
-    let grown = runs(report, &|rule| matches!(rule, Rule::Growth | Rule::Baseline));
+    let grown = runs(report, &|rule| rule == Rule::Growth);
+    let (of_revision, of_file): (Vec<&Run>, Vec<&Run>) = grown.into_iter().partition(|run| is_of_revision(run));
+    // Whatever growth is judged by, the rule `baseline` is about the file.
+    let outdated = runs(report, &|rule| rule == Rule::Baseline);
     let leaks = runs(report, &|rule| rule == Rule::Leak);
     let leaking: HashSet<_> = leaks.into_iter().map(key_of_run).collect();
     // `bless` itself only estimates, so it takes measurements from a report. A leak fails whatever the
     // baseline is, so no command accepts it: see docs/design/leaks.md.
     for (mode, rest) in [(Mode::Estimate, ""), (Mode::Measure, " --report FILE")] {
-        let of = grown
-            .iter()
-            .filter(|run| run.mode == mode && !leaking.contains(&key_of_run(run)) && !is_of_revision(run));
+        let of = of_file.iter().chain(&outdated);
+        let of = of.filter(|run| run.mode == mode && !leaking.contains(&key_of_run(run)));
         let models: BTreeSet<String> = of.map(|run| run.full_name()).collect();
         if !models.is_empty() {
             let command = bless(&models, rest);
             steps.push(("accept", format!("{} (then commit budgets.lock)", command.trim_end())));
         }
     }
-    // Growth since the models of another revision. Once the change is merged, they have the new values.
-    if grown.iter().any(|run| is_of_revision(run)) {
-        let step = "to allow the growth, edit `growth` in budgets.yaml (`bless` changes nothing with --rebuild)";
+    // After a merge, the models of the base have the new values.
+    if !of_revision.is_empty() {
+        let step = "to allow growth since the base, edit `growth` in budgets.yaml (`bless` does not change it)";
         steps.push(("accept", step.to_owned()));
     }
     let places: BTreeSet<_> = failed
