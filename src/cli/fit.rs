@@ -208,7 +208,8 @@ impl FitCommand {
         };
 
         let mut inputs = case.plain_inputs();
-        inputs.retain(|name, _| Some(name.as_str()) != vary.as_deref());
+        let varied = vary.as_deref().map(PlainName::escaped);
+        inputs.retain(|name, _| Some(name) != varied.as_ref());
         let report = session::report(None, context, &models, Vec::new());
         let answer = Answer {
             version: FIT_VERSION,
@@ -217,7 +218,7 @@ impl FitCommand {
             package: case.model.built.target.package.clone(),
             model: PlainName::escaped(case.name()),
             inputs,
-            vary: vary.as_deref().map(PlainName::escaped),
+            vary: varied,
             warm_only: self.warm,
             headroom: self.headroom.to_string().into(),
             advised: self.advise,

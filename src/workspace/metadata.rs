@@ -43,6 +43,8 @@ pub(super) struct CachedOutputs {
     folder: Utf8PathBuf,
     /// The hash of everything that Cargo reads to resolve the dependencies.
     key: String,
+    /// The lock file, and its content when the key was made.
+    lock: (Utf8PathBuf, Vec<u8>),
 }
 
 impl CachedOutputs {
@@ -60,8 +62,11 @@ impl CachedOutputs {
             return Ok(text);
         }
         let text = run(command)?;
-        let _ = write_whole(&path, text.as_bytes());
-        remove_old(&self.folder);
+        // Another command may have changed the lock file meanwhile. Then the key is that of other dependencies.
+        if std::fs::read(&self.lock.0).is_ok_and(|lock| lock == self.lock.1) {
+            let _ = write_whole(&path, text.as_bytes());
+            remove_old(&self.folder);
+        }
         Ok(text)
     }
 }
@@ -85,6 +90,8 @@ struct CachedMetadata {
     folder: Utf8PathBuf,
     /// The hash of everything that Cargo reads for the metadata, except for packages outside of the workspace.
     key: String,
+    /// The content of the lock file, which is part of the key.
+    lock: Vec<u8>,
 }
 
 impl CachedMetadata {
@@ -119,6 +126,7 @@ impl CachedMetadata {
         Some(Self {
             folder: workspace.target_directory.join("vram/metadata"),
             key: hex(hash),
+            lock,
         })
     }
 
@@ -144,6 +152,7 @@ impl CachedMetadata {
         CachedOutputs {
             folder: metadata.target_directory.join("vram/trees"),
             key: self.key.clone() + &local_manifests(metadata),
+            lock: (metadata.workspace_root.join("Cargo.lock"), self.lock.clone()),
         }
     }
 
@@ -196,7 +205,8 @@ fn arguments(command: &MetadataCommand) -> Vec<OsString> {
 fn environment() -> std::collections::BTreeMap<OsString, OsString> {
     let decides = |name: &OsString| {
         let name = name.to_string_lossy();
-        name.ends_with("RUSTFLAGS") || name.starts_with("CARGO_BUILD_") || name.starts_with("CARGO_RESOLVER_")
+        let prefixes = ["CARGO_BUILD_", "CARGO_RESOLVER_", "CARGO_UNSTABLE_", "RUSTC_BOOTSTRAP"];
+        name.ends_with("RUSTFLAGS") || prefixes.iter().any(|prefix| name.starts_with(prefix))
     };
     std::env::vars_os().filter(|(name, _)| decides(name)).collect()
 }
@@ -272,6 +282,13 @@ mod tests {
         assert_eq!(of(&outputs, "other", "second"), "second");
         let failed = outputs.of(Command::new("cargo"), |_| Err("Cargo's own"));
         assert_eq!(failed, Err("Cargo's own"));
+        // A lock file that changes while Cargo runs.
+        let lock = folder.join("a/Cargo.lock");
+        let before = std::fs::read_to_string(&lock).unwrap();
+        std::fs::write(&lock, before.clone() + "# other\n").unwrap();
+        assert_eq!(of(&outputs, "late", "of another lock file"), "of another lock file");
+        std::fs::write(&lock, before).unwrap();
+        assert_eq!(of(&outputs, "late", "of this one"), "of this one");
         // A feature of a member.
         let manifest = folder.join("a/Cargo.toml");
         let text = std::fs::read_to_string(&manifest).unwrap();

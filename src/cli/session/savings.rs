@@ -60,6 +60,10 @@ fn changes(case: &Case, run: &Run) -> Vec<TriedChange> {
     };
     let mut changes = Vec::new();
     for (name, value) in &run.inputs {
+        // The model does not know a name in which a character was replaced.
+        if name.contains(char::REPLACEMENT_CHARACTER) {
+            continue;
+        }
         // Half of 0 or 1 is 0, which is not a smaller input.
         if *value < 2 {
             continue;
