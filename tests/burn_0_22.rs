@@ -385,14 +385,17 @@ fn what_ifs_and_explanations_run_the_build_that_is_there() {
 #[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
 fn what_nobody_reads_is_out_of_memory_and_what_burn_gets_over_is_counted() {
     // This training loop never reads a value, so Burn goes on after a refused allocation and raises no error.
-    let (report, exit, text) = check_on("900 MiB", "resnet18_free_form");
+    let folder = workspace_of("unread", UPLOADS);
+    let budgets = "version: 1\ngpu: small\ngpu_profiles:\n  small: { like: l4, total: 900 MiB }\nmodels:\n  \
+                   uploads: { reserved: 20 GiB, inputs: { batch_size: 65536 } }\n";
+    let (report, exit, text) = check(folder.path(), budgets, &[]);
     assert_eq!((exit, report.status), (100, Status::Fail), "{text}");
     let run = only(&report);
     assert_eq!((run.recovered_refusals, &run.error), (0, &None));
     let oom = run.oom.as_ref().unwrap();
     assert!(oom.requested.unwrap() > oom.available, "{oom:?}");
     assert!(
-        text.contains("out of memory: zoo/resnet18_free_form on small in step 0, forward"),
+        text.contains("out of memory: unread/uploads on small in step 0, forward"),
         "{text}"
     );
 
