@@ -28,6 +28,7 @@ models:
   gradients_of_all_steps: { reserved: 8 GiB }
   a_copy_of_each_epoch: { reserved: 8 GiB }
   the_best_copy: { reserved: 8 GiB }
+  losses_beside_the_best_copy: { reserved: 8 GiB }
   validated_with_autodiff: { reserved: 8 GiB }
   validated: { reserved: 8 GiB }
 ";
@@ -87,7 +88,7 @@ fn new_threads_of_data_loaders_grow_with_each_epoch_and_fail_the_check() {
     let message = leak.message.raw();
     assert!(message.contains("pools of 8 new streams hold"), "{text}");
     assert!(
-        message.contains("(threads of the data loaders at benches/vram.rs:"),
+        message.contains("(these began while the training read the data of benches/vram.rs:"),
         "{text}"
     );
 
@@ -154,7 +155,7 @@ fn a_tensor_that_each_epoch_keeps_is_a_leak() {
 }
 
 /// The mistakes of `fixtures/epochs/src/mistakes.rs` that keep tensors: the model, and the line that keeps them.
-const KEEPING: [(&str, &str); 4] = [
+const KEEPING: [(&str, &str); 5] = [
     ("total_of_losses", "totals.push(total);"),
     ("outputs_of_a_metric", "self.0.push(output);"),
     (
@@ -162,6 +163,8 @@ const KEEPING: [(&str, &str); 4] = [
         "history.extend(trainer.network.hidden.weight.grad(&gradients));",
     ),
     ("a_copy_of_each_epoch", "copies.push(trainer.network.clone());"),
+    // The copy of the best network is as large as a mistake, and is none.
+    ("losses_beside_the_best_copy", "losses.push(loss);"),
 ];
 
 /// Explains a model of the package.

@@ -108,11 +108,19 @@ impl Judge<'_> {
 
     /// Returns a failure per metric that grows from epoch to epoch. No budget can allow that.
     fn growing_epochs(&self) -> Vec<Verdict> {
-        let failure = |growing: GrowingEpochs| Verdict {
-            pass: Some(Pass::Traced),
-            metric: Some(growing.metric),
-            actual: growing.ends.last().copied(),
-            ..self.verdict(Rule::Leak, Status::Fail, growing.summary())
+        let failure = |growing: GrowingEpochs| {
+            let mut message = growing.summary();
+            // Pools of threads hold no tensor at the end.
+            if growing.metric == Metric::Live {
+                let (name, package) = (self.name(), &self.run.package);
+                message += &format!("; to see the tensors, run `cargo vram explain {name} -p {package} --leak`");
+            }
+            Verdict {
+                pass: Some(Pass::Traced),
+                metric: Some(growing.metric),
+                actual: growing.ends.last().copied(),
+                ..self.verdict(Rule::Leak, Status::Fail, message)
+            }
         };
         self.run.growing_epochs().into_iter().map(failure).collect()
     }
@@ -126,9 +134,13 @@ impl Judge<'_> {
         let mut message = growing.summary(&of_gpu(growing.gpu_number), |bytes| bytes.to_string());
         // `cargo vram explain` supports models on one GPU only.
         if growing.gpu_number.is_none() {
-            let (name, package, all) = (self.name(), &self.run.package, growing.steps.len());
-            message +=
-                &format!("; to see the tensors, run `cargo vram explain {name} -p {package} --leak --steps {all}`");
+            let (name, package) = (self.name(), &self.run.package);
+            message += &format!("; to see the tensors, run `cargo vram explain {name} -p {package} --leak");
+            // The data decides how many steps an epoch has.
+            match self.run.epochs.is_empty() {
+                true => message += &format!(" --steps {}`", growing.steps.len()),
+                false => message.push('`'),
+            }
         }
         Some(Verdict {
             gpu_number: growing.gpu_number,

@@ -20,7 +20,7 @@ mod trace;
 mod types;
 mod validate;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 pub use changed::changed;
@@ -37,7 +37,8 @@ use self::trace::{ReadTrace, bare};
 use crate::bytes::Bytes;
 use crate::report::words::phase_name;
 use crate::report::{
-    Assumption, ENOUGH_EPOCHS, ENOUGH_STEPS, EpochPhase, Phase, ProcessOverhead, Run, Step, Tool, Trend,
+    Assumption, ENOUGH_EPOCHS, ENOUGH_STEPS, EpochMemory, EpochPhase, Growing, GrowthInterval, Phase, ProcessOverhead,
+    Run, Step, Tool, Trend,
 };
 use crate::run::record::Record;
 use crate::untrusted::Foreign;
@@ -375,71 +376,104 @@ fn at(memory: &MemoryHistory, tensors: &[TensorLife], sample: usize) -> Vec<u32>
 
 /// Finds the tensors that each step leaves behind, if live memory grows from step to step.
 fn leak(run: &Run, tensors: &[TensorLife], memory: &MemoryHistory) -> Leaking {
-    if let Some(growing) = run.leak_by_epoch() {
-        let tensors = left_by_epochs(run, tensors, memory);
-        return Leaking::Yes(Leak {
+    let yes = |growing, tensors| {
+        Leaking::Yes(Leak {
             growing,
             tensors,
+            // Only the caller can read the sources.
             keepers: Vec::new(),
-        });
-    }
-    let growing = match run.trend() {
-        // The epochs were compared, and a short epoch has too few steps to compare those.
-        Trend::Unknown { .. } if run.count_epochs() >= ENOUGH_EPOCHS => return Leaking::No,
-        Trend::Unknown { steps } => {
-            return Leaking::Unknown {
-                seen: steps,
-                needed: ENOUGH_STEPS,
-            };
-        }
-        Trend::Steady => return Leaking::No,
-        Trend::Growing(growing) => growing,
-    };
-    // Tensors of the last step are no evidence: there was no next step that they could outlive.
-    let last = u32::try_from(growing.steps.len() - 1).ok();
-    let left: Vec<usize> = (0..tensors.len())
-        .filter(|index| {
-            let tensor = &tensors[*index];
-            // Parameters, buffers and optimizer state are meant to stay.
-            let is_meant_to_go = matches!(
-                tensor.category,
-                Category::Activation | Category::ActivationGradient | Category::Input | Category::Gradient
-            );
-            // The tensor outlived the step that made it.
-            let next = tensor.step.map(|step| step + 1);
-            is_meant_to_go
-                && tensor.step < last
-                && memory.tensors[*index].gone_steps.is_none_or(|gone| Some(gone) > next)
         })
-        .collect();
-    Leaking::Yes(Leak {
-        growing,
-        tensors: largest_first(left, tensors),
-        // Only the caller can read the sources.
-        keepers: Vec::new(),
-    })
+    };
+    if let Some(growing) = run.leak_by_epoch() {
+        return yes(growing, left_by_epochs(run, tensors, memory));
+    }
+    let epochs = run.count_epochs();
+    match run.trend() {
+        Trend::Growing(growing) => {
+            let left = left_by_steps(&growing, tensors, memory);
+            yes(growing, left)
+        }
+        _ if (1..ENOUGH_EPOCHS).contains(&epochs) => Leaking::Unknown {
+            interval: GrowthInterval::Epoch,
+            seen: number(epochs),
+            needed: number(ENOUGH_EPOCHS),
+        },
+        // Epochs were compared. A short one has too few steps to compare those, too.
+        _ if epochs > 0 => Leaking::No {
+            interval: GrowthInterval::Epoch,
+        },
+        Trend::Unknown { steps } => Leaking::Unknown {
+            interval: GrowthInterval::Step,
+            seen: steps,
+            needed: ENOUGH_STEPS,
+        },
+        Trend::Steady => Leaking::No {
+            interval: GrowthInterval::Step,
+        },
+    }
 }
 
-/// Finds the tensors that an epoch leaves behind: they exist beyond the next epoch, too.
-///
-/// The first epoch makes what is meant to stay. In the last one, nothing shows what it will leave.
-fn left_by_epochs(run: &Run, tensors: &[TensorLife], memory: &MemoryHistory) -> Vec<u32> {
-    let epoch_of = |step: u32| {
-        let mut parts = run.epochs.iter().filter(|part| part.part != EpochPhase::Between);
-        let part = parts.find(|part| (part.first_step..part.first_step.saturating_add(part.steps)).contains(&step));
-        part.map(|part| part.epoch)
-    };
-    let last = run.epochs.iter().map(|part| part.epoch).max().unwrap_or_default();
+/// Finds the tensors that a step leaves behind.
+fn left_by_steps(growing: &Growing, tensors: &[TensorLife], memory: &MemoryHistory) -> Vec<u32> {
+    // Tensors of the last step are no evidence: there was no next step that they could outlive.
+    let last = growing.first_step.saturating_add(number(growing.steps.len() - 1));
     let is_left = |index: &usize| {
-        let Some(epoch) = tensors[*index].step.and_then(epoch_of) else {
-            return false;
+        let tensor = &tensors[*index];
+        // Parameters, buffers and optimizer state are meant to stay.
+        let is_meant_to_go = matches!(
+            tensor.category,
+            Category::Activation | Category::ActivationGradient | Category::Input | Category::Gradient
+        );
+        // The tensor outlived the step that made it.
+        let outlives = |step: u32| {
+            let gone = memory.tensors[*index].gone_steps;
+            (growing.first_step..last).contains(&step) && gone.is_none_or(|gone| gone > step + 1)
         };
-        // The number of steps that were done when the tensor was gone.
-        let gone = memory.tensors[*index].gone_steps;
-        let outlives_the_next = gone.is_none_or(|steps| epoch_of(steps).is_none_or(|gone| gone > epoch + 1));
-        (2..last).contains(&epoch) && outlives_the_next
+        is_meant_to_go && tensor.step.is_some_and(outlives)
     };
     largest_first((0..tensors.len()).filter(is_left).collect(), tensors)
+}
+
+/// Finds the tensors that an epoch leaves behind: they exist beyond the end of the next epoch.
+///
+/// The first epoch also makes what is meant to stay, so its tensors are not listed. The last epoch shows nothing. What the
+/// one before it made may be replaced after the last step, as the best copy of a network is. So it is listed only if an
+/// earlier epoch left a tensor of the same kind.
+fn left_by_epochs(run: &Run, tensors: &[TensorLife], memory: &MemoryHistory) -> Vec<u32> {
+    let parts = || run.epochs.iter().filter(|part| part.part != EpochPhase::Between);
+    let end = |part: &EpochMemory| part.first_step.saturating_add(part.steps);
+    let epoch_of = |step: u32| {
+        let part = parts().find(|part| (part.first_step..end(part)).contains(&step));
+        part.map(|part| part.epoch)
+    };
+    let last = parts().map(|part| part.epoch).max().unwrap_or_default();
+    let all_steps = parts().map(end).max().unwrap_or_default();
+    let made_in = |index: usize| tensors[index].step.and_then(epoch_of);
+    // By the last step that was done before the tensor was gone.
+    let outlives_next = |index: usize, epoch: u32| {
+        let gone = memory.tensors[index].gone_steps;
+        gone.is_none_or(|steps| epoch_of(steps.saturating_sub(1)).is_none_or(|gone| gone > epoch + 1))
+    };
+    let stays_to_the_end = |index: usize| memory.tensors[index].gone_steps.is_none_or(|steps| steps >= all_steps);
+    let kind = |index: usize| {
+        let tensor = &tensors[index];
+        (
+            tensor.bytes,
+            &tensor.shape,
+            &tensor.dtype,
+            &tensor.operation,
+            &tensor.source,
+        )
+    };
+    let certain: Vec<usize> = (0..tensors.len())
+        .filter(|index| made_in(*index).is_some_and(|epoch| epoch + 1 < last && outlives_next(*index, epoch)))
+        .collect();
+    let left_before: HashSet<_> = certain.iter().map(|index| kind(*index)).collect();
+    let is_probable = |index: &usize| {
+        made_in(*index) == last.checked_sub(1) && stays_to_the_end(*index) && left_before.contains(&kind(*index))
+    };
+    let listed = certain.iter().copied().filter(|index| made_in(*index) >= Some(2));
+    largest_first(listed.chain((0..tensors.len()).filter(is_probable)).collect(), tensors)
 }
 
 fn largest_first(mut indices: Vec<usize>, tensors: &[TensorLife]) -> Vec<u32> {

@@ -170,7 +170,9 @@ impl Play {
             lines: Vec::new(),
             stacks: Vec::new(),
             texts: Vec::new(),
-            leak: Leaking::No,
+            leak: Leaking::No {
+                interval: GrowthInterval::Step,
+            },
             savings: Vec::new(),
             assumptions: vec![Assumption::from_document(
                 "code",
@@ -563,6 +565,7 @@ impl Play {
             Leaking::Yes(Leak {
                 growing: Growing {
                     interval: GrowthInterval::Step,
+                    first_step: 0,
                     gpu_number: None,
                     left: Bytes((ends.len() as u64 - 2) * 64 * 1024 * 4),
                     steps: ends,
@@ -578,7 +581,11 @@ impl Play {
                 }],
             })
         } else {
-            Leaking::Unknown { seen: steps, needed: 5 }
+            Leaking::Unknown {
+                interval: GrowthInterval::Step,
+                seen: steps,
+                needed: 5,
+            }
         };
         it.savings = savings(live, reserved);
         it.lines = it

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::Bytes;
-use crate::report::{Assumption, Growing, GrowthExplanation, Pass, Phase, Run, Tool};
+use crate::report::{Assumption, Growing, GrowthExplanation, GrowthInterval, Pass, Phase, Run, Tool};
 use crate::untrusted::Foreign;
 
 /// The version of the explanation format that this program writes.
@@ -441,13 +441,20 @@ pub struct LineText {
 pub enum Leaking {
     /// Too few steps were run for leak detection.
     Unknown {
-        /// The number of completed steps.
+        /// What `seen` and `needed` count: steps, or epochs; absent for steps.
+        #[serde(default, skip_serializing_if = "GrowthInterval::is_step")]
+        interval: GrowthInterval,
+        /// The number of completed steps or epochs.
         seen: u32,
-        /// The number of steps that leak detection needs.
+        /// The number of steps or epochs that leak detection needs.
         needed: u32,
     },
     /// Live memory does not keep growing.
-    No,
+    No {
+        /// What was compared: steps, or epochs; absent for steps.
+        #[serde(default, skip_serializing_if = "GrowthInterval::is_step")]
+        interval: GrowthInterval,
+    },
     /// Live memory keeps growing.
     Yes(Leak),
 }
@@ -457,7 +464,7 @@ impl Leaking {
     pub(crate) const fn found_mut(&mut self) -> Option<&mut Leak> {
         match self {
             Self::Yes(leak) => Some(leak),
-            Self::Unknown { .. } | Self::No => None,
+            Self::Unknown { .. } | Self::No { .. } => None,
         }
     }
 
@@ -466,7 +473,7 @@ impl Leaking {
     pub const fn found(&self) -> Option<&Leak> {
         match self {
             Self::Yes(leak) => Some(leak),
-            Self::Unknown { .. } | Self::No => None,
+            Self::Unknown { .. } | Self::No { .. } => None,
         }
     }
 }

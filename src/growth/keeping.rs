@@ -8,13 +8,13 @@ use super::naming::{COMMON, SourceFile, SourceFiles, SourcePlace, frames};
 use super::syntax::SourceFunction;
 use crate::explain::{Explanation, SourceLocation, TensorKeeper};
 
-/// Words of lines that put a value where it outlives the loop.
-const CONTAINERS: [&str; 6] = ["push", "push_back", "insert", "extend", "replace", "Some"];
+/// Functions that put a value where it outlives the loop.
+const CONTAINERS: [&str; 5] = ["push", "push_back", "insert", "extend", "replace"];
 
 /// Returns the lines that most likely keep the tensors of a leak, each with its tensors. Tensors for which no line is found
 /// are left out.
 ///
-/// The line is searched for in the functions that asked for the tensor, from the innermost outwards: a line that puts the
+/// This looks through the functions that asked for the tensor, from the innermost outwards, for a line that puts the
 /// tensor, or what it was made from, into a container.
 #[must_use]
 pub fn keepers(explanation: &Explanation, read: ReadSource<'_>) -> Vec<TensorKeeper> {
@@ -40,9 +40,11 @@ fn keeping_line(sources: &SourceFiles<'_>, frames: &[SourceLocation]) -> Option<
         let name = frame.file.raw();
         let file = sources.file(name);
         let function = file.functions.at(frame.line).next()?;
-        let bound = function.bound_at(frame.line);
         let text = sources.text(name, frame.line).unwrap_or_default();
-        let mentioned: BTreeSet<String> = words(&text).map(str::to_owned).collect();
+        // Every method has a `self`, so that says nothing.
+        let told = |names: BTreeSet<String>| names.into_iter().filter(|name| name != "self").collect();
+        let bound: BTreeSet<String> = told(function.bound_at(frame.line));
+        let mentioned: BTreeSet<String> = told(words(&text).map(str::to_owned).collect());
         let line = container_line(&file, function, frame.line, &bound)
             .or_else(|| within_called(&file, function, &bound))
             .or_else(|| container_line(&file, function, frame.line, &mentioned))?;
@@ -56,7 +58,13 @@ fn container_line(file: &SourceFile, function: &SourceFunction, from: u32, names
     let puts = |line: &u32| {
         let text = file.line(*line).unwrap_or_default();
         let text = text.split("//").next().unwrap_or_default();
-        words(text).any(|word| CONTAINERS.contains(&word)) && words(text).any(|word| names.contains(word))
+        // `x = Some(y)` keeps `y`, and the pattern `Some(y)` does not.
+        let is_assigned = text.split_once("= Some(").is_some_and(|(before, _)| {
+            let left: Vec<&str> = words(before).collect();
+            !left.is_empty() && !left.iter().any(|word| ["if", "while", "match"].contains(word))
+        });
+        let keeps = is_assigned || words(text).any(|word| CONTAINERS.contains(&word));
+        keeps && words(text).any(|word| names.contains(word))
     };
     let all: Vec<u32> = (function.lines.0..=function.lines.1).filter(puts).collect();
     all.iter().find(|line| **line >= from).or_else(|| all.first()).copied()
@@ -89,10 +97,24 @@ fn train(network: &Network, kept: &mut Kept) {
     copies.insert(network.clone());
 }
 
+fn read(first: Tensor) {
+    let mut iterator = first.parts();
+    while let Some(part) = iterator.next() {
+        let size = part.size();
+    }
+    let last = first.end();
+    best = Some(last);
+}
+
 impl Kept {
     fn update(&mut self, value: Tensor) {
         let size = value.size();
         self.values.push(value);
+    }
+
+    fn step(&mut self, other: Tensor) {
+        self.network = self.optimizer.step(other);
+        self.times.push(now());
     }
 }
 ";
@@ -117,11 +139,21 @@ impl Kept {
         // By the name that the line binds.
         assert_eq!(line_of(4), Some(7));
         // In the function that gets it.
-        assert_eq!(line_of(5), Some(17));
+        assert_eq!(line_of(5), Some(26));
         // By what the line uses.
         assert_eq!(line_of(8), Some(11));
-        assert_eq!(line_of(16), Some(17));
+        assert_eq!(line_of(25), Some(26));
+        // An assignment.
+        assert_eq!(line_of(19), Some(20));
+    }
+
+    #[test]
+    fn a_line_without_a_container_is_not_named() {
+        // A pattern.
+        assert_eq!(line_of(17), None);
+        // Another value of the same `self`.
+        assert_eq!(line_of(30), None);
         // A line outside of any function.
-        assert_eq!(line_of(13), None);
+        assert_eq!(line_of(22), None);
     }
 }

@@ -315,8 +315,10 @@ impl LineNaming<'_> {
                 };
                 // A variable is known only in its own function. Many functions have an `x`.
                 let reaches = |is_local: bool| {
-                    let mut own = functions.functions.at(*line);
-                    !is_local || *file == frame.file && own.next().is_some_and(|own| own.has(frame.line))
+                    let own = functions.functions.at(*line).next();
+                    // Without the file, or in one that cannot be parsed, the nearest function is not known.
+                    !is_local
+                        || *file == frame.file && own.map_or(line.abs_diff(frame.line) < 8, |own| own.has(frame.line))
                 };
                 let is_mentioned = |(name, is_local)| mentioned.contains(name) && reaches(is_local);
                 defined.is_some_and(is_mentioned) || around.any(is_around)
@@ -498,7 +500,7 @@ impl Kept {
     }
 
     #[test]
-    fn a_variable_of_another_function_is_no_definition_that_a_line_names() {
+    fn a_variable_of_another_function_is_not_named() {
         // Line 5 of train.rs names `input`.
         let frames = [frame("train.rs", 5)];
         let evidence = CauseEvidence {

@@ -36,7 +36,7 @@ pub(super) fn what(
         GrowthRoot::Gone(_) => {
             let tensor = subject(largest.tensor(of.before, of.after));
             match moved_peak(of.before, of.after) {
-                // What is not there at another moment may be there for as long as before.
+                // At another moment, other tensors exist, although each may exist for as long as before.
                 Some(_) => format!("{tensor} is not there at the new peak"),
                 None => format!("{tensor} is freed earlier or gone"),
             }
@@ -47,7 +47,7 @@ pub(super) fn what(
 /// Describes how the peak moved to another phase; `None` if it did not.
 fn moved_peak(before: &Explanation, after: &Explanation) -> Option<String> {
     let [old, new] = [before.peak.phase, after.peak.phase].map(phase_name);
-    (old != new).then(|| format!("the peak moved from {old} to {new}: it has what is there at that moment"))
+    (old != new).then(|| format!("the peak moved from {old} to {new}, so other tensors count"))
 }
 
 /// Returns the element types of a tensor before and with the change, if only they differ.

@@ -248,8 +248,8 @@ impl fmt::Display for Assumption {
             ),
             Self::ValidationTracked { loader } => write!(
                 f,
-                "the validation data of {loader} is on the backend of the training, so each validation step keeps what \
-                 a backward phase would need: to need less memory, validate `model.valid()` with a loader on the inner \
+                "the validation data of {loader} is on the backend of the training, so a validation step may keep what a \
+                 backward phase would need: to need less memory, validate `model.valid()` with a loader on the inner \
                  backend"
             ),
             Self::ThreadsBusy => f.write_str(

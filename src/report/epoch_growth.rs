@@ -61,7 +61,10 @@ impl GrowingEpochs {
             );
             let loaders: Vec<_> = self.loaders.iter().map(Foreign::to_string).collect();
             if !loaders.is_empty() {
-                text += &format!(" (threads of the data loaders at {})", loaders.join(" and "));
+                text += &format!(
+                    " (these began while the training read the data of {})",
+                    loaders.join(" and ")
+                );
             }
         }
         if !self.is_sure {
@@ -102,6 +105,7 @@ impl Run {
         let epochs = growing.ends.len().saturating_sub(growing.first).max(1);
         Some(Growing {
             interval: GrowthInterval::Epoch,
+            first_step: 0,
             gpu_number: None,
             per_step: Bytes(growing.left.0.div_ceil(epochs as u64).max(1)),
             left: growing.left,
@@ -133,13 +137,14 @@ impl Run {
         let rises = || compared.len() > 1 && compared.windows(2).all(|pair| pair[1] > pair[0]);
         // Live memory is not attributed to streams, because tensors of old streams can take their place.
         let is_by_threads = metric == Metric::Reserved && by_new > 0;
-        let is_sure = match ends.len() {
+        let as_they_are = |is_sure| (compared.to_vec(), is_sure);
+        let (grown, is_sure) = match ends.len() {
             // After two epochs, memory may also settle.
-            ..ENOUGH_EPOCHS => (is_by_threads && rises()).then_some(false),
-            many if many >= ENOUGH_STEPS as usize => leaks::growing_ends(&ends).map(|(_, is_sure)| is_sure),
-            _ => rises().then_some(is_by_threads || compared.len() >= ENOUGH_EPOCHS),
+            ..ENOUGH_EPOCHS => (is_by_threads && rises()).then(|| as_they_are(false)),
+            many if many >= ENOUGH_STEPS as usize => leaks::growing_ends(&ends),
+            _ => rises().then(|| as_they_are(is_by_threads || compared.len() >= ENOUGH_EPOCHS)),
         }?;
-        let left = of(last.1).saturating_sub(of(first.1));
+        let left = grown.last()?.saturating_sub(*grown.first()?);
         let by_new_streams = if is_by_threads {
             Bytes(by_new).min(left)
         } else {
@@ -234,7 +239,7 @@ mod tests {
             growing[0].summary(),
             "reserved memory grows by 10 B from epoch 2 to epoch 3 (after each training: 10 B, 20 B, 30 B); pools of 4 \
              new streams hold 8 B of it: every thread that uses the GPU gets pools, which stay after the thread ends \
-             (threads of the data loaders at benches/vram.rs:7)"
+             (these began while the training read the data of benches/vram.rs:7)"
         );
         let growing = run(&[(1, 10), (2, 10), (3, 10)], 0).growing_epochs();
         assert_eq!(

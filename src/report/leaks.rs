@@ -64,6 +64,9 @@ pub struct Growing {
     /// What `steps` counts: steps, or epochs; absent for steps.
     #[serde(default, skip_serializing_if = "GrowthInterval::is_step")]
     pub interval: GrowthInterval,
+    /// The number of the first step in `steps`; absent for epochs and for step 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub first_step: u32,
     /// The number of the GPU, from 0; absent if the model uses one GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_number: Option<u32>,
@@ -84,7 +87,20 @@ const fn sure() -> bool {
     true
 }
 
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 impl Growing {
+    /// Returns the number of the first step or epoch. Epochs are counted from 1.
+    #[must_use]
+    pub const fn first_number(&self) -> u32 {
+        match self.interval {
+            GrowthInterval::Step => self.first_step,
+            GrowthInterval::Epoch => 1,
+        }
+    }
+
     /// Describes the growth: `live memory grows on average by 2.50 KiB per step (64×10 f32, src/model.rs:91), 20.0 KiB
     /// over 8 steps`.
     ///
@@ -95,7 +111,7 @@ impl Growing {
         let (per_step, left) = (size(self.per_step), size(self.left));
         let each = self.interval.name();
         let mut text = format!("live memory grows on average by {per_step} per {each}{what}, {left} over {over}");
-        if !self.is_sure {
+        if !self.is_sure && self.first_step == 0 {
             text += &format!(" (or it settles late: run with `--{each}s {}` to find out)", steps * 2);
         }
         text
@@ -135,6 +151,7 @@ impl Run {
 fn trend(steps: &[Step], gpu: Option<u32>) -> Trend {
     // Only the observed pass sees live memory.
     let traced = steps.iter().filter(|step| step.pass == Pass::Traced);
+    let first_step = traced.clone().map(|step| step.step).next().unwrap_or_default();
     let steps: Vec<Bytes> = traced
         .filter_map(|step| step.phases.last())
         // By live memory with padding, ResNet-18 leaked. See docs/design/leaks.md.
@@ -152,6 +169,7 @@ fn trend(steps: &[Step], gpu: Option<u32>) -> Trend {
     let per_step = Bytes(left.0.div_ceil(ends.len() as u64 - 1).max(1));
     Trend::Growing(Growing {
         interval: GrowthInterval::Step,
+        first_step,
         gpu_number: gpu,
         per_step,
         left,

@@ -189,11 +189,14 @@ fn model(shown: &ShownExplanation<'_>) -> Value {
         })).collect::<Vec<_>>(),
         "without_text": without_text,
         "leak": match leak {
-            Leaking::Unknown { seen, needed } => json!({ "found": "unknown", "seen": seen, "needed": needed }),
-            Leaking::No => json!({ "found": "no" }),
+            Leaking::Unknown { interval, seen, needed } => {
+                json!({ "found": "unknown", "interval": interval.name(), "seen": seen, "needed": needed })
+            }
+            Leaking::No { interval } => json!({ "found": "no", "interval": interval.name() }),
             Leaking::Yes(leak) => json!({
                 "found": "yes",
                 "interval": leak.growing.interval.name(),
+                "first": leak.growing.first_number(),
                 "steps": leak.growing.steps,
                 "summary": explanation::growth(shown.explanation, leak),
                 "tensors": indices(&leak.tensors),

@@ -151,7 +151,9 @@ fn the_smallest_tensors_are_left_out_where_there_are_too_many_and_counted() {
     for index in &mut explanation.peak.tensors {
         *index += data::MOST_TENSORS as u32;
     }
-    explanation.leak = crate::explain::Leaking::No;
+    explanation.leak = crate::explain::Leaking::No {
+        interval: crate::report::GrowthInterval::Step,
+    };
     explanation.lines.clear();
     explanation.check().unwrap();
     let page = data::page(&[ShownExplanation::new(&explanation)], false);

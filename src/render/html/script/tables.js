@@ -33,12 +33,12 @@ const absent = (title, why, option, what) => section(title, null, el('p', { clas
 
 function leakPanel(model) {
   const { leak } = model;
-  if (leak.found === 'no') return section('Leaks', null, el('p', { class: 'note' }, 'No leak: live memory does not grow from step to step.'));
-  if (leak.found === 'unknown') return absent('Leaks', `Leak detection needs ${plural(leak.needed, 'step')}, but the run had ${leak.seen}. `, '--leak', 'detect leaks');
+  if (leak.found === 'no') return section('Leaks', null, el('p', { class: 'note' }, `No leak: live memory does not grow from ${leak.interval} to ${leak.interval}.`));
+  if (leak.found === 'unknown') return absent('Leaks', `Leak detection needs ${plural(leak.needed, leak.interval)}, but the run had ${leak.seen}. `, leak.interval === 'step' ? '--leak' : `--epochs ${leak.needed}`, 'detect leaks');
   const [least, most] = [Math.min(...leak.steps), Math.max(...leak.steps, 1)];
   const tensors = leak.tensors.map((tensor) => model.tensors[tensor]).filter((tensor) => !isView(tensor));
   const shown = leak.steps.slice(-60);
-  const bars = shown.map((bytes, at) => el('i', { style: { height: `${most === least ? 100 : 12 + ((bytes - least) / (most - least)) * 88}%` }, title: `${leak.interval} ${leak.steps.length - shown.length + at + (leak.interval === 'step' ? 0 : 1)}: ${size(bytes)}, ${exact(bytes)}` }));
+  const bars = shown.map((bytes, at) => el('i', { style: { height: `${most === least ? 100 : 12 + ((bytes - least) / (most - least)) * 88}%` }, title: `${leak.interval} ${leak.first + leak.steps.length - shown.length + at}: ${size(bytes)}, ${exact(bytes)}` }));
   return section('Leak', null,
     el('p', { class: 'alert' }, el('b', {}, leak.summary)),
     el('p', { class: 'note' }, `Memory in use at the end of each ${leak.interval}, without padding. The bars start just below the smallest value.`),
@@ -135,7 +135,7 @@ function restPanel(model) {
     ...run.assumptions, ...model.assumptions,
     outside('context', run.gpu.context), outside('modules', run.gpu.modules),
     choices.length ? `autotune choices: ${choices.join(', ')}` : null,
-    model.leak.found === 'unknown' ? `leaks are unknown: leak detection needs ${plural(model.leak.needed, 'step')}, but the run had ${model.leak.seen}` : null,
+    model.leak.found === 'unknown' ? `leaks are unknown: leak detection needs ${plural(model.leak.needed, model.leak.interval)}, but the run had ${model.leak.seen}` : null,
     ...model.left_out.map((text) => `left out of this page: ${text}`),
   ].filter(Boolean);
   return section('What these values depend on', null,

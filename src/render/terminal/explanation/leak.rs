@@ -7,8 +7,8 @@ use super::paper::{BAD, Canvas, Cut, DIM, GOOD, NOTICE, STRONG};
 use super::tensors::{resolved, source};
 use crate::bytes::Bytes;
 use crate::explain::{Explanation, Leak, Leaking, TensorLife};
-use crate::report::words::{count, counted};
-use crate::report::{ENOUGH_EPOCHS, GrowthInterval};
+use crate::report::GrowthInterval;
+use crate::report::words::count;
 
 /// How many steps are listed at the beginning, and at the end.
 const LISTED: usize = 4;
@@ -21,27 +21,21 @@ pub(super) fn told(explanation: &Explanation, paper: &Canvas) -> String {
         Leaking::Yes(_) => return leak(explanation, paper),
         // "None" and "unknown" differ: too few steps are no sign that there is no leak.
         // See docs/design/leaks.md.
-        Leaking::No => {
-            let interval = match explanation.run.count_epochs() {
-                0 => GrowthInterval::Step,
-                _ => GrowthInterval::Epoch,
-            };
+        Leaking::No { interval } => {
             let each = interval.name();
             (GOOD, format!("none: live memory does not grow from {each} to {each}"))
         }
-        Leaking::Unknown { .. } if explanation.run.count_epochs() > 0 => {
-            let seen = counted(explanation.run.count_epochs() as u64, "epoch");
-            let words = format!(
-                "unknown: leak detection needs {ENOUGH_EPOCHS} epochs, but the run had {seen}; use --epochs {ENOUGH_EPOCHS}"
-            );
-            (NOTICE, words)
-        }
-        Leaking::Unknown { seen, needed } => {
-            let few = format!("unknown: leak detection needs {needed} steps, but the run had {seen}");
+        Leaking::Unknown { interval, seen, needed } => {
+            let each = interval.name();
+            let few = format!("unknown: leak detection needs {needed} {each}s, but the run had {seen}");
+            let more = match interval {
+                GrowthInterval::Step => "--steps 10".to_owned(),
+                GrowthInterval::Epoch => format!("--epochs {needed}"),
+            };
             // If the run failed before its last step, more steps do not help.
             let run = &explanation.run;
             match run.error.is_none() && run.oom.is_none() {
-                true => (NOTICE, format!("{few}; use --steps 10")),
+                true => (NOTICE, format!("{few}; use {more}")),
                 false => (NOTICE, few),
             }
         }
@@ -106,8 +100,7 @@ pub(super) fn summary(explanation: &Explanation, leak: &Leak, paper: &Canvas) ->
 
 fn steps(leak: &Leak, paper: &Canvas) -> String {
     let each = leak.growing.interval.name();
-    // Steps are counted from 0, and epochs from 1.
-    let first = usize::from(!leak.growing.interval.is_step());
+    let first = leak.growing.first_number() as usize;
     let mut grid = Grid::new([
         Column::right(each),
         Column::right("in use at end"),

@@ -194,7 +194,9 @@ fn too_few_steps_to_tell_a_leak_are_no_sign_of_none() {
     let told = |explanation: &Explanation| render(explanation, &view, &TERMINAL);
     let mut explanation = resnet18();
     assert!(told(&explanation).contains("leak detection needs 5 steps, but the run had 2; use --steps 10"));
-    explanation.leak = Leaking::No;
+    explanation.leak = Leaking::No {
+        interval: crate::report::GrowthInterval::Step,
+    };
     assert!(told(&explanation).contains("none: live memory does not grow"));
     let died = sample::out_of_memory();
     assert!(
