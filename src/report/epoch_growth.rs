@@ -225,6 +225,17 @@ mod tests {
     }
 
     #[test]
+    fn a_single_fall_does_not_hide_what_each_epoch_leaves() {
+        let ends = [(0, 9), (10, 9), (20, 9), (30, 9), (1, 9), (11, 9), (21, 9), (31, 9)];
+        let run = run(&ends, 0);
+        let growing = run.growing_epochs();
+        assert_eq!((growing[0].left, growing[0].is_sure), (Bytes(50), false), "{growing:?}");
+        let leak = run.leak_by_epoch().unwrap();
+        assert_eq!((leak.left, leak.interval), (Bytes(50), GrowthInterval::Epoch));
+        assert!(leak.per_step > Bytes(1), "{leak:?}");
+    }
+
+    #[test]
     fn after_two_epochs_only_pools_of_new_threads_are_certain() {
         assert_eq!(grown(&[(1, 10), (5, 20)], 0), []);
         assert_eq!(grown(&[(1, 10), (5, 20)], 8), [(Metric::Reserved, 10, false)]);

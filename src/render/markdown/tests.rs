@@ -616,6 +616,27 @@ fn what_no_rule_judges_is_folded_away_with_how_it_was_obtained() {
 }
 
 #[test]
+fn growth_since_another_revision_is_not_accepted_with_bless_and_an_outdated_file_is() {
+    let mut run = compared(sample::run("grown", "l4"), 1);
+    run.baseline.as_mut().unwrap().from = BaselineFrom::Rebuilt;
+    let offers = |report: &Report| {
+        let text = render(report, &Markdown::default());
+        let edit = "To allow growth since the base, edit `growth` in `budgets.yaml`.";
+        (text.contains("cargo vram bless"), text.contains(edit))
+    };
+    let mut report = judged(vec![run]);
+    assert_eq!(offers(&report), (false, true));
+    let outdated = Verdict::from_run(&report.runs[0], Rule::Baseline, Status::Fail, "it differs".to_owned());
+    report.verdicts.push(outdated);
+    assert_eq!(offers(&report), (true, true));
+    // A budget that is exceeded is not growth.
+    for verdict in &mut report.verdicts {
+        verdict.rule = Rule::Budget;
+    }
+    assert!(!offers(&report).1);
+}
+
+#[test]
 fn what_leaks_is_not_offered_to_be_accepted() {
     let run = compared(sample::run("grown", "l4"), 1);
     let leak = Verdict::from_run(&run, Rule::Leak, Status::Fail, "live grows".to_owned());

@@ -6,7 +6,7 @@ use crate::bytes::Bytes;
 use crate::report::sample::{self, measured};
 use crate::report::{
     Assumption, Autotune, Base, Baseline, BaselineFrom, Obtained, Oom, OtherProcess, Pass, Peak, Phase, ProcessOf,
-    ProcessOverhead, Run, RunError, Spread, SpreadPeak,
+    ProcessOverhead, Run, RunError, Spread, SpreadPeak, Verdict,
 };
 use crate::untrusted::{Foreign, PlainName};
 
@@ -330,6 +330,27 @@ fn two_limits_that_are_exceeded_are_both_told_and_what_to_do_stands_below() {
         "over budget: live, reserved; regressed: live"
     );
     assert_seen!(all, style());
+}
+
+#[test]
+fn growth_since_another_revision_is_not_accepted_with_bless_and_an_outdated_file_is() {
+    let bless = "cargo vram bless";
+    let edit = "to allow growth since the base, edit `growth` in budgets.yaml";
+    let mut run = since(resnet18("l4"), 1000);
+    let offers = |all: &Report| {
+        let text = seen(all, &style());
+        let next = text.split("next steps").nth(1).unwrap_or_default().to_owned();
+        (next.contains(bless), next.contains(edit))
+    };
+    assert_eq!(offers(&report(vec![run.clone()])), (true, false));
+    run.baseline.as_mut().unwrap().from = BaselineFrom::Rebuilt;
+    let mut rebuilt = report(vec![run]);
+    assert_eq!(offers(&rebuilt), (false, true));
+    let outdated = Verdict::from_run(&rebuilt.runs[0], Rule::Baseline, Status::Fail, "it differs".to_owned());
+    rebuilt.verdicts.push(outdated.clone());
+    assert_eq!(offers(&rebuilt), (true, true));
+    rebuilt.verdicts = vec![outdated];
+    assert_eq!(offers(&rebuilt), (true, false));
 }
 
 #[test]
