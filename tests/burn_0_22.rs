@@ -386,7 +386,7 @@ fn what_ifs_and_explanations_run_the_build_that_is_there() {
 fn what_nobody_reads_is_out_of_memory_and_what_burn_gets_over_is_counted() {
     // This training loop never reads a value, so Burn goes on after a refused allocation and raises no error.
     let folder = workspace_of("unread", UPLOADS);
-    let budgets = "version: 1\ngpu: small\ngpu_profiles:\n  small: { like: l4, total: 450 MiB }\nmodels:\n  \
+    let budgets = "version: 1\ngpu: small\ngpu_profiles:\n  small: { like: l4, total: 400 MiB }\nmodels:\n  \
                    uploads: { reserved: 20 GiB, inputs: { batch_size: 4096 } }\n";
     let (report, exit, text) = check(folder.path(), budgets, &["--steps", "2"]);
     assert_eq!((exit, report.status), (100, Status::Fail), "{text}");
