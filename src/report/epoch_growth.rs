@@ -226,12 +226,12 @@ mod tests {
 
     #[test]
     fn a_single_fall_does_not_hide_what_each_epoch_leaves() {
-        let ends = [(0, 9), (10, 9), (20, 9), (30, 9), (1, 9), (11, 9), (21, 9), (31, 9)];
-        let run = run(&ends, 0);
+        let run = run(&[90, 100, 110, 120, 65, 75, 85, 95, 105].map(|live| (live, 9)), 0);
         let growing = run.growing_epochs();
-        assert_eq!((growing[0].left, growing[0].is_sure), (Bytes(50), false), "{growing:?}");
+        // Without the fall of 55: from 100 to 160.
+        assert_eq!((growing[0].left, growing[0].is_sure), (Bytes(60), false), "{growing:?}");
         let leak = run.leak_by_epoch().unwrap();
-        assert_eq!((leak.left, leak.interval), (Bytes(50), GrowthInterval::Epoch));
+        assert_eq!((leak.left, leak.interval), (Bytes(60), GrowthInterval::Epoch));
         assert!(leak.per_step > Bytes(1), "{leak:?}");
     }
 

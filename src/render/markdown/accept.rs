@@ -21,9 +21,12 @@ pub(super) fn accept(told: &ChangeSummary<'_>) -> Section {
         .chain(told.new.iter().copied())
         .filter(|run| run.error.is_none() && run.oom.is_none() && !leaks(judged.of(run)))
         .collect();
-    let (runs, of_revision): (Vec<&Run>, Vec<&Run>) = runs
+    let is_replaceable = |run: &Run| run.baseline.as_ref().is_none_or(Baseline::is_replaceable);
+    let of_revision: Vec<&Run> = runs.iter().copied().filter(|run| !is_replaceable(run)).collect();
+    let runs: Vec<&Run> = runs
         .into_iter()
-        .partition(|run| run.baseline.as_ref().is_none_or(Baseline::is_replaceable) || is_outdated(judged.of(run)));
+        .filter(|run| is_replaceable(run) || is_outdated(judged.of(run)))
+        .collect();
     let of = |mode| -> BTreeSet<String> {
         runs.iter()
             .filter(|run| run.mode == mode)
