@@ -100,7 +100,8 @@ pub(super) struct Explain {
     pub(super) lines: bool,
     /// Print whether live memory grows from step to step, and which tensors grow
     ///
-    /// Runs 10 steps, unless --steps sets another number. Detection needs at least 5 steps.
+    /// Runs 10 steps, unless --steps sets another number. Detection needs at least 5 steps. A training of several epochs
+    /// is compared from epoch to epoch, which needs 3 epochs.
     #[arg(long, help_heading = "Output")]
     leak: bool,
     /// Print what would save memory, and at what cost
