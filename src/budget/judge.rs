@@ -112,8 +112,7 @@ impl Judge<'_> {
             let mut message = growing.summary();
             // Pools of threads hold no tensor at the end.
             if growing.metric == Metric::Live {
-                let (name, package) = (self.name(), &self.run.package);
-                message += &format!("; to see the tensors, run `cargo vram explain {name} -p {package} --leak`");
+                message += &self.to_see_tensors("");
             }
             Verdict {
                 pass: Some(Pass::Traced),
@@ -125,6 +124,12 @@ impl Judge<'_> {
         self.run.growing_epochs().into_iter().map(failure).collect()
     }
 
+    /// Names the command that lists the tensors of a leak.
+    fn to_see_tensors(&self, options: &str) -> String {
+        let (name, package) = (self.name(), &self.run.package);
+        format!("; to see the tensors, run `cargo vram explain {name} -p {package} --leak{options}`")
+    }
+
     /// Returns a failure if live memory grows from step to step. No budget can allow a leak.
     fn leak(&self) -> Option<Verdict> {
         let Trend::Growing(growing) = self.run.trend() else {
@@ -134,13 +139,12 @@ impl Judge<'_> {
         let mut message = growing.summary(&of_gpu(growing.gpu_number), |bytes| bytes.to_string());
         // `cargo vram explain` supports models on one GPU only.
         if growing.gpu_number.is_none() {
-            let (name, package) = (self.name(), &self.run.package);
-            message += &format!("; to see the tensors, run `cargo vram explain {name} -p {package} --leak");
-            // The data decides how many steps an epoch has.
-            match self.run.epochs.is_empty() {
-                true => message += &format!(" --steps {}`", growing.steps.len()),
-                false => message.push('`'),
-            }
+            let steps = match self.run.epochs.is_empty() {
+                true => format!(" --steps {}", growing.steps.len()),
+                // The data decides how many steps an epoch has.
+                false => String::new(),
+            };
+            message += &self.to_see_tensors(&steps);
         }
         Some(Verdict {
             gpu_number: growing.gpu_number,

@@ -214,7 +214,7 @@ impl FitCommand {
         let answer = Answer {
             version: FIT_VERSION,
             tool: report.tool,
-            commit: report.commit.map(Foreign::into_raw).map(Into::into),
+            commit: report.commit,
             package: case.model.built.target.package.clone(),
             model: PlainName::escaped(case.name()),
             inputs,

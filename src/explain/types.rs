@@ -442,7 +442,7 @@ pub enum Leaking {
     /// Too few steps were run for leak detection.
     Unknown {
         /// What `seen` and `needed` count: steps, or epochs; absent for steps.
-        #[serde(default, skip_serializing_if = "GrowthInterval::is_step")]
+        #[serde(default, skip_serializing_if = "crate::report::is_default")]
         interval: GrowthInterval,
         /// The number of completed steps or epochs.
         seen: u32,
@@ -452,7 +452,7 @@ pub enum Leaking {
     /// Live memory does not keep growing.
     No {
         /// What was compared: steps, or epochs; absent for steps.
-        #[serde(default, skip_serializing_if = "GrowthInterval::is_step")]
+        #[serde(default, skip_serializing_if = "crate::report::is_default")]
         interval: GrowthInterval,
     },
     /// Live memory keeps growing.

@@ -18,9 +18,12 @@ const CONTAINERS: [&str; 5] = ["push", "push_back", "insert", "extend", "replace
 /// tensor, or what it was made from, into a container.
 #[must_use]
 pub fn keepers(explanation: &Explanation, read: ReadSource<'_>) -> Vec<TensorKeeper> {
+    let Some(leak) = explanation.leak.found() else {
+        return Vec::new();
+    };
     let sources = SourceFiles::new(Some(read), explanation);
     let mut kept: BTreeMap<SourcePlace, Vec<u32>> = BTreeMap::new();
-    for index in explanation.leak.found().iter().flat_map(|leak| &leak.tensors) {
+    for index in &leak.tensors {
         let tensor = &explanation.tensors[*index as usize];
         if let Some(place) = keeping_line(&sources, frames(explanation, tensor)) {
             kept.entry(place).or_default().push(*index);

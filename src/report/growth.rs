@@ -183,24 +183,22 @@ impl GrowthExplanation {
     #[must_use]
     pub fn rows(&self, most: usize) -> Vec<GrowthRow<'_>> {
         let row = |change, what, place| GrowthRow { change, what, place };
-        let mut largest: Vec<usize> = (0..self.causes.len()).collect();
-        largest.sort_by_key(|at| (std::cmp::Reverse(self.causes[*at].change.unsigned_abs()), *at));
+        let mut by_size: Vec<usize> = (0..self.causes.len()).collect();
+        by_size.sort_by_key(|at| std::cmp::Reverse(self.causes[*at].change.unsigned_abs()));
         // A row for a single cause would say less than the cause.
-        let most = if self.causes.len() == most + 1 { most + 1 } else { most };
-        let mut rest = largest.split_off(most.min(largest.len()));
-        largest.sort_unstable();
-        rest.sort_unstable();
-        let causes = largest.iter().map(|at| &self.causes[*at]);
-        let mut rows: Vec<_> = causes
-            .map(|cause| row(cause.change, cause.what.clone(), cause.place.as_ref()))
+        if by_size.len() > most + 1 {
+            by_size.truncate(most);
+        }
+        let causes = self.causes.iter().enumerate();
+        let (shown, rest): (Vec<_>, Vec<_>) = causes.partition(|(at, _)| by_size.contains(at));
+        let mut rows: Vec<_> = shown
+            .into_iter()
+            .map(|(_, cause)| row(cause.change, cause.what.clone(), cause.place.as_ref()))
             .collect();
         if !rest.is_empty() {
             let what = counted(rest.len() as u64, "more cause");
             // A report from elsewhere may have any numbers.
-            let change = rest
-                .iter()
-                .map(|at| self.causes[*at].change)
-                .fold(0, i64::saturating_add);
+            let change = rest.iter().map(|(_, cause)| cause.change).fold(0, i64::saturating_add);
             rows.push(row(change, what.into(), None));
         }
         rows.extend(

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::EpochPhase;
-use super::types::{Pass, Run, Step};
+use super::types::{Pass, Run, Step, is_default};
 use super::words::counted;
 use crate::bytes::Bytes;
 
@@ -50,22 +50,16 @@ impl GrowthInterval {
             Self::Epoch => "epoch",
         }
     }
-
-    /// Whether this is a step. Needed by serde.
-    #[must_use]
-    pub const fn is_step(&self) -> bool {
-        matches!(self, Self::Step)
-    }
 }
 
 /// Live memory that keeps growing from step to step, or from epoch to epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Growing {
     /// What `steps` counts: steps, or epochs; absent for steps.
-    #[serde(default, skip_serializing_if = "GrowthInterval::is_step")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub interval: GrowthInterval,
     /// The number of the first step in `steps`; absent for epochs and for step 0.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub first_step: u32,
     /// The number of the GPU, from 0; absent if the model uses one GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,10 +79,6 @@ pub struct Growing {
 
 const fn sure() -> bool {
     true
-}
-
-const fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 impl Growing {

@@ -275,9 +275,9 @@ pub struct Settling {
     pub settled: bool,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
+/// Whether a value is that of a document without it. Needed by serde.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// One model on one GPU in one mode, with its result.
@@ -344,7 +344,7 @@ pub struct Run {
     pub settling: Option<Settling>,
     /// The number of allocations that the GPU refused and that succeeded after Burn freed memory; absent if 0. With
     /// Burn 0.21, a refusal is an out-of-memory failure.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub recovered_refusals: u64,
     /// How often the model read values back from the GPU, apart from its loss.
     pub device_reads: u64,

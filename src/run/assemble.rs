@@ -690,9 +690,8 @@ fn assumptions(
     if traced.or(cold).is_some_and(is_free_form) {
         list.push(Assumption::HandWrittenStep);
     }
-    let threads = warm
-        .or(cold)
-        .map_or(OtherThreads::None, |left| epochs::threads(&left.events));
+    let of_events = warm.or(cold).map_or(&[][..], |left| &left.events);
+    let threads = epochs::threads(of_events);
     // A measurement waits for no thread.
     if threads != OtherThreads::None && matches!(hardware, Hardware::Virtual) {
         list.push(Assumption::ThreadsWait);
@@ -700,7 +699,6 @@ fn assumptions(
     if threads == OtherThreads::Busy {
         list.push(Assumption::ThreadsBusy);
     }
-    let of_events = warm.or(cold).map_or(&[][..], |left| &left.events);
     if let Some(loader) = epochs::tracked_validation(of_events) {
         list.push(Assumption::ValidationTracked { loader: loader.into() });
     }

@@ -26,8 +26,8 @@ pub(super) fn read(command: &MetadataCommand, toolchain: &str) -> Result<(Metada
     let Some(kept) = CachedMetadata::find(command, toolchain) else {
         return Ok((MetadataCommand::parse(printed(command)?)?, None));
     };
-    if let Some(metadata) = kept.read() {
-        let outputs = kept.outputs(&metadata);
+    if let Some((metadata, manifests)) = kept.read() {
+        let outputs = kept.outputs(&metadata, &manifests);
         return Ok((metadata, Some(outputs)));
     }
     let text = printed(command)?;
@@ -134,8 +134,8 @@ impl CachedMetadata {
         self.folder.join(format!("{}.json", self.key))
     }
 
-    /// Returns the kept metadata, unless a local package changed.
-    fn read(&self) -> Option<Metadata> {
+    /// Returns the kept metadata and the hash of the local manifests, unless a local package changed.
+    fn read(&self) -> Option<(Metadata, String)> {
         let path = self.path();
         let text = std::fs::read_to_string(&path).ok()?;
         let (manifests, text) = text.split_once('\n')?;
@@ -144,14 +144,14 @@ impl CachedMetadata {
             return None;
         }
         mark_used(&path);
-        Some(metadata)
+        Some((metadata, manifests.to_owned()))
     }
 
     /// Returns the place of other output of Cargo about the same dependencies.
-    fn outputs(&self, metadata: &Metadata) -> CachedOutputs {
+    fn outputs(&self, metadata: &Metadata, manifests: &str) -> CachedOutputs {
         CachedOutputs {
             folder: metadata.target_directory.join("vram/trees"),
-            key: self.key.clone() + &local_manifests(metadata),
+            key: self.key.clone() + manifests,
             lock: (metadata.workspace_root.join("Cargo.lock"), self.lock.clone()),
         }
     }

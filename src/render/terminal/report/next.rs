@@ -8,7 +8,7 @@ use crate::render::terminal::text::BOLD;
 use crate::report::change::key_of_run;
 use crate::report::words::counted;
 use crate::report::{Mode, Rule, Run, Status, Verdict};
-use crate::untrusted::{Foreign, named};
+use crate::untrusted::named;
 
 /// The most models, and the most places in a file, that are listed.
 const NAMED: usize = 3;
@@ -91,7 +91,7 @@ fn accept(report: &ShownReport<'_>, failed: &[&Verdict]) -> Vec<NextStep> {
     let places: BTreeSet<_> = failed
         .iter()
         .filter(|verdict| verdict.rule == Rule::Budget)
-        .filter_map(|verdict| Some((named(verdict.file.as_ref().map(Foreign::raw)?), verdict.line?)))
+        .filter_map(|verdict| Some((named(verdict.file.as_ref()?.raw()), verdict.line?)))
         .collect();
     if !places.is_empty() {
         let mut shown: Vec<_> = places
