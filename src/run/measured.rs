@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::hardware::Real;
 use super::process::PassOutput;
 use crate::bytes::Bytes;
-use crate::gpu::MemoryLooks;
+use crate::gpu::{MemoryLook, MemoryLooks};
 use crate::protocol::{Phase, ProbeEvent};
 use crate::report::{
     LoadedLibrary, Measurement, Obtained, OtherProcess, Pass, Peaks, ProcessOf, ProcessOverhead, ProcessSource, Run,
@@ -48,13 +48,13 @@ impl<'a> ProcessLooks<'a> {
         })
     }
 
-    fn values(&self) -> impl DoubleEndedIterator<Item = (u64, Bytes)> {
+    fn values(&self) -> impl DoubleEndedIterator<Item = (&MemoryLook, Bytes)> {
         self.looks.looks.iter().filter_map(|look| {
             let bytes = match self.of {
                 ProcessOf::Process => look.process?,
                 ProcessOf::Device => look.device.saturating_sub(self.idle),
             };
-            Some((look.time, bytes))
+            Some((look, bytes))
         })
     }
 
@@ -65,6 +65,8 @@ impl<'a> ProcessLooks<'a> {
     }
 
     /// Returns the memory of the process between the creation of its context and of its model, without reserved memory.
+    ///
+    /// A sample that ended later may already include the model, although it began earlier.
     fn context(&self) -> Option<Bytes> {
         let made = self.left.record.context?;
         let model = self.left.events.iter().find_map(|event| match event {
@@ -75,8 +77,11 @@ impl<'a> ProcessLooks<'a> {
             } => Some(*time),
             _ => None,
         })?;
-        let (time, bytes) = self.values().rfind(|(time, _)| (made..model).contains(time))?;
-        Some(bytes.saturating_sub(self.left.record.gpu(0).at(time)))
+        let gpu = self.left.record.gpu(0);
+        let (look, bytes) = self.values().rfind(|(look, _)| {
+            look.time >= made && look.end < model && gpu.at(look.time) == gpu.at(look.end)
+        })?;
+        Some(bytes.saturating_sub(gpu.at(look.time)))
     }
 
     /// Returns the memory at the end that is neither context nor reserved: loaded kernels, and the driver's rounding.
@@ -89,7 +94,7 @@ impl<'a> ProcessLooks<'a> {
             return None;
         }
         // The last sample may be of a process that is exiting, so use the largest sample after the last change.
-        let after = self.values().filter(|(time, _)| *time >= last_change);
+        let after = self.values().filter(|(look, _)| look.time >= last_change);
         let held = self.left.record.gpu(0).at(u64::MAX);
         let bytes = after.map(|(_, bytes)| bytes).max()?;
         Some(bytes.saturating_sub(context).saturating_sub(held))
@@ -97,7 +102,7 @@ impl<'a> ProcessLooks<'a> {
 
     fn source(&self) -> ProcessSource {
         let first = self.left.record.context.unwrap_or(0);
-        let last = self.values().map(|(time, _)| time).max().unwrap_or(first);
+        let last = self.values().map(|(look, _)| look.time).max().unwrap_or(first);
         let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         ProcessSource {
             of: self.of,

@@ -12,6 +12,9 @@ use crate::report::OtherProcess;
 pub struct MemoryLook {
     /// The start of the sample, in nanoseconds of `CLOCK_MONOTONIC`, the clock of the driver's record.
     pub time: u64,
+    /// The end of the sample, by the same clock. NVML read the memory at an unknown moment between the two, which can be
+    /// far apart on a busy machine.
+    pub end: u64,
     /// The memory that the process and its child processes hold.
     ///
     /// `None` if NVML does not show it: the process has no context yet or no longer, its memory is not accounted for,
@@ -99,6 +102,7 @@ mod tests {
     fn looks(looks: &[(u64, Option<u64>, u64)]) -> MemoryLooks {
         let look = |(time, process, device): &(u64, Option<u64>, u64)| MemoryLook {
             time: *time,
+            end: *time,
             process: process.map(Bytes),
             device: Bytes(*device),
             others: Arc::from([]),

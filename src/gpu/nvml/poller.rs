@@ -127,14 +127,17 @@ impl Watcher {
             .unwrap_or_default()
             .into_iter()
             .partition(|held| self.is_own(held.pid));
+        let device = gpu.memory()?.used;
+        let end = now();
         Ok(MemoryLook {
             time,
+            end,
             process: own
                 .iter()
                 .filter_map(|held| held.bytes)
                 // Not `sum`: without any value, the memory is unknown and not 0.
                 .reduce(|one, other| one + other),
-            device: gpu.memory()?.used,
+            device,
             others: others.shared(foreign),
         })
     }
