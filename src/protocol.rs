@@ -12,13 +12,16 @@ use serde::{Deserialize, Serialize};
 /// The version of this protocol. The tool does not run models that were built with another version.
 // Raise it with every change to a type of this file that the other side must know.
 // See docs/design/processes.md.
-pub const PROTOCOL: u32 = 15;
+pub const PROTOCOL: u32 = 16;
 
 /// The largest number of GPUs in one process. It is the limit of the driver library, and more than any machine that
 /// Burn runs on has.
 // `MAX_DEVICES` in `src/driver/source/config.rs` has the same value. The driver library uses no crate, so it
 // cannot import this one.
 pub const MOST_GPUS: u32 = 16;
+
+/// The number of steps in which each size of a range is run once: [`RunJob::sizes`].
+pub const ROUND_STEPS: u32 = 8;
 
 /// The environment variable with the path of the job file. Without it, a model's binary does nothing and succeeds.
 pub const JOB_VARIABLE: &str = "CARGO_VRAM_JOB";
@@ -101,11 +104,76 @@ pub struct RunJob {
     /// The what-if overrides of the pass.
     #[serde(default)]
     pub what_if: WhatIf,
+    /// The order in which the steps have the sizes of the model's ranges.
+    #[serde(default)]
+    pub sizes: SizeOrder,
     /// The number of GPUs that the process has.
     pub gpus: u32,
     /// Milliseconds to wait after the CUDA contexts exist and before the model is built, so that the tool can measure
     /// the contexts alone.
     pub settle_ms: u64,
+}
+
+/// The order in which steps have the sizes of a model's ranges. The steps run in rounds: after [`ROUND_STEPS`] steps,
+/// the sizes begin again.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum SizeOrder {
+    /// Each step has the smallest sizes.
+    Smallest,
+    /// Each step has the largest sizes.
+    #[default]
+    Largest,
+    /// From the smallest sizes to the largest.
+    Rising,
+    /// From the largest sizes to the smallest.
+    Falling,
+    /// In a shuffled order, which is the same in every run and another one in each round.
+    Shuffled,
+}
+
+impl SizeOrder {
+    /// All orders, as they are shown.
+    pub const ALL: [Self; 5] = [
+        Self::Smallest,
+        Self::Largest,
+        Self::Rising,
+        Self::Falling,
+        Self::Shuffled,
+    ];
+
+    /// Returns the name in output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Smallest => "smallest",
+            Self::Largest => "largest",
+            Self::Rising => "rising",
+            Self::Falling => "falling",
+            Self::Shuffled => "shuffled",
+        }
+    }
+
+    /// Whether the size changes from step to step.
+    #[must_use]
+    pub const fn varies(self) -> bool {
+        !matches!(self, Self::Smallest | Self::Largest)
+    }
+}
+
+/// The sizes of an input that has another size in each step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(schemars::JsonSchema))]
+pub struct SizeRange {
+    /// The smallest size.
+    pub smallest: u64,
+    /// The largest size.
+    pub largest: u64,
+    /// The number of sizes that the model declares.
+    pub declared: u64,
+    /// The number of these sizes that steps are run with.
+    pub run: u64,
 }
 
 /// The part of a model that runs on the thread of Burn's fusion.
@@ -392,6 +460,11 @@ pub enum ProbeEvent {
     Inputs {
         /// Each input with its value.
         values: BTreeMap<String, u64>,
+    },
+    /// The model has inputs that have another size in each step.
+    Ranges {
+        /// Each of them with its sizes.
+        inputs: BTreeMap<String, SizeRange>,
     },
     /// The job sets an input that the model does not have.
     UnknownInput {

@@ -18,12 +18,14 @@ mod threads;
 mod timeline;
 #[cfg(feature = "trace")]
 mod trace;
+mod varying;
 
 #[cfg(all(feature = "burn-0_21", feature = "explain"))]
 pub use burn_0_21::{Observed, ObservedBackend};
 #[doc(hidden)]
 pub use entry::{Declared, ModelEntry, entry, main};
 pub use pass::{Infer, Train};
+pub use varying::VaryingInput;
 
 /// Implements a backend trait of your own for [`Observed`](crate::probe::Observed), the backend on which
 /// `cargo vram explain` runs models with Burn 0.21. All other builds leave the items out.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::events;
 use super::timeline::StepMoment;
-use crate::protocol::{Float, ProbeEvent, RunJob};
+use super::varying::{self, VaryingInput};
+use crate::protocol::{Float, ProbeEvent, RunJob, SizeRange};
 
 /// The input that gradient accumulation divides.
 const BATCH_SIZE: &str = "batch_size";
@@ -27,6 +28,9 @@ pub(super) type Marker = Arc<dyn Fn(StepMoment) + Send + Sync>;
 
 /// Marks that what follows belongs to this step and phase, on all GPUs.
 pub(super) fn mark(markers: &[Marker], moment: StepMoment) {
+    if let Some(step) = moment.step {
+        varying::begin(step);
+    }
     markers.iter().for_each(|marker| marker(moment));
     // If Burn's own thread reports operations, it has reported all earlier operations by now.
     #[cfg(feature = "trace")]
@@ -37,6 +41,7 @@ pub(super) fn mark(markers: &[Marker], moment: StepMoment) {
 pub struct ProbePass {
     pub(super) job: RunJob,
     values: BTreeMap<String, u64>,
+    ranges: BTreeMap<String, SizeRange>,
 }
 
 impl ProbePass {
@@ -44,6 +49,7 @@ impl ProbePass {
         Self {
             job,
             values: BTreeMap::new(),
+            ranges: BTreeMap::new(),
         }
     }
 
@@ -64,6 +70,35 @@ impl ProbePass {
         match name {
             BATCH_SIZE => self.batch_size(default),
             _ => self.value(name, default),
+        }
+    }
+
+    /// Returns an input that has another size in each step. If the job sets the input, it always has that size.
+    pub(super) fn range(&mut self, name: &str, sizes: impl IntoIterator<Item = usize>) -> VaryingInput {
+        // Both have a meaning of their own, which a size that changes from step to step would not have.
+        if [BATCH_SIZE, GPUS].contains(&name) && !self.job.inputs.contains_key(name) {
+            events::impossible(format!(
+                "the input `{name}` cannot be a range: ask for it with `Run::input`"
+            ));
+        }
+        if self.job.inputs.contains_key(name) {
+            return VaryingInput::fixed(name, self.value(name, 0));
+        }
+        let (input, range) = VaryingInput::new(name, sizes, self.job.sizes);
+        self.value(name, input.largest());
+        self.ranges.insert(name.to_owned(), range);
+        input
+    }
+
+    /// Whether an input has another size in each step.
+    pub(super) fn varies(&self) -> bool {
+        !self.ranges.is_empty()
+    }
+
+    /// Ends the process if an input has another size in each step. Every loop that does not support it calls this.
+    pub(super) fn refuse_ranges(&self, why: &str) {
+        if self.varies() {
+            events::impossible(format!("`Run::range` does not work here: {why}"));
         }
     }
 
@@ -158,5 +193,10 @@ impl ProbePass {
         events::send(&ProbeEvent::Inputs {
             values: self.values.clone(),
         });
+        if self.varies() {
+            events::send(&ProbeEvent::Ranges {
+                inputs: self.ranges.clone(),
+            });
+        }
     }
 }

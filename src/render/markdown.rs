@@ -8,6 +8,7 @@ pub(in crate::render) mod escape;
 pub(in crate::render) mod growth;
 mod headline;
 pub(in crate::render) mod page;
+mod sequences;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -70,6 +71,7 @@ pub fn render(report: &Report, markdown: &Markdown<'_>) -> String {
         tables::new(&told),
         dependencies(report),
         accept::accept(&told),
+        sequences::sequences(report),
         tables::unjudged(&told),
         tables::unchanged(&told),
         skipped(report),

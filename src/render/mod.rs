@@ -13,6 +13,7 @@ pub mod perfetto;
 mod picture;
 mod refused;
 mod savings;
+mod sequences;
 pub mod svg;
 pub mod terminal;
 

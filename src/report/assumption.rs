@@ -73,6 +73,15 @@ pub enum Assumption {
         /// The program's line that passed the data loader to cargo-vram.
         loader: Foreign,
     },
+    /// Steps were run with some of the sizes of a range only.
+    SizesSampled {
+        /// The name of the input.
+        input: String,
+        /// The number of sizes that steps were run with.
+        run: u64,
+        /// The number of sizes that the model declares.
+        declared: u64,
+    },
     /// Uploaded tensors are allocated in program order.
     ProgramOrder,
     /// Source lines are missing.
@@ -181,6 +190,7 @@ impl Assumption {
             Self::ThreadsWait => "threads-wait",
             Self::ValidationTracked { .. } => "validation-tracked",
             Self::ThreadsBusy => "threads-busy",
+            Self::SizesSampled { .. } => "sizes-sampled",
             Self::ProgramOrder => "program-order",
             Self::NoLines { .. } => "no-lines",
             Self::ReservedDiffers { .. } => "reserved-differs",
@@ -251,6 +261,11 @@ impl fmt::Display for Assumption {
                 "the validation data of {loader} is on the backend of the training, so a validation step may keep what a \
                  backward phase would need: to need less memory, validate `model.valid()` with a loader on the inner \
                  backend"
+            ),
+            Self::SizesSampled { input, run, declared } => write!(
+                f,
+                "{run} of the {declared} sizes of `{input}` were run: a real training has more of them, in orders that \
+                 were not tried, and may reserve more"
             ),
             Self::ThreadsBusy => f.write_str(
                 "threads of the program worked for a minute without a pause, and no step waits for them: two runs can \

@@ -15,6 +15,7 @@ mod read;
 pub(crate) mod sample;
 mod types;
 pub(crate) mod upgrade;
+mod varying;
 pub(crate) mod words;
 
 pub use assumption::{Assumption, GpuQuantity, ReadAssumption};
@@ -28,3 +29,4 @@ pub use leaks::{ENOUGH_STEPS, Growing, GrowthInterval, Trend};
 pub use partition::Partition;
 pub use read::{MOST_BYTES, ReadError};
 pub use types::*;
+pub use varying::{OrderMemory, VaryingSizes};

@@ -47,6 +47,7 @@ pub(crate) fn run(model: &str, gpu: &str) -> Run {
         },
         baseline: None,
         epochs: Vec::new(),
+        varying: None,
         gpus: Vec::new(),
         steps: Vec::new(),
         oom: None,

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::words::allowed_growth;
-use super::{Assumption, EpochMemory, ErrorCode, GrowthExplanation};
+use super::{Assumption, EpochMemory, ErrorCode, GrowthExplanation, VaryingSizes};
 use crate::bytes::Bytes;
 use crate::protocol::{BurnFeatures, WhatIf};
 pub use crate::protocol::{Phase, Task};
@@ -323,6 +323,10 @@ pub struct Run {
     /// The parts of each epoch, in order; absent unless the model trains for epochs that the program runs itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub epochs: Vec<EpochMemory>,
+    /// The sizes of the model's ranges and the memory in each order of them; absent if the model has no ranges. `peaks`
+    /// has the largest values of all orders, and `steps` are those with the largest sizes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub varying: Option<VaryingSizes>,
     /// The peaks and steps of each GPU; absent if the model uses one GPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuShare>,

@@ -15,6 +15,7 @@ use super::outcome::{self, done};
 use super::process::PassOutput;
 use super::record::Record;
 use super::steps::{fullest, steps};
+use super::varying;
 use crate::bytes::Bytes;
 use crate::protocol::{BurnFeatures, Float, Inside, OtherThreads, ProbeEvent};
 use crate::report::words::pass_name;
@@ -248,8 +249,19 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
     };
     let error = outputs.error(collected);
     let error = error.or_else(|| in_use(hardware, measurement.as_ref()?));
+    let is_complete = error.is_none() && outputs.oom.is_none();
     let gpus = outputs.gpus();
     let readable = || outputs.readable().map(|(_, left)| left);
+    let peaks = gpus
+        .iter()
+        .map(|gpu| gpu.peaks)
+        .reduce(Peaks::fullest)
+        .unwrap_or_default();
+    let steps_of_run = gpus
+        .iter()
+        .map(|gpu| gpu.steps.clone())
+        .reduce(fullest)
+        .unwrap_or_default();
     Run {
         model: case.model.name.clone(),
         package: case.model.built.target.package.clone(),
@@ -273,17 +285,11 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
         },
         measurement,
         parameters: readable().find_map(parameters),
-        peaks: gpus
-            .iter()
-            .map(|gpu| gpu.peaks)
-            .reduce(Peaks::fullest)
-            .unwrap_or_default(),
+        peaks,
         baseline: None,
-        steps: gpus
-            .iter()
-            .map(|gpu| gpu.steps.clone())
-            .reduce(fullest)
-            .unwrap_or_default(),
+        varying: some_pass
+            .and_then(|left| varying::varying(&left.events, case.sizes, is_complete, peaks, &steps_of_run)),
+        steps: steps_of_run,
         epochs: traced
             .filter(|left| epochs::wanted(&left.events).is_some())
             .map_or_else(Vec::new, |left| {
@@ -692,6 +698,16 @@ fn assumptions(
     }
     let of_events = warm.or(cold).map_or(&[][..], |left| &left.events);
     let threads = epochs::threads(of_events);
+    for event in of_events {
+        if let ProbeEvent::Ranges { inputs } = event {
+            let sampled = inputs.iter().filter(|(_, range)| range.run < range.declared);
+            list.extend(sampled.map(|(input, range)| Assumption::SizesSampled {
+                input: input.clone(),
+                run: range.run,
+                declared: range.declared,
+            }));
+        }
+    }
     // A measurement waits for no thread.
     if threads != OtherThreads::None && matches!(hardware, Hardware::Virtual) {
         list.push(Assumption::ThreadsWait);

@@ -14,11 +14,11 @@ use super::process;
 use super::record::Record;
 use super::slots::JobSlots;
 use super::steps::reserved_steps;
-use super::{assemble, measured};
+use super::{assemble, measured, varying};
 use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
 use crate::gpu::Profile;
-use crate::protocol::WhatIf;
+use crate::protocol::{SizeOrder, WhatIf};
 use crate::recording::Recordings;
 use crate::report::{Pass, Run, Step};
 use crate::untrusted::PlainName;
@@ -46,6 +46,8 @@ pub struct Case {
     pub allowed: AllowedDifferences,
     /// The minimum number of runs. It is more than 1 only if the budget allows runs to differ.
     pub repeat: u32,
+    /// The order in which the steps have the sizes of the model's ranges.
+    pub sizes: SizeOrder,
     /// Whether the GPU's memory is unlimited, to find out how much the model needs beyond it. Only for virtual GPUs.
     pub endless: bool,
 }
@@ -264,6 +266,48 @@ pub fn run_all(
 }
 
 fn run(
+    case: &Case,
+    settings: &Settings,
+    slots: &JobSlots,
+    folder: &Path,
+    progress: &(dyn Fn(RunProgress<'_>) + Sync),
+) -> Option<CaseOutcome> {
+    let in_order = |sizes| {
+        let case = &Case { sizes, ..case.clone() };
+        let folder = match sizes {
+            // An explanation reads its files from the folder of the case.
+            SizeOrder::Largest => folder.to_owned(),
+            _ => folder.join(sizes.name()),
+        };
+        run_in_order(case, settings, slots, &folder, progress)
+    };
+    let first = in_order(SizeOrder::Largest)?;
+    // Without sizes that vary, every order is the same. If the largest sizes fail, the other orders would, too, or would
+    // hide it.
+    let is_whole = first.run.error.is_none() && first.run.oom.is_none();
+    if first.run.varying.is_none() || !is_whole || settings.trace {
+        return Some(first);
+    }
+    let others = SizeOrder::ALL.into_iter().filter(|order| *order != SizeOrder::Largest);
+    let others: Vec<Option<CaseOutcome>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = others.map(|order| scope.spawn(move || in_order(order))).collect();
+        let ended = threads.into_iter();
+        ended
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    let others: Vec<CaseOutcome> = others.into_iter().collect::<Option<_>>()?;
+    Some(CaseOutcome {
+        unplanned: others
+            .iter()
+            .map(|other| other.unplanned)
+            .fold(first.unplanned, usize::max),
+        run: varying::merged(first.run, others.into_iter().map(|other| other.run).collect()),
+    })
+}
+
+/// Runs a case with the sizes of its ranges in one order.
+fn run_in_order(
     case: &Case,
     settings: &Settings,
     slots: &JobSlots,

@@ -21,6 +21,7 @@ pub mod processes;
 pub mod record;
 mod slots;
 mod steps;
+mod varying;
 
 pub use case::{
     AllowedDifferences, Case, CaseLaunches, CaseOutcome, InjectedFault, RunProgress, Settings, TracedCase, run_all,

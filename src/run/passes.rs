@@ -16,7 +16,7 @@ use super::plan::{self, Known};
 use super::process::{self, Meanwhile, PassOutput};
 use super::slots::{JobSlot, JobSlots};
 use super::steps::grows;
-use crate::protocol::{Action, Inside, MOST_GPUS, ProbeEvent, RunJob, Task};
+use crate::protocol::{Action, Inside, MOST_GPUS, ProbeEvent, ROUND_STEPS, RunJob, Task};
 use crate::recording::RunIdentity;
 use crate::report::{Autotune, Pass, RecordingId, Tuning};
 use crate::untrusted::PlainName;
@@ -522,7 +522,9 @@ impl<'a> Runner<'a> {
         } else {
             1
         };
-        self.case.steps.unwrap_or(self.settings.steps).max(fewest)
+        // Only the second round shows whether the first one reserved all that the sizes need.
+        let rounds = if self.case.sizes.varies() { 2 * ROUND_STEPS } else { 1 };
+        self.case.steps.unwrap_or(self.settings.steps).max(fewest).max(rounds)
     }
 
     /// Returns the maximum number of steps per pass, or `None` if the user set the number of steps.
@@ -530,7 +532,12 @@ impl<'a> Runner<'a> {
     /// Up to that maximum, a pass runs steps until two in a row reserve nothing more.
     fn most_steps(&self) -> Option<u32> {
         let settles = self.settings.settles && self.case.steps.is_none();
-        settles.then(|| MOST_STEPS.max(self.steps()))
+        let most = if self.case.sizes.varies() {
+            4 * ROUND_STEPS
+        } else {
+            MOST_STEPS
+        };
+        settles.then(|| most.max(self.steps()))
     }
 
     /// Whether a pass observes launches. On a virtual GPU, an observed pass holds the same memory as any other.
@@ -592,6 +599,7 @@ impl<'a> Runner<'a> {
             inside,
             watched: !self.inside.load(Relaxed) && inside != Inside::Nothing,
             what_if: self.case.what_if.clone(),
+            sizes: self.case.sizes,
             gpus,
             settle_ms: u64::try_from(gpu.settle().as_millis()).unwrap_or(u64::MAX),
         };

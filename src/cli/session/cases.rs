@@ -14,7 +14,7 @@ use crate::cli::session::selection::globs;
 use crate::cli::session::selection::identity;
 use crate::cli::session::selection::matches;
 use crate::gpu::Profile;
-use crate::protocol::WhatIf;
+use crate::protocol::{SizeOrder, WhatIf};
 use crate::recording::{Recording, Recordings};
 use crate::run::{AllowedDifferences, Case, CaseLaunches, Listed};
 
@@ -160,6 +160,7 @@ pub(in crate::cli) fn cases(
                     data_dependent: budget.data_dependent.is_some(),
                 },
                 repeat: 1,
+                sizes: SizeOrder::default(),
                 endless: false,
             });
         }
@@ -180,6 +181,7 @@ pub(in crate::cli) fn cases(
                 launches: launches.clone(),
                 allowed: AllowedDifferences::default(),
                 repeat: 1,
+                sizes: SizeOrder::default(),
                 endless: false,
             });
         }

@@ -109,6 +109,8 @@ where
         let [main, _, ..] = self.gpus.as_slice() else {
             events::impossible("`ddp` needs at least two GPUs to reduce gradients over".to_owned());
         };
+        run.pass
+            .refuse_ranges("the workers of `ddp` are not always at the same step");
         if run.pass.parts() > 1 {
             // After each update, a parameter announces that it is distributed in the first backward phase only.
             events::impossible(

@@ -58,6 +58,8 @@ impl<B: AutodiffBackend> Epochs<'_, B> {
     pub fn train(self, train: impl FnOnce(&Training<B>)) {
         let Self { run, epochs, items } = self;
         run.pass.free_form();
+        run.pass
+            .refuse_ranges("the data loaders of a training of several epochs decide the size of each batch");
         if run.device.gpus.len() > 1 {
             events::impossible("a training of several epochs runs on one GPU".to_owned());
         }

@@ -11,6 +11,7 @@ use super::train::WithModel;
 use crate::probe::events;
 use crate::probe::pass::{self, Marker, ProbePass, Train};
 use crate::probe::timeline::StepMoment;
+use crate::probe::varying::VaryingInput;
 use crate::protocol::Phase;
 
 /// One pass of one model. The function of a model takes it, asks for its inputs and then describes its step.
@@ -49,6 +50,18 @@ impl<Kind> Run<Kind> {
     /// [`Self::batch_size`]. In a hand-written loop, ask for all inputs before [`Self::steps`].
     pub fn input(&mut self, name: &str, default: usize) -> usize {
         self.pass.input(name, default)
+    }
+
+    /// Declares an input that has another size in each step, such as a sequence length: `run.range("seq_len", 16..=512)`.
+    ///
+    /// Call [`VaryingInput::size`] where a step makes its inputs. The model is run in five orders: with the smallest
+    /// size, with the largest, with rising, falling and shuffled sizes. The report has the highest values of all orders.
+    /// At most 8 sizes are run: the smallest, the largest, and others at equal distances.
+    ///
+    /// For sizes at other distances, pass any iterator: `(224..=512).step_by(32)`. If a budget or `--set seq_len=128`
+    /// sets the input, each step has that size. This does not work with `ddp` or in a training of several epochs.
+    pub fn range(&mut self, name: &str, sizes: impl IntoIterator<Item = usize>) -> VaryingInput {
+        self.pass.range(name, sizes)
     }
 
     /// Returns the GPUs that the model uses. Their number is the input `gpus`: `default`, unless a budget or

@@ -1,5 +1,6 @@
 //! The steps of a pass. The allocator of Burn 0.22 adapts its pages to earlier requests, so a later step may reserve
-//! more memory. If the job asks for it, steps therefore run until two in a row reserve no more.
+//! more memory. If the job asks for it, steps therefore run until two in a row reserve no more, or a whole round if the
+//! sizes vary.
 
 use std::sync::Arc;
 
@@ -11,14 +12,16 @@ use super::train::step_done;
 use super::{launches, observed};
 use crate::probe::pass;
 use crate::probe::timeline::{self, StepMoment};
-use crate::protocol::{Phase, RunJob};
+use crate::protocol::{Phase, ROUND_STEPS, RunJob};
 
 /// The numbers of a pass's steps: as many as the job asks for. If the job has `most_steps`, more steps follow until two
-/// in a row reserve no more memory.
+/// in a row reserve no more memory, or a round if the sizes vary.
 pub(super) struct StepNumbers {
     next: u32,
     fewest: u32,
     most: u32,
+    /// The number of steps in a row that must reserve no more memory.
+    quiet: usize,
     gpus: Arc<Gpus>,
     /// The highest reserved memory so far, in bytes, after each step.
     reserved: Vec<u64>,
@@ -32,17 +35,16 @@ impl StepNumbers {
             // A number from `budgets.yaml` or `--steps` is exact. Only without it does a pass look for the
             // end itself. See docs/design/burn-0_22-memory.md.
             most: job.most_steps.unwrap_or(job.steps).max(job.steps),
+            quiet: if job.sizes.varies() { ROUND_STEPS as usize } else { 2 },
             gpus: gpus.clone(),
             reserved: Vec::new(),
         }
     }
 
-    /// Whether the last two steps reserved no more memory than was reserved before them.
+    /// Whether the last steps reserved no more memory than was reserved before them.
     fn is_settled(&self) -> bool {
-        match self.reserved.as_slice() {
-            [.., before, _, last] => last <= before,
-            _ => false,
-        }
+        let before = self.reserved.iter().rev().nth(self.quiet);
+        before.is_some_and(|before| self.reserved.last() <= Some(before))
     }
 }
 

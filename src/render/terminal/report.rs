@@ -5,12 +5,12 @@ mod baseline;
 mod builds;
 pub(in crate::render) mod cells;
 mod details;
-mod epochs;
 pub(in crate::render) mod growth;
 mod limits;
 mod next;
 mod on_gpus;
 pub(in crate::render) mod problems;
+mod sequences;
 mod state;
 mod style;
 pub(in crate::render) mod table;
@@ -51,7 +51,7 @@ pub fn render(report: &Report, style: &ReportStyle) -> String {
         text.push_str(&prose(details::spreads(report)));
         text.push_str(&prose(details::allocator(report)));
         text.push_str(&on_gpus::on_gpus(report, style.judged));
-        text.push_str(&epochs::epochs(report));
+        text.push_str(&sequences::sequences(report));
         text.push_str(&what_if::what_ifs(report, style.width));
         text.push_str(&prose(what_if::notes(report)));
     }
