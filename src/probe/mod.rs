@@ -7,8 +7,10 @@ pub mod burn_0_21;
 pub mod burn_0_22;
 mod clock;
 mod entry;
+#[cfg(all(feature = "train", any(feature = "burn-0_21", feature = "burn-0_22")))]
+mod epochs;
 mod events;
-#[cfg(all(feature = "burn-0_21", feature = "train"))]
+#[cfg(all(feature = "train", any(feature = "burn-0_21", feature = "burn-0_22")))]
 mod idle;
 #[cfg(feature = "trace")]
 mod numbers;

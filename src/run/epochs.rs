@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::process::PassOutput;
 use super::record::Record;
 use crate::bytes::Bytes;
 use crate::protocol::{EpochPart, OtherThreads, Phase, ProbeEvent};
@@ -35,6 +36,23 @@ pub(super) fn finished(events: &[ProbeEvent]) -> (usize, u32) {
         }
     }
     (epochs.len(), all)
+}
+
+/// Whether more memory is in use after the last epoch than after the first, in any part.
+pub(super) fn grows(left: &PassOutput) -> bool {
+    let ends = |wanted: EpochPart| {
+        let in_use = left.events.iter().filter_map(move |event| match event {
+            ProbeEvent::EpochEnd { part, streams, .. } if *part == wanted => {
+                Some(sum(streams.iter().map(|stream| stream.in_use)))
+            }
+            _ => None,
+        });
+        in_use.collect::<Vec<_>>()
+    };
+    [EpochPart::Training, EpochPart::Validation].into_iter().any(|part| {
+        let ends = ends(part);
+        ends.last() > ends.first()
+    })
 }
 
 /// Returns what the training has seen of the program's other threads.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::assemble::{self, Collected, PassDifference, Passes, RetryReason};
 use super::case::{Case, CaseLaunches, RunProgress, Settings};
 use super::child::ProcessLimits;
+use super::epochs;
 use super::hardware::{Hardware, MissingLibdevice, ReadSetting, RealGpu};
 use super::kernels::Kernels;
 use super::outcome;
@@ -299,7 +300,7 @@ impl<'a> Runner<'a> {
         let is_suspect = self.case.model.built.target.caches_launches()
             && self.settings.observed
             && is_whole(&observed)
-            && grows(&observed);
+            && (grows(&observed) || epochs::grows(&observed));
         if !is_suspect {
             return Ok(observed);
         }

@@ -77,7 +77,28 @@ impl PassOutput {
     /// Replaces the in-use bytes at the end of each phase with those of another pass of the same steps.
     pub(super) fn take_ends_of(&mut self, other: &Self) {
         let ends = gpu_work::seen(other);
+        let streams = |at: u32| {
+            other.events.iter().find_map(|event| match event {
+                ProbeEvent::EpochEnd {
+                    first_step, streams, ..
+                } if *first_step == at => Some(streams),
+                _ => None,
+            })
+        };
         for event in &mut self.events {
+            // By number and not by place, because streams that no longer hold memory may be missing.
+            if let ProbeEvent::EpochEnd {
+                first_step,
+                streams: own,
+                ..
+            } = event
+                && let Some(others) = streams(*first_step)
+            {
+                for stream in own {
+                    let same = others.iter().find(|other| other.stream == stream.stream);
+                    stream.in_use = same.map_or(0, |other| other.in_use);
+                }
+            }
             if let ProbeEvent::Seen {
                 gpu,
                 step,

@@ -25,6 +25,8 @@ use super::stage::Threads;
 use crate::probe::timeline::{self, Live, StepMoment};
 use crate::probe::{threads, trace};
 use crate::protocol::RunJob;
+#[cfg(feature = "train")]
+use crate::protocol::StreamMemory;
 
 /// The name of the spans of a launch, on the thread that asks for it.
 const LAUNCH: &str = "launch_inner";
@@ -210,6 +212,23 @@ impl Gpu {
         let holds = |stream: &&StreamMemoryReport| stream.usage().bytes_reserved > 0;
         (live, report.streams.iter().filter(holds).count() as u32)
     }
+}
+
+/// Returns the memory of each stream; none if the pass does not observe launches. If the job asks for it, this first
+/// frees Burn's cache for later launches.
+#[cfg(feature = "train")]
+pub(super) fn streams() -> Vec<StreamMemory> {
+    let Some(gpu) = gpu().filter(|gpu| gpu.looks()) else {
+        return Vec::new();
+    };
+    ends_phase();
+    let report = gpu.launches.clients[gpu.number].memory_report(MemoryScope::Device);
+    let memory = |stream: &StreamMemoryReport| StreamMemory {
+        stream: stream.stream.value,
+        in_use: stream.usage().bytes_in_use,
+        reserved: stream.usage().bytes_reserved,
+    };
+    report.streams.iter().map(memory).collect()
 }
 
 /// Records the live memory when the program marks a moment. Called on the server's own thread.

@@ -14,6 +14,8 @@ mod stage;
 mod steps;
 mod store;
 mod train;
+#[cfg(feature = "train")]
+mod training;
 mod uploads;
 mod watchdog;
 #[cfg(not(feature = "train"))]
@@ -36,6 +38,8 @@ pub use self::run::Run;
 use self::stage::Threads;
 pub use self::steps::{Step, Steps};
 pub use self::train::{WithBatch, WithLoss, WithModel};
+#[cfg(feature = "train")]
+pub use self::training::{Epochs, Training};
 use super::entry::{Adapter, Declared};
 use super::pass::{Infer, ProbePass, Train};
 use super::{events, panics, timeline, trace};

@@ -32,6 +32,12 @@ pub(super) fn watch(largest: u64, waits: bool) {
     let _ = OBSERVED.set(FusionObservation::new(Arc::new(UploadObserver { own, largest, waits })));
 }
 
+/// Lets the pass upload in any order, because the model cannot run on fusion's thread.
+#[cfg(feature = "train")]
+pub(super) fn accept_any_order() {
+    IS_SHARED.store(true, Ordering::Relaxed);
+}
+
 /// Ends a pass that has uploads, if all its operations come from the program's own thread. The tool then starts the
 /// pass again on fusion's thread. Before that, `keep` saves what this pass compiled.
 pub(super) fn end_if_unordered(keep: impl FnOnce()) {

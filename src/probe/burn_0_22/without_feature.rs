@@ -13,6 +13,22 @@ use crate::probe::pass::Train;
 )]
 pub trait TrainFeature {}
 
+/// A trait that no type implements.
+#[diagnostic::on_unimplemented(
+    message = "`run.epochs(…)` needs the feature `train` of cargo-vram: run `cargo add --dev cargo-vram --features train`",
+    label = "the feature `train` of cargo-vram is off",
+    note = "or add it in Cargo.toml, next to the feature for Burn: features = [\"burn-0_22\", \"train\"]"
+)]
+pub trait EpochsFeature {}
+
+impl super::run::Run<Train> {
+    /// Needs the feature `train`.
+    #[doc(hidden)]
+    pub fn epochs<N: EpochsFeature>(&mut self, default: N) {
+        let _ = default;
+    }
+}
+
 impl<M, X> WithBatch<'_, Train, M, X> {
     /// Needs the feature `train`.
     #[doc(hidden)]

@@ -324,7 +324,10 @@ fn groups(runs: &[Run]) -> Vec<Vec<&Run>> {
 
 /// Makes a table without borders, with the columns `right` aligned to the right. It always has colours: they are
 /// stripped when the text is written to an output without colours.
-pub(in crate::render) fn new_table<'a>(header: impl IntoIterator<Item = &'a str>, right: impl IntoIterator<Item = usize>) -> Table {
+pub(in crate::render) fn new_table<'a>(
+    header: impl IntoIterator<Item = &'a str>,
+    right: impl IntoIterator<Item = usize>,
+) -> Table {
     let mut table = Table::new();
     table.load_preset(comfy_table::presets::NOTHING);
     table.enforce_styling();

@@ -1,0 +1,241 @@
+//! [`Epochs`] and [`Training`]: a training of several epochs that the program runs itself, with its own data loaders.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn22::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
+use burn22::data::dataset::DatasetError;
+use burn22::tensor::Device;
+
+use super::gpus::Gpus;
+use super::run::Run;
+use super::train::step_done;
+use super::{launches, uploads};
+use crate::probe::epochs::{EpochBackend, ItemsDone, LoaderFacts, WatchedEpochs, WatchedPart};
+use crate::probe::events;
+use crate::probe::pass::Train;
+use crate::protocol::{EpochPart, Inside, ProbeEvent, StreamMemory};
+
+/// The inputs of a training of several epochs. [`Run::epochs`] makes it; [`Self::train`] runs it.
+pub struct Epochs<'a> {
+    run: &'a mut Run<Train>,
+    epochs: usize,
+    items: Option<usize>,
+}
+
+impl Run<Train> {
+    /// Describes a training of several epochs that the program runs itself: Burn's `SupervisedTraining`, or a loop over
+    /// Burn's data loaders. Continue with [`Epochs::items`] and [`Epochs::train`].
+    ///
+    /// The number of epochs is the input `epochs`: `default`, unless a budget or `--epochs 3` sets another value. With
+    /// three epochs or more, `cargo vram check` can tell memory that grows from memory that settles. It needs the
+    /// feature `train` of cargo-vram.
+    pub fn epochs(&mut self, default: usize) -> Epochs<'_> {
+        let epochs = self.pass.input("epochs", default);
+        Epochs {
+            run: self,
+            epochs,
+            items: None,
+        }
+    }
+}
+
+impl Epochs<'_> {
+    /// Limits the items that each data loader reads per epoch: the input `items`, `default` unless a budget or
+    /// `--items 64` sets another value. Without this, an epoch reads the whole dataset.
+    ///
+    /// A worker of Burn's data loaders loads ahead while the queue has less than 100 batches. To see the memory of
+    /// batches that wait, allow more items than these batches have.
+    #[must_use]
+    pub fn items(mut self, default: usize) -> Self {
+        self.items = Some(self.run.pass.input("items", default));
+        self
+    }
+
+    /// Runs the training: `train` gets the [`Training`], and must train for [`Training::epochs`] epochs with the data
+    /// loaders that [`Training::data`] returned.
+    pub fn train(self, train: impl FnOnce(&Training)) {
+        let Self { run, epochs, items } = self;
+        run.pass.free_form();
+        run.pass
+            .refuse_ranges("the data loaders of a training of several epochs decide the size of each batch");
+        if run.gpus.devices.len() > 1 {
+            events::impossible("a training of several epochs runs on one GPU".to_owned());
+        }
+        // The loop waits for fusion's thread, so it cannot run there. The tool runs the pass again with less of the
+        // model on that thread, and in the end with nothing.
+        if run.pass.job.inside != Inside::Nothing {
+            events::send(&ProbeEvent::Stuck);
+            std::process::exit(0);
+        }
+        // Between two steps, nothing waits, so the uploads of batches have one order.
+        uploads::accept_any_order();
+        run.declared();
+        events::send(&ProbeEvent::Training {
+            epochs: u32::try_from(epochs).unwrap_or(u32::MAX),
+        });
+        // The tool removes the folder of the pass.
+        let folder = events::folder().unwrap_or_else(std::env::temp_dir).join("training");
+        let _ = std::fs::create_dir_all(&folder);
+        let training = Training {
+            device: run.gpus.first().clone(),
+            epochs,
+            items,
+            folder,
+            watched: Arc::new(WatchedEpochs::new(
+                Box::new(GpuOfEpochs(run.gpus.clone())),
+                run.gpus.markers.clone(),
+                run.pass.job.lockstep,
+            )),
+        };
+        train(&training);
+        training.watched.end_step();
+    }
+}
+
+/// A training of several epochs, as the program's own code sees it.
+pub struct Training {
+    device: Device,
+    epochs: usize,
+    items: Option<usize>,
+    folder: PathBuf,
+    watched: Arc<WatchedEpochs>,
+}
+
+impl Training {
+    /// Returns the GPU to train on.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.device.clone()
+    }
+
+    /// Returns the number of epochs to train for.
+    #[must_use]
+    pub const fn epochs(&self) -> usize {
+        self.epochs
+    }
+
+    /// Returns a temporary folder for checkpoints, logs and all else that the training writes.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Returns the data loader of the training, limited to the number of items. Each iteration over it is the training
+    /// part of an epoch, and each batch a step.
+    #[track_caller]
+    pub fn data<O: 'static>(&self, loader: Arc<dyn DataLoader<O>>) -> Arc<dyn DataLoader<O>> {
+        self.watch(loader, EpochPart::Training)
+    }
+
+    /// Returns the data loader of the validation, limited to the number of items. Each iteration over it is the
+    /// validation of an epoch.
+    #[track_caller]
+    pub fn validation<O: 'static>(&self, loader: Arc<dyn DataLoader<O>>) -> Arc<dyn DataLoader<O>> {
+        self.watch(loader, EpochPart::Validation)
+    }
+
+    #[track_caller]
+    fn watch<O: 'static>(&self, loader: Arc<dyn DataLoader<O>>, part: EpochPart) -> Arc<dyn DataLoader<O>> {
+        let inner = match self.items {
+            Some(items) if items < loader.num_items() => loader.slice(0, items),
+            _ => loader,
+        };
+        Arc::new(WatchedLoader {
+            inner,
+            // A loader does not tell its device, so nobody knows whether its batches are tracked.
+            about: LoaderFacts::new(part, false),
+            watched: self.watched.clone(),
+        })
+    }
+}
+
+/// The GPU of a training of several epochs.
+struct GpuOfEpochs(Arc<Gpus>);
+
+impl EpochBackend for GpuOfEpochs {
+    fn sync(&self) {
+        self.0.sync();
+    }
+
+    fn drain(&self) {
+        for threads in self.0.threads.iter() {
+            // Threads that have ended have nothing more to do.
+            threads.wait();
+        }
+    }
+
+    fn step_done(&self) {
+        step_done(0);
+    }
+
+    fn streams(&self) -> Vec<StreamMemory> {
+        launches::streams()
+    }
+}
+
+struct WatchedLoader<O> {
+    inner: Arc<dyn DataLoader<O>>,
+    about: LoaderFacts,
+    watched: Arc<WatchedEpochs>,
+}
+
+impl<O: 'static> WatchedLoader<O> {
+    /// Watches another loader like this one.
+    fn like(&self, inner: Arc<dyn DataLoader<O>>) -> Arc<dyn DataLoader<O>> {
+        Arc::new(Self {
+            inner,
+            about: self.about.clone(),
+            watched: self.watched.clone(),
+        })
+    }
+}
+
+impl<O: 'static> DataLoader<O> for WatchedLoader<O> {
+    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
+        let part = WatchedPart::begin(&self.about, &self.watched, || self.inner.iter(), items);
+        Box::new(WatchedIterator(part))
+    }
+
+    fn num_items(&self) -> usize {
+        self.inner.num_items()
+    }
+
+    fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<O>> {
+        self.like(self.inner.to_device(device))
+    }
+
+    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<O>> {
+        self.like(self.inner.slice(start, end))
+    }
+}
+
+type Inner<'a, O> = Box<dyn DataLoaderIterator<O> + 'a>;
+
+fn items<O>(iterator: &Inner<'_, O>) -> ItemsDone {
+    let progress = iterator.progress();
+    ItemsDone {
+        processed: progress.items_processed,
+        total: progress.items_total,
+    }
+}
+
+struct WatchedIterator<'a, O>(WatchedPart<'a, Inner<'a, O>>);
+
+impl<O> DataLoaderIterator<O> for WatchedIterator<'_, O> {
+    fn progress(&self) -> Progress {
+        match self.0.iterator() {
+            Some(inner) => inner.progress(),
+            None => Progress::new(1, 1, None),
+        }
+    }
+}
+
+impl<O> Iterator for WatchedIterator<'_, O> {
+    // The program decides what an error of its dataset means: its step then launches nothing, or it ends.
+    type Item = Result<O, DatasetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next(Iterator::next)
+    }
+}

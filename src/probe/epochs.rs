@@ -1,0 +1,269 @@
+//! What a training of several epochs does, seen through its data loaders. All versions of Burn share it; each wraps its
+//! own loaders.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::pass::{self, Marker};
+use super::timeline::StepMoment;
+use super::{clock, events, idle};
+use crate::protocol::{EpochPart, Phase, ProbeEvent, StreamMemory};
+
+/// What is known about a data loader.
+#[derive(Clone)]
+pub(super) struct LoaderFacts {
+    part: EpochPart,
+    /// The program's line that passed it to `Training::data` or `Training::validation`.
+    place: Arc<str>,
+    /// Whether its batches are on a backend with autodiff.
+    is_tracked: bool,
+    /// How often it was iterated over. Its copies for other devices share the number.
+    iterations: Arc<AtomicU32>,
+}
+
+impl LoaderFacts {
+    /// Creates the facts of a loader that the caller passed.
+    #[track_caller]
+    pub(super) fn new(part: EpochPart, is_tracked: bool) -> Self {
+        let place = std::panic::Location::caller();
+        Self {
+            part,
+            place: format!("{}:{}", place.file(), place.line()).into(),
+            is_tracked,
+            iterations: Arc::default(),
+        }
+    }
+}
+
+/// What one version of Burn does for a training of several epochs.
+pub(super) trait EpochBackend: Send + Sync {
+    /// Runs the operations that the current stream still holds back, and waits for them.
+    fn sync(&self);
+
+    /// Waits until Burn's threads have done what they were asked for so far.
+    fn drain(&self);
+
+    /// Counts a completed step.
+    fn step_done(&self);
+
+    /// Returns the memory of each stream; none if the pass does not observe launches.
+    fn streams(&self) -> Vec<StreamMemory>;
+}
+
+/// What the watched loaders of a training share.
+pub(super) struct WatchedEpochs {
+    backend: Box<dyn EpochBackend>,
+    markers: Vec<Marker>,
+    lockstep: bool,
+    progress: Mutex<EpochProgress>,
+}
+
+/// Where the training is.
+#[derive(Default)]
+struct EpochProgress {
+    /// The number of the epoch, from 1.
+    epoch: u32,
+    /// The number of the next step. Training and validation count on.
+    next: u32,
+    /// Whether a step has begun that has not ended.
+    is_within: bool,
+    /// Whether a part is running.
+    is_running: bool,
+    /// The first step of that part, and when the part began.
+    first: u32,
+    began: u64,
+}
+
+impl WatchedEpochs {
+    pub(super) fn new(backend: Box<dyn EpochBackend>, markers: Vec<Marker>, lockstep: bool) -> Self {
+        Self {
+            backend,
+            markers,
+            lockstep,
+            progress: Mutex::default(),
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, EpochProgress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mark(&self, step: u32, phase: Phase) {
+        pass::mark(&self.markers, StepMoment::new(step, phase));
+    }
+
+    /// Waits until the program's other threads have nothing to do. Not in a measurement, which must run as the program
+    /// does.
+    ///
+    /// Without this, a checkpoint that another thread writes races with the next epoch, and Burn 0.21 can panic:
+    /// `Should have handle for tensor` (burn#4347).
+    fn wait_for_threads(&self) {
+        if self.lockstep {
+            idle::wait(|| self.backend.drain());
+        }
+    }
+
+    /// Begins a part. `iteration` is the number of times that its loader was iterated over, this one included.
+    fn begin(&self, part: EpochPart, iteration: u32) {
+        self.end_step();
+        self.wait_for_threads();
+        let next = {
+            let mut progress = self.progress();
+            if std::mem::replace(&mut progress.is_running, true) {
+                events::impossible(
+                    "the program iterates over two data loaders at once: cargo-vram cannot say which of them a step \
+                     belongs to"
+                        .to_owned(),
+                );
+            }
+            // By loader, because an epoch may train on several. A validation belongs to the training before it.
+            progress.epoch = match part {
+                EpochPart::Training => progress.epoch.max(iteration),
+                EpochPart::Validation => progress.epoch.max(1),
+            };
+            progress.first = progress.next;
+            progress.began = clock::now();
+            progress.next
+        };
+        // Workers begin to load before the first batch is taken.
+        self.mark(next, Phase::Batch);
+    }
+
+    fn begin_step(&self, part: EpochPart) {
+        let step = self.progress().next;
+        let phase = match part {
+            EpochPart::Training => Phase::Training,
+            EpochPart::Validation => Phase::Validation,
+        };
+        self.mark(step, phase);
+        let mut progress = self.progress();
+        progress.next += 1;
+        progress.is_within = true;
+    }
+
+    /// Ends the step that has begun, if any.
+    pub(super) fn end_step(&self) {
+        if std::mem::take(&mut self.progress().is_within) {
+            self.wait_for_threads();
+            self.backend.step_done();
+        }
+    }
+
+    /// Ends a part. `is_complete` tells whether the loop took all batches.
+    fn end(&self, about: &LoaderFacts, is_complete: bool) {
+        self.end_step();
+        let (epoch, first, next, began) = {
+            let mut progress = self.progress();
+            progress.is_running = false;
+            (progress.epoch, progress.first, progress.next, progress.began)
+        };
+        if next > first {
+            self.mark(next - 1, Phase::Between);
+        }
+        // Fusion frees a tensor only with the next operation of its stream. The next operation of this stream comes; one
+        // of a worker that has ended does not.
+        if self.lockstep {
+            self.backend.sync();
+        }
+        events::send(&ProbeEvent::EpochEnd {
+            epoch,
+            part: about.part,
+            began,
+            time: clock::now(),
+            first_step: first,
+            steps: next - first,
+            is_complete,
+            loader: about.place.to_string(),
+            is_tracked: about.is_tracked,
+            threads: idle::state(),
+            streams: self.backend.streams(),
+        });
+    }
+}
+
+/// The number of items that an iterator has processed.
+#[derive(Clone, Copy)]
+pub(super) struct ItemsDone {
+    pub(super) processed: usize,
+    pub(super) total: usize,
+}
+
+impl ItemsDone {
+    const fn is_all(self) -> bool {
+        self.processed >= self.total
+    }
+}
+
+/// A part of an epoch: one iteration over a data loader with the iterator `I`.
+pub(super) struct WatchedPart<'a, I> {
+    /// `None` once the part has ended.
+    inner: Option<I>,
+    items: fn(&I) -> ItemsDone,
+    about: &'a LoaderFacts,
+    watched: &'a WatchedEpochs,
+}
+
+impl<'a, I> WatchedPart<'a, I> {
+    /// Begins the part, and makes the iterator. `items` says how many items the iterator has processed.
+    pub(super) fn begin(
+        about: &'a LoaderFacts,
+        watched: &'a WatchedEpochs,
+        iterator: impl FnOnce() -> I,
+        items: fn(&I) -> ItemsDone,
+    ) -> Self {
+        watched.begin(about.part, about.iterations.fetch_add(1, Relaxed) + 1);
+        let inner = iterator();
+        // The workers load ahead while the training takes batches. Which of both is faster decides how many batches
+        // wait on the GPU, so all that may wait are loaded first: that needs most memory.
+        watched.wait_for_threads();
+        Self {
+            inner: Some(inner),
+            items,
+            about,
+            watched,
+        }
+    }
+
+    /// Returns the iterator, unless the part has ended.
+    pub(super) const fn iterator(&self) -> Option<&I> {
+        self.inner.as_ref()
+    }
+
+    /// Ends the step, takes the next batch with `next`, and begins the next step if there is a batch.
+    pub(super) fn next<O>(&mut self, next: impl FnOnce(&mut I) -> Option<O>) -> Option<O> {
+        self.watched.end_step();
+        let inner = self.inner.as_mut()?;
+        if !(self.items)(inner).is_all() {
+            let step = self.watched.progress().next;
+            self.watched.mark(step, Phase::Batch);
+        }
+        let Some(batch) = next(inner) else {
+            self.end();
+            return None;
+        };
+        // The freed slot of the queue may let a worker go on.
+        self.watched.wait_for_threads();
+        self.watched.begin_step(self.about.part);
+        Some(batch)
+    }
+
+    fn end(&mut self) {
+        let Some(inner) = self.inner.take() else { return };
+        let is_complete = (self.items)(&inner).is_all();
+        // Batches that still wait are freed with it.
+        drop(inner);
+        self.watched.wait_for_threads();
+        self.watched.end(self.about, is_complete);
+    }
+}
+
+impl<I> Drop for WatchedPart<'_, I> {
+    /// A loop may stop before the data ends.
+    fn drop(&mut self) {
+        // A panic ends the run, and the threads of the GPU may be gone.
+        if !std::thread::panicking() {
+            self.end();
+        }
+    }
+}
