@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use cargo_vram::bytes::Bytes;
+use cargo_vram::protocol::SizeOrder;
 use cargo_vram::report::{Phase, Report, Rule, Run, Status, Step};
 
 use crate::common;
@@ -421,4 +422,73 @@ fn the_program_of_another_checkout_is_never_run_for_this_one() {
         listed.contains("batch_constant") && !listed.contains("dtype"),
         "{listed}"
     );
+}
+
+#[test]
+fn sizes_that_vary_are_judged_by_the_order_that_needs_most() {
+    let models = ["texts_of_all_lengths", "batches_of_three_sizes"];
+    let checked = check(&models, &[]);
+    assert_eq!(checked.exit, 0, "{}", checked.text);
+    for model in models {
+        let run = checked.run(model);
+        let varying = run.varying.as_ref().unwrap();
+        let orders: Vec<_> = varying.orders.iter().map(|memory| memory.order).collect();
+        assert_eq!(orders, SizeOrder::ALL);
+        assert!(varying.orders.iter().all(|memory| memory.is_complete), "{varying:?}");
+        for memory in varying.orders.iter().filter(|memory| memory.order.varies()) {
+            // With Burn 0.22, rounds follow until one reserves nothing more.
+            let is_enough = if common::is_burn_0_22() {
+                memory.steps >= 16
+            } else {
+                memory.steps == 16
+            };
+            assert!(is_enough && !memory.still_grows(), "{model}: {memory:?}");
+        }
+        let reserved = |order: SizeOrder| {
+            let memory = varying.orders.iter().find(|memory| memory.order == order).unwrap();
+            memory.peaks.warm.reserved.unwrap()
+        };
+        let most = SizeOrder::ALL.map(reserved).into_iter().max().unwrap();
+        assert_eq!(run.peaks.warm.reserved, Some(most));
+        assert!(reserved(SizeOrder::Smallest) < reserved(SizeOrder::Largest));
+        let [rising, falling, shuffled] = [SizeOrder::Rising, SizeOrder::Falling, SizeOrder::Shuffled].map(reserved);
+        let highest = rising.max(falling).max(shuffled);
+        let fragmentation = highest.saturating_sub(reserved(SizeOrder::Largest));
+        assert_eq!(varying.fragmentation, Some(fragmentation));
+        assert!(fragmentation > Bytes(0), "{model}: {varying:?}");
+        assert!(checked.text.contains("fragmentation"), "{}", checked.text);
+    }
+    let sampled = |model: &str| {
+        checked
+            .run(model)
+            .assumptions
+            .iter()
+            .any(|of| of.code() == "sizes-sampled")
+    };
+    assert!(sampled("texts_of_all_lengths") && !sampled("batches_of_three_sizes"));
+
+    // One size alone would pass a limit between both values.
+    let of = |set: &[&str], limit: u64| {
+        let budget = format!("  texts_of_all_lengths: {{ reserved: {limit} B }}\n");
+        Checked::of(&budget, &[&["-m", "texts_of_all_lengths"], set].concat())
+    };
+    let varying = checked.run("texts_of_all_lengths");
+    let limit = varying.peaks.warm.reserved.max(varying.peaks.cold.reserved).unwrap().0 - 1;
+    let alone = of(&["--set", "seq_len=512"], limit);
+    assert_eq!(alone.exit, 0, "{}", alone.text);
+    let run = alone.run("texts_of_all_lengths");
+    assert_eq!(run.varying, None);
+    let largest = &varying.varying.as_ref().unwrap().orders[1];
+    assert_eq!(run.peaks, largest.peaks);
+    let failed = of(&[], limit);
+    assert_eq!(failed.exit, 100, "{}", failed.text);
+}
+
+#[test]
+fn a_range_that_cannot_be_run_is_an_error() {
+    let models = ["a_size_before_the_first_step", "a_range_without_sizes"];
+    let checked = check(&models, &[]);
+    assert_eq!(checked.exit, 101, "{}", checked.text);
+    checked.assert_error(models[0], "impossible", "before the first step");
+    checked.assert_error(models[1], "impossible", "has no sizes");
 }
