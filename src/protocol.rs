@@ -23,6 +23,10 @@ pub const MOST_GPUS: u32 = 16;
 /// The number of steps in which each size of a range is run once: [`RunJob::sizes`].
 pub const ROUND_STEPS: u32 = 8;
 
+/// The smallest number of steps of a model with ranges: two rounds. Only the second shows whether the first reserved all
+/// that the sizes need.
+pub const LEAST_STEPS_OF_SIZES: u32 = 2 * ROUND_STEPS;
+
 /// The environment variable with the path of the job file. Without it, a model's binary does nothing and succeeds.
 pub const JOB_VARIABLE: &str = "CARGO_VRAM_JOB";
 
@@ -172,8 +176,8 @@ pub struct SizeRange {
     pub largest: u64,
     /// The number of sizes that the model declares.
     pub declared: u64,
-    /// The number of these sizes that steps are run with.
-    pub run: u64,
+    /// The number of these sizes that steps were run with.
+    pub tried: u64,
 }
 
 /// The part of a model that runs on the thread of Burn's fusion.
@@ -461,7 +465,8 @@ pub enum ProbeEvent {
         /// Each input with its value.
         values: BTreeMap<String, u64>,
     },
-    /// The model has inputs that have another size in each step.
+    /// The model has inputs that have another size in each step. If the job has fewer steps than
+    /// [`LEAST_STEPS_OF_SIZES`], the pass ends.
     Ranges {
         /// Each of them with its sizes.
         inputs: BTreeMap<String, SizeRange>,

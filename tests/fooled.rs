@@ -455,7 +455,6 @@ fn sizes_that_vary_are_judged_by_the_order_that_needs_most() {
         let highest = rising.max(falling).max(shuffled);
         let fragmentation = highest.saturating_sub(reserved(SizeOrder::Largest));
         assert_eq!(varying.fragmentation, Some(fragmentation));
-        assert!(fragmentation > Bytes(0), "{model}: {varying:?}");
         assert!(checked.text.contains("fragmentation"), "{}", checked.text);
     }
     let sampled = |model: &str| {
@@ -465,30 +464,60 @@ fn sizes_that_vary_are_judged_by_the_order_that_needs_most() {
             .iter()
             .any(|of| of.code() == "sizes-sampled")
     };
-    assert!(sampled("texts_of_all_lengths") && !sampled("batches_of_three_sizes"));
+    assert!(models.into_iter().all(sampled));
+
+    let of_texts = checked.run("texts_of_all_lengths").varying.as_ref().unwrap();
+    assert!(of_texts.fragmentation > Some(Bytes::GIB), "{of_texts:?}");
 
     // One size alone would pass a limit between both values.
-    let of = |set: &[&str], limit: u64| {
-        let budget = format!("  texts_of_all_lengths: {{ reserved: {limit} B }}\n");
-        Checked::of(&budget, &[&["-m", "texts_of_all_lengths"], set].concat())
+    let of = |inputs: &str, limit: u64| {
+        let budget = format!("  texts_of_all_lengths: {{ reserved: {limit} B{inputs} }}\n");
+        Checked::of(&budget, &["-m", "texts_of_all_lengths"])
     };
     let varying = checked.run("texts_of_all_lengths");
-    let limit = varying.peaks.warm.reserved.max(varying.peaks.cold.reserved).unwrap().0 - 1;
-    let alone = of(&["--set", "seq_len=512"], limit);
+    let limit = varying.peaks.warm.reserved.unwrap().0 - 1;
+    let alone = of(", inputs: { seq_len: 512 }", limit);
     assert_eq!(alone.exit, 0, "{}", alone.text);
     let run = alone.run("texts_of_all_lengths");
     assert_eq!(run.varying, None);
     let largest = &varying.varying.as_ref().unwrap().orders[1];
     assert_eq!(run.peaks, largest.peaks);
-    let failed = of(&[], limit);
+    let failed = of("", limit);
     assert_eq!(failed.exit, 100, "{}", failed.text);
 }
 
 #[test]
 fn a_range_that_cannot_be_run_is_an_error() {
-    let models = ["a_size_before_the_first_step", "a_range_without_sizes"];
-    let checked = check(&models, &[]);
+    let models = [
+        ("a_size_before_the_first_step", "before the first step"),
+        ("a_range_without_sizes", "has no sizes"),
+        ("asks_once", "only 1 of 16 steps asked for the size"),
+        ("a_range_within_a_step", "declared after the first step"),
+    ];
+    let checked = check(&models.map(|(model, _)| model), &[]);
     assert_eq!(checked.exit, 101, "{}", checked.text);
-    checked.assert_error(models[0], "impossible", "before the first step");
-    checked.assert_error(models[1], "impossible", "has no sizes");
+    for (model, message) in models {
+        checked.assert_error(model, "impossible", message);
+    }
+}
+
+#[test]
+fn a_leak_that_only_other_sizes_show_is_one() {
+    let model = "keeps_a_loss_of_each_change";
+    let checked = check(&[model], &[]);
+    assert_eq!(checked.exit, 100, "{}", checked.text);
+    let leaks = checked
+        .report
+        .verdicts
+        .iter()
+        .filter(|verdict| verdict.rule == Rule::Leak);
+    let messages: Vec<_> = leaks.map(|verdict| verdict.message.raw()).collect();
+    assert_eq!(messages.len(), 2, "rising and falling: {messages:?}");
+    assert!(
+        messages[0].contains("with rising sizes, live memory grows by at least"),
+        "{messages:?}"
+    );
+    let budget = format!("  {model}: {{ reserved: 1 GiB, inputs: {{ batch: 64 }}, steps: 10 }}\n");
+    let fixed = Checked::of(&budget, &["-m", model]);
+    assert_eq!(fixed.exit, 0, "{}", fixed.text);
 }

@@ -30,7 +30,7 @@ const FLOORS: [&[&str]; 10] = [
 const WHOLE: [&str; 2] = ["driver/source", "probe/burn_0_21"];
 
 /// Type names that several files define, each with the reason.
-const REPEATED: [(&str, &str); 24] = [
+const REPEATED: [(&str, &str); 25] = [
     ("DataParallel", "the same of two versions of Burn"),
     ("Downstream", "the same of two versions of Burn"),
     ("OtherStream", "the same of two versions of Burn"),
@@ -41,12 +41,13 @@ const REPEATED: [(&str, &str); 24] = [
     ("InF32", "the same of two versions of Burn"),
     ("InHalf", "the same of two versions of Burn"),
     ("IntoOptimizer", "the same of two versions of Burn"),
+    ("Epochs", "the same of two versions of Burn"),
+    ("EpochsFeature", "the same of two versions of Burn"),
+    ("Training", "the same of two versions of Burn"),
     (
         "Library",
         "a library that the driver loaded; another name would change every baseline",
     ),
-    ("Make", "the same of two versions of Burn"),
-    ("MakeBatch", "the same of two versions of Burn"),
     (
         "Out",
         "the place of a C function's result; another name would change every baseline",

@@ -14,8 +14,8 @@ use super::types::{Budgets, GpuLimitsEntry, Limit, ModelBudget, ModelLimits};
 use crate::bytes::Bytes;
 use crate::report::words::{of_gpu, pass_name};
 use crate::report::{
-    ENOUGH_EPOCHS, ENOUGH_STEPS, GrowingEpochs, Metric, Oom, Pass, Peak, Peaks, Rule, Run, Skipped, SkippedCheck,
-    Status, Trend, Verdict,
+    ENOUGH_EPOCHS, ENOUGH_STEPS, GrowingEpochs, Metric, Oom, OrderMemory, Pass, Peak, Peaks, Rule, Run, Skipped,
+    SkippedCheck, Status, Trend, VaryingSizes, Verdict,
 };
 use words::{advice, ended_early, place, qualifier};
 
@@ -91,6 +91,7 @@ impl Judge<'_> {
     fn verdicts(&self) -> Vec<Verdict> {
         let mut verdicts: Vec<Verdict> = self.run.oom.iter().map(|oom| self.out_of_memory(oom)).collect();
         verdicts.extend(self.leak());
+        verdicts.extend(self.leaks_by_size());
         verdicts.extend(self.growing_epochs());
         match self.budget() {
             Some(budget) => self.limits(budget, &mut verdicts),
@@ -153,6 +154,25 @@ impl Judge<'_> {
             actual: Some(last),
             ..self.verdict(Rule::Leak, Status::Fail, message)
         })
+    }
+
+    /// Returns a failure per order in which live memory grows from one round of the sizes to the next.
+    fn leaks_by_size(&self) -> Vec<Verdict> {
+        let orders = self.run.varying.iter().flat_map(|varying| &varying.orders);
+        let failure = |order: &OrderMemory| {
+            let least = order.leak_per_round?;
+            let message = format!(
+                "with {} sizes, live memory grows by at least {least} from each step to the step with the same size one \
+                 round later",
+                order.order.name()
+            );
+            Some(Verdict {
+                pass: Some(Pass::Traced),
+                metric: Some(Metric::Live),
+                ..self.verdict(Rule::Leak, Status::Fail, message)
+            })
+        };
+        orders.filter_map(failure).collect()
     }
 
     fn budget(&self) -> Option<&ModelBudget> {
@@ -386,9 +406,14 @@ impl Judge<'_> {
         });
         let which = oom.gpu_number.map_or_else(String::new, |gpu| format!("GPU {gpu}, "));
         let message = format!(
-            "out of memory on {which}`{}` {}: {wanted}, with {reserved} reserved and {available} free{rule}",
+            "out of memory on {which}`{}` {}{}: {wanted}, with {reserved} reserved and {available} free{rule}",
             self.run.gpu.id,
             place(oom),
+            self.run
+                .varying
+                .as_ref()
+                .map(VaryingSizes::of_order)
+                .unwrap_or_default(),
         );
         Verdict {
             gpu_number: oom.gpu_number,

@@ -17,7 +17,7 @@ pub(super) struct LoaderFacts {
     /// The program's line that passed it to `Training::data` or `Training::validation`.
     place: Arc<str>,
     /// Whether its batches are on a backend with autodiff.
-    is_tracked: bool,
+    pub(super) is_tracked: bool,
     /// How often it was iterated over. Its copies for other devices share the number.
     iterations: Arc<AtomicU32>,
 }
@@ -182,6 +182,24 @@ impl WatchedEpochs {
     }
 }
 
+/// A data loader `L` that is watched.
+pub(super) struct WatchedLoader<L: ?Sized> {
+    pub(super) inner: Arc<L>,
+    pub(super) about: LoaderFacts,
+    pub(super) watched: Arc<WatchedEpochs>,
+}
+
+impl<L: ?Sized> WatchedLoader<L> {
+    /// Watches another loader like this one.
+    pub(super) fn like(&self, inner: Arc<L>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            about: self.about.clone(),
+            watched: self.watched.clone(),
+        })
+    }
+}
+
 /// The number of items that an iterator has processed.
 #[derive(Clone, Copy)]
 pub(super) struct ItemsDone {
@@ -231,7 +249,7 @@ impl<'a, I> WatchedPart<'a, I> {
     }
 
     /// Ends the step, takes the next batch with `next`, and begins the next step if there is a batch.
-    pub(super) fn next<O>(&mut self, next: impl FnOnce(&mut I) -> Option<O>) -> Option<O> {
+    pub(super) fn take<O>(&mut self, next: impl FnOnce(&mut I) -> Option<O>) -> Option<O> {
         self.watched.end_step();
         let inner = self.inner.as_mut()?;
         if !(self.items)(inner).is_all() {

@@ -3,21 +3,21 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-#[cfg(all(feature = "burn-0_21", feature = "train"))]
+#[cfg(all(feature = "train", any(feature = "burn-0_21", feature = "burn-0_22")))]
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::protocol::ProbeEvent;
 
 static EVENTS: OnceLock<File> = OnceLock::new();
-#[cfg(all(feature = "burn-0_21", feature = "train"))]
+#[cfg(all(feature = "train", any(feature = "burn-0_21", feature = "burn-0_22")))]
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
 /// Opens the file that [`send`] writes to, and locks it until this process ends. If a model starts its own program
 /// again, the new process does not get the lock. Its events are dropped, because they are not the model's.
 pub(super) fn open(path: &Path) -> std::io::Result<()> {
     let file = OpenOptions::new().append(true).create(true).open(path)?;
-    #[cfg(all(feature = "burn-0_21", feature = "train"))]
+    #[cfg(all(feature = "train", any(feature = "burn-0_21", feature = "burn-0_22")))]
     let _ = FOLDER.set(path.parent().unwrap_or(Path::new(".")).to_owned());
     #[cfg(target_os = "linux")]
     // Only this error means that another process holds the lock. A file system without locks must not lose
@@ -34,7 +34,7 @@ pub(super) fn open(path: &Path) -> std::io::Result<()> {
 }
 
 /// Returns the folder of the file of events, which the tool removes after the pass.
-#[cfg(all(feature = "burn-0_21", feature = "train"))]
+#[cfg(all(feature = "train", any(feature = "burn-0_21", feature = "burn-0_22")))]
 pub(super) fn folder() -> Option<PathBuf> {
     FOLDER.get().cloned()
 }

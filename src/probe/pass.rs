@@ -1,13 +1,14 @@
 //! [`ProbePass`]: the job of one pass of one model, and the inputs that the model has asked for. All versions of Burn
 //! share it.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::events;
 use super::timeline::StepMoment;
 use super::varying::{self, VaryingInput};
-use crate::protocol::{Float, ProbeEvent, RunJob, SizeRange};
+use crate::protocol::{Float, LEAST_STEPS_OF_SIZES, ProbeEvent, RunJob, SizeRange};
 
 /// The input that gradient accumulation divides.
 const BATCH_SIZE: &str = "batch_size";
@@ -42,6 +43,8 @@ pub struct ProbePass {
     pub(super) job: RunJob,
     values: BTreeMap<String, u64>,
     ranges: BTreeMap<String, SizeRange>,
+    /// Whether the model has asked for all of its inputs.
+    is_declared: Cell<bool>,
 }
 
 impl ProbePass {
@@ -50,6 +53,7 @@ impl ProbePass {
             job,
             values: BTreeMap::new(),
             ranges: BTreeMap::new(),
+            is_declared: Cell::new(false),
         }
     }
 
@@ -76,16 +80,26 @@ impl ProbePass {
     /// Returns an input that has another size in each step. If the job sets the input, it always has that size.
     pub(super) fn range(&mut self, name: &str, sizes: impl IntoIterator<Item = usize>) -> VaryingInput {
         // Both have a meaning of their own, which a size that changes from step to step would not have.
-        if [BATCH_SIZE, GPUS].contains(&name) && !self.job.inputs.contains_key(name) {
+        if [BATCH_SIZE, GPUS].contains(&name) {
             events::impossible(format!(
-                "the input `{name}` cannot be a range: ask for it with `Run::input`"
+                "the input `{name}` cannot be a range: give the range another name"
             ));
+        }
+        // The tool would not know the range, and would run only the largest size.
+        if self.is_declared.get() {
+            events::impossible(format!(
+                "the range `{name}` is declared after the first step: declare it before"
+            ));
+        }
+        if self.values.contains_key(name) {
+            events::impossible(format!("the model asks for the input `{name}` twice, once as a range"));
         }
         if self.job.inputs.contains_key(name) {
             return VaryingInput::fixed(name, self.value(name, 0));
         }
         let (input, range) = VaryingInput::new(name, sizes, self.job.sizes);
         self.value(name, input.largest());
+        input.watch();
         self.ranges.insert(name.to_owned(), range);
         input
     }
@@ -193,10 +207,15 @@ impl ProbePass {
         events::send(&ProbeEvent::Inputs {
             values: self.values.clone(),
         });
-        if self.varies() {
-            events::send(&ProbeEvent::Ranges {
-                inputs: self.ranges.clone(),
-            });
+        if self.is_declared.replace(true) || !self.varies() {
+            return;
+        }
+        events::send(&ProbeEvent::Ranges {
+            inputs: self.ranges.clone(),
+        });
+        // Only the model knows that it has ranges. The tool starts the pass again with as many steps as the sizes need.
+        if self.job.steps < LEAST_STEPS_OF_SIZES {
+            std::process::exit(0);
         }
     }
 }

@@ -289,6 +289,9 @@ pub(super) fn settled(is_settled: bool) {
 /// which Burn freed memory and tried again.
 pub(super) fn finish(retried: Option<u64>) {
     flush();
+    super::varying::finish(with_all(|all| {
+        all.iter().map(|timeline| timeline.steps_done).max().unwrap_or(0)
+    }));
     // Steps are counted on one GPU's timeline only: that of the thread that runs the loop.
     let most = |of: fn(&PhaseTimeline) -> u32| with_all(|all| all.iter().map(of).max().unwrap_or(0));
     let sum = |of: fn(&PhaseTimeline) -> u64| with_all(|all| all.iter().map(of).sum());

@@ -3,12 +3,15 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::events;
 use crate::protocol::{ROUND_STEPS, SizeOrder, SizeRange};
 
-/// The most sizes that a range may have. An iterator without an end must not fill the memory.
+/// The most different sizes that a range may have, and the most items of its iterator. An iterator without an end must
+/// not run forever.
 const MOST_SIZES: usize = 1 << 16;
+const MOST_ITEMS: usize = 1 << 28;
 
 /// The step that the pass is at, plus 1; 0 before the first step.
 static AT: AtomicU64 = AtomicU64::new(0);
@@ -18,6 +21,31 @@ pub(super) fn begin(step: u32) {
     AT.store(u64::from(step) + 1, Relaxed);
 }
 
+/// The steps in which the model asked for the size of an input.
+#[derive(Debug, Default)]
+struct StepsAsked {
+    /// The last of them, plus 1; 0 if there is none.
+    last: AtomicU64,
+    count: AtomicU64,
+}
+
+/// The inputs of all ranges.
+static RANGES: Mutex<Vec<(String, Arc<StepsAsked>)>> = Mutex::new(Vec::new());
+
+/// Ends the process if a completed step did not ask for the size of a range: it had another size than the report would
+/// say.
+pub(super) fn finish(steps: u32) {
+    for (name, asked) in RANGES.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let count = asked.count.load(Relaxed);
+        if count < u64::from(steps) {
+            events::impossible(format!(
+                "only {count} of {steps} steps asked for the size of the range `{name}`: call `size` in each step, where \
+                 it makes its inputs"
+            ));
+        }
+    }
+}
+
 /// An input that has another size in each step. `Run::range` makes it.
 #[derive(Debug, Clone)]
 pub struct VaryingInput {
@@ -25,6 +53,7 @@ pub struct VaryingInput {
     order: SizeOrder,
     /// The sizes of one round, in rising order.
     sizes: Vec<usize>,
+    asked: Arc<StepsAsked>,
 }
 
 impl VaryingInput {
@@ -34,51 +63,68 @@ impl VaryingInput {
             name: name.to_owned(),
             order: SizeOrder::Largest,
             sizes: vec![size],
+            asked: Arc::default(),
         }
     }
 
     /// Creates an input from all of its sizes, and returns it with the range for the report. Ends the process if there
     /// are no sizes, or too many.
     pub(super) fn new(name: &str, sizes: impl IntoIterator<Item = usize>, order: SizeOrder) -> (Self, SizeRange) {
-        let all: BTreeSet<usize> = sizes.into_iter().take(MOST_SIZES + 1).collect();
+        let mut all = BTreeSet::new();
+        for (at, size) in sizes.into_iter().enumerate() {
+            all.insert(size);
+            // An error, because the sizes that are left out could be the largest.
+            if all.len() > MOST_SIZES || at >= MOST_ITEMS {
+                events::impossible(format!(
+                    "the range of `{name}` has more than {MOST_SIZES} sizes: declare fewer, for example with `step_by`"
+                ));
+            }
+        }
         let all: Vec<usize> = all.into_iter().collect();
         let (Some(smallest), Some(largest)) = (all.first(), all.last()) else {
             events::impossible(format!("the range of `{name}` has no sizes"));
         };
-        if all.len() > MOST_SIZES {
-            events::impossible(format!(
-                "the range of `{name}` has more than {MOST_SIZES} sizes: pass fewer, for example with `step_by`"
-            ));
-        }
         let sizes = chosen(&all);
         let distinct: BTreeSet<&usize> = sizes.iter().collect();
         let range = SizeRange {
             smallest: *smallest as u64,
             largest: *largest as u64,
             declared: all.len() as u64,
-            run: distinct.len() as u64,
+            tried: distinct.len() as u64,
         };
         let input = Self {
             name: name.to_owned(),
             order,
             sizes,
+            asked: Arc::default(),
         };
         (input, range)
     }
 
     /// Returns the size in the current step.
     ///
-    /// Call it where a step makes its inputs: in the function given to `batch`, or within a hand-written step. The run
-    /// fails if no step has begun.
+    /// Call it in every step, where the step makes its inputs: in the function given to `batch`, or within a
+    /// hand-written step, on the thread that runs the steps. The run fails if a step does not call it, and if no step
+    /// has begun.
     #[must_use]
     pub fn size(&self) -> usize {
-        match AT.load(Relaxed).checked_sub(1) {
-            Some(step) => self.at(step),
-            None => events::impossible(format!(
-                "`size` of the range `{}` was called before the first step: there, call `largest`",
+        let at = AT.load(Relaxed);
+        let Some(step) = at.checked_sub(1) else {
+            events::impossible(format!(
+                "`size` of the range `{}` was called before the first step: call it within a step, or call `largest`",
                 self.name
-            )),
+            ));
+        };
+        if self.asked.last.swap(at, Relaxed) != at {
+            self.asked.count.fetch_add(1, Relaxed);
         }
+        self.at(step)
+    }
+
+    /// Checks at the end of the pass that every step asked for the size.
+    pub(super) fn watch(&self) {
+        let entry = (self.name.clone(), self.asked.clone());
+        RANGES.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
     }
 
     /// Returns the largest size of the range, for example for the number of position embeddings.
@@ -143,7 +189,7 @@ mod tests {
         assert_eq!(round(16..=512, SizeOrder::Rising), all);
         assert_eq!(
             round(16..=512, SizeOrder::Falling),
-            all.map(|size| size).into_iter().rev().collect::<Vec<_>>()
+            all.into_iter().rev().collect::<Vec<_>>()
         );
         assert_eq!(round(16..=512, SizeOrder::Smallest), [16; 8]);
         assert_eq!(round(16..=512, SizeOrder::Largest), [512; 8]);
@@ -163,7 +209,7 @@ mod tests {
         );
         let (_, range) = VaryingInput::new("seq_len", 16..=512, SizeOrder::Rising);
         assert_eq!(
-            (range.smallest, range.largest, range.declared, range.run),
+            (range.smallest, range.largest, range.declared, range.tried),
             (16, 512, 497, 8)
         );
     }

@@ -124,6 +124,8 @@ pub enum RecordingRefusal {
     Replayed,
     /// The folder of the run's autotune choices is unknown.
     NoChoices,
+    /// The sizes of the run's inputs vary, and the folder has the choices for one order only.
+    SizesVary,
     /// The report contains the run twice.
     Twice,
 }
@@ -148,6 +150,7 @@ impl RecordingRefusal {
             Self::Limited => "leave out --limit; estimates for the whole GPU have pages of another size",
             Self::Replayed => "leave out --recordings; a recording must contain choices that autotune made itself",
             Self::NoChoices => "report this bug of cargo-vram",
+            Self::SizesVary => "set the ranges to one size with `--set`, and record each size separately",
             Self::Twice => "measure each model with the same inputs only once",
         }
     }
@@ -164,6 +167,7 @@ impl fmt::Display for RecordingRefusal {
             Self::Limited => f.write_str("the measurement limited the GPU's memory"),
             Self::Replayed => f.write_str("it replayed autotune choices from another recording"),
             Self::NoChoices => f.write_str("its autotune choices are unknown"),
+            Self::SizesVary => f.write_str("the sizes of its inputs vary from step to step"),
             Self::Twice => f.write_str("the report contains it twice"),
         }
     }

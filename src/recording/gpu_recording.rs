@@ -199,6 +199,10 @@ pub(super) fn refusal(run: &Run, gpu: &GpuFacts) -> Option<RecordingRefusal> {
     if measurement.limit.is_some() {
         return Some(RecordingRefusal::Limited);
     }
+    // The keys of other sizes would be missing, and a later run would take the recording for complete.
+    if run.varying.is_some() {
+        return Some(RecordingRefusal::SizesVary);
+    }
     // A replayed choice would be recorded as if autotune had made it on this GPU.
     // See docs/design/autotune-plan.md.
     (measurement.tuning == Tuning::Replayed).then_some(RecordingRefusal::Replayed)

@@ -33,7 +33,8 @@ pub struct Recorded {
 ///
 /// `choices` contains the autotune folder of each run's cold pass. Ignores estimates, because a report may contain
 /// both. Lists the following measurements in [`Recorded::refused`]: incomplete runs, runs without proof of a GPU, runs
-/// on another GPU, runs with limited memory, runs that replayed older choices, and repeated runs.
+/// on another GPU, runs with limited memory, runs that replayed older choices,
+/// runs whose sizes vary, and repeated runs.
 ///
 /// # Errors
 /// If no run can be recorded, if the existing recording is damaged, or if files cannot be read or written. Nothing is

@@ -97,14 +97,14 @@ fn varying(run: &Run) -> Option<RunTable<'_>> {
     Some(RunTable {
         run,
         about: inputs(varying),
-        columns: vec!["steps", "live", "reserved", "stands after", "cold reserved"],
+        columns: vec!["steps", "live", "reserved", "last growth", "cold reserved"],
         rows,
     })
 }
 
 fn order_row(memory: &OrderMemory, is_highest: bool) -> Vec<String> {
     let mark = if is_highest { " (highest)" } else { "" };
-    let stands = match memory.stands_after {
+    let last = match memory.last_growth {
         _ if !memory.is_complete => "not complete".to_owned(),
         None => "–".to_owned(),
         Some(after) if memory.still_grows() => format!("step {after}, in the last round"),
@@ -115,7 +115,7 @@ fn order_row(memory: &OrderMemory, is_highest: bool) -> Vec<String> {
         count(memory.steps.into()),
         shown(memory.peaks.warm.live),
         shown(memory.peaks.warm.reserved),
-        stands,
+        last,
         shown(memory.peaks.cold.reserved),
     ]
 }
@@ -123,9 +123,9 @@ fn order_row(memory: &OrderMemory, is_highest: bool) -> Vec<String> {
 /// Lists the ranges: `seq_len 16 to 512 (8 of 497 sizes)`.
 fn inputs(varying: &VaryingSizes) -> String {
     let range = |(name, range): (&crate::untrusted::PlainName, &crate::protocol::SizeRange)| {
-        let sizes = match range.run == range.declared {
+        let sizes = match range.tried == range.declared {
             true => counted(range.declared, "size"),
-            false => format!("{} of {}", range.run, counted(range.declared, "size")),
+            false => format!("{} of {}", range.tried, counted(range.declared, "size")),
         };
         format!("{name} {} to {} ({sizes})", range.smallest, range.largest)
     };

@@ -73,12 +73,16 @@ pub enum Assumption {
         /// The program's line that passed the data loader to cargo-vram.
         loader: Foreign,
     },
-    /// Steps were run with some of the sizes of a range only.
+    /// An explanation of a model with ranges is of its largest sizes.
+    LargestSizes,
+    /// Reserved memory still grew when the sizes of a range were repeated.
+    SizesStillGrow,
+    /// Steps were run with some of the sizes of a range, and in some orders.
     SizesSampled {
         /// The name of the input.
         input: String,
         /// The number of sizes that steps were run with.
-        run: u64,
+        tried: u64,
         /// The number of sizes that the model declares.
         declared: u64,
     },
@@ -190,6 +194,8 @@ impl Assumption {
             Self::ThreadsWait => "threads-wait",
             Self::ValidationTracked { .. } => "validation-tracked",
             Self::ThreadsBusy => "threads-busy",
+            Self::LargestSizes => "largest-sizes",
+            Self::SizesStillGrow => "sizes-still-grow",
             Self::SizesSampled { .. } => "sizes-sampled",
             Self::ProgramOrder => "program-order",
             Self::NoLines { .. } => "no-lines",
@@ -262,10 +268,17 @@ impl fmt::Display for Assumption {
                  backward phase would need: to need less memory, validate `model.valid()` with a loader on the inner \
                  backend"
             ),
-            Self::SizesSampled { input, run, declared } => write!(
+            Self::LargestSizes => f.write_str(
+                "every step has the largest size of the model's ranges: other orders of the sizes may reserve more",
+            ),
+            Self::SizesStillGrow => f.write_str(
+                "reserved memory still grew when the sizes were repeated, and may grow further: run more steps with \
+                 `--steps`",
+            ),
+            Self::SizesSampled { input, tried, declared } => write!(
                 f,
-                "{run} of the {declared} sizes of `{input}` were run: a real training has more of them, in orders that \
-                 were not tried, and may reserve more"
+                "{tried} of the {declared} sizes of `{input}` were run, in five orders: a real training has other orders, \
+                 and may reserve more"
             ),
             Self::ThreadsBusy => f.write_str(
                 "threads of the program worked for a minute without a pause, and no step waits for them: two runs can \

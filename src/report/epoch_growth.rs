@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::epochs::{EpochMemory, EpochPhase};
 use super::leaks::{self, ENOUGH_STEPS, Growing, GrowthInterval};
-use super::types::{Metric, Run};
+use super::peaks::Metric;
+use super::types::Run;
 use super::words::counted;
 use crate::bytes::Bytes;
 use crate::untrusted::Foreign;

@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::EpochPhase;
-use super::types::{Pass, Run, Step, is_default};
+use super::peaks::Pass;
+use super::types::{Run, Step, is_default};
 use super::words::counted;
 use crate::bytes::Bytes;
 
@@ -118,6 +119,10 @@ impl Run {
     /// suffices. Needs [`ENOUGH_STEPS`] steps.
     #[must_use]
     pub fn trend(&self) -> Trend {
+        // Each step has another size. `OrderMemory::leak_per_round` compares steps of one size.
+        if self.varying.as_ref().is_some_and(|varying| varying.steps_of.varies()) {
+            return Trend::Steady;
+        }
         let gpus = self.gpus.iter().map(|on| trend(&on.steps, Some(on.gpu_number)));
         // A GPU that nobody could judge must not count as steady because another GPU is.
         gpus.reduce(|one, other| match (&one, &other) {

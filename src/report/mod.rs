@@ -10,6 +10,7 @@ mod growth;
 mod leaks;
 pub mod merge;
 mod partition;
+mod peaks;
 mod read;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -27,6 +28,7 @@ pub use growth::{GrowthCause, GrowthExplanation, GrowthLine, GrowthPart, GrowthP
 pub(crate) use leaks::grows;
 pub use leaks::{ENOUGH_STEPS, Growing, GrowthInterval, Trend};
 pub use partition::Partition;
+pub use peaks::{Metric, Pass, Peak, Peaks};
 pub use read::{MOST_BYTES, ReadError};
 pub use types::*;
 pub use varying::{OrderMemory, VaryingSizes};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::types::{Metric, Peaks};
+use super::peaks::{Metric, Peaks};
 use crate::bytes::Bytes;
 use crate::protocol::{ROUND_STEPS, SizeOrder, SizeRange};
 use crate::untrusted::PlainName;
@@ -15,8 +15,11 @@ use crate::untrusted::PlainName;
 pub struct VaryingSizes {
     /// Each input that has another size in each step.
     pub inputs: BTreeMap<PlainName, SizeRange>,
-    /// The memory in each order. If the order with the largest sizes is not complete, it is the only one.
+    /// The memory in each order. It is only the order with the largest sizes in an explanation, and if that order is not
+    /// complete.
     pub orders: Vec<OrderMemory>,
+    /// The order that the run's `steps` are of, and its failure if it has one: usually `largest`.
+    pub steps_of: SizeOrder,
     /// The reserved memory in bytes that varying sizes cost: the highest warm peak of the rising, falling and shuffled
     /// orders minus the peak with the largest sizes alone. Pages that batches of one size left do not fit those of
     /// another. Null if an order is not complete.
@@ -30,13 +33,15 @@ pub struct OrderMemory {
     pub order: SizeOrder,
     /// Whether all steps were run, without an error and without out of memory.
     pub is_complete: bool,
-    /// The number of steps of a pass.
+    /// The number of steps of the observed pass; 0 if nothing was observed.
     pub steps: u32,
     /// The peaks. With several GPUs, each value is from the GPU where it is highest.
     pub peaks: Peaks,
-    /// The number of steps after which reserved memory did not grow any more in the observed pass. Null if nothing was
-    /// observed.
-    pub stands_after: Option<u32>,
+    /// The last step of the observed pass in which reserved memory grew, from 1. Null if nothing was observed.
+    pub last_growth: Option<u32>,
+    /// The least growth in live memory in bytes from a step to the step with the same size one round later, if each of
+    /// them grew. Only for the rising and falling orders; otherwise null.
+    pub leak_per_round: Option<Bytes>,
 }
 
 impl OrderMemory {
@@ -44,7 +49,7 @@ impl OrderMemory {
     #[must_use]
     pub fn still_grows(&self) -> bool {
         let last_round = self.steps.saturating_sub(ROUND_STEPS).max(1);
-        self.order.varies() && self.stands_after.is_some_and(|after| after > last_round)
+        self.order.varies() && self.last_growth.is_some_and(|after| after > last_round)
     }
 }
 
@@ -63,6 +68,16 @@ impl VaryingSizes {
         let varying = orders.iter().filter(|order| order.order.varies());
         let highest = varying.filter_map(reserved).max()?;
         Some(highest.saturating_sub(alone))
+    }
+
+    /// Returns the order of the run's `steps` as an addition to a sentence, `, rising sizes`. It is empty if there is
+    /// only one order, or the usual one.
+    #[must_use]
+    pub fn of_order(&self) -> String {
+        match self.steps_of {
+            SizeOrder::Largest => String::new(),
+            order => format!(", {} sizes", order.name()),
+        }
     }
 
     /// Returns the order with the highest reserved memory of a later launch; of equal ones, the first.

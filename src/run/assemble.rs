@@ -177,6 +177,8 @@ pub(super) enum RetryReason {
     Uploads,
     /// The model makes no progress on fusion's thread.
     Stuck,
+    /// The model has inputs that have another size in each step, which needs more steps.
+    Ranges,
     /// The model asks for this number of GPUs.
     Gpus(u32),
 }
@@ -193,6 +195,9 @@ pub(super) fn found(left: &PassOutput) -> Option<RetryReason> {
     });
     if gpus.is_some() {
         return gpus;
+    }
+    if matches!(left.events.last(), Some(ProbeEvent::Ranges { .. })) {
+        return Some(RetryReason::Ranges);
     }
     if uploads(left) {
         return Some(RetryReason::Uploads);
@@ -698,16 +703,16 @@ fn assumptions(
     }
     let of_events = warm.or(cold).map_or(&[][..], |left| &left.events);
     let threads = epochs::threads(of_events);
-    for event in of_events {
-        if let ProbeEvent::Ranges { inputs } = event {
-            let sampled = inputs.iter().filter(|(_, range)| range.run < range.declared);
-            list.extend(sampled.map(|(input, range)| Assumption::SizesSampled {
-                input: input.clone(),
-                run: range.run,
-                declared: range.declared,
-            }));
-        }
-    }
+    let ranges = of_events.iter().find_map(|event| match event {
+        ProbeEvent::Ranges { inputs } => Some(inputs),
+        _ => None,
+    });
+    let several = ranges.into_iter().flatten().filter(|(_, range)| range.declared > 1);
+    list.extend(several.map(|(input, range)| Assumption::SizesSampled {
+        input: input.clone(),
+        tried: range.tried,
+        declared: range.declared,
+    }));
     // A measurement waits for no thread.
     if threads != OtherThreads::None && matches!(hardware, Hardware::Virtual) {
         list.push(Assumption::ThreadsWait);

@@ -20,7 +20,7 @@ use crate::driver::DriverLibrary;
 use crate::gpu::Profile;
 use crate::protocol::{SizeOrder, WhatIf};
 use crate::recording::Recordings;
-use crate::report::{Pass, Run, Step};
+use crate::report::{Assumption, Pass, Run, Step};
 use crate::untrusted::PlainName;
 
 /// A model to run, with its GPU, inputs and settings.
@@ -279,13 +279,21 @@ fn run(
             SizeOrder::Largest => folder.to_owned(),
             _ => folder.join(sizes.name()),
         };
-        run_in_order(case, settings, slots, &folder, progress)
+        let mut done = run_in_order(case, settings, slots, &folder, progress)?;
+        if let (Some(error), true) = (&mut done.run.error, sizes != SizeOrder::Largest) {
+            error.message = format!("with {} sizes: {}", sizes.name(), error.message.raw()).into();
+        }
+        Some(done)
     };
-    let first = in_order(SizeOrder::Largest)?;
+    let mut first = in_order(SizeOrder::Largest)?;
     // Without sizes that vary, every order is the same. If the largest sizes fail, the other orders would, too, or would
     // hide it.
     let is_whole = first.run.error.is_none() && first.run.oom.is_none();
-    if first.run.varying.is_none() || !is_whole || settings.trace {
+    if first.run.varying.is_none() || !is_whole {
+        return Some(first);
+    }
+    if settings.trace {
+        first.run.assumptions.push(Assumption::LargestSizes);
         return Some(first);
     }
     let others = SizeOrder::ALL.into_iter().filter(|order| *order != SizeOrder::Largest);

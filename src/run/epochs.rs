@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::process::PassOutput;
 use super::record::Record;
 use crate::bytes::Bytes;
 use crate::protocol::{EpochPart, OtherThreads, Phase, ProbeEvent};
@@ -38,10 +37,10 @@ pub(super) fn finished(events: &[ProbeEvent]) -> (usize, u32) {
     (epochs.len(), all)
 }
 
-/// Whether more memory is in use after the last epoch than after the first, in any part.
-pub(super) fn grows(left: &PassOutput) -> bool {
+/// Whether more memory is in use after an epoch than after an earlier one, in any part.
+pub(super) fn grows(events: &[ProbeEvent]) -> bool {
     let ends = |wanted: EpochPart| {
-        let in_use = left.events.iter().filter_map(move |event| match event {
+        let in_use = events.iter().filter_map(move |event| match event {
             ProbeEvent::EpochEnd { part, streams, .. } if *part == wanted => {
                 Some(sum(streams.iter().map(|stream| stream.in_use)))
             }
@@ -51,7 +50,7 @@ pub(super) fn grows(left: &PassOutput) -> bool {
     };
     [EpochPart::Training, EpochPart::Validation].into_iter().any(|part| {
         let ends = ends(part);
-        ends.last() > ends.first()
+        ends.windows(2).any(|pair| pair[1] > pair[0])
     })
 }
 

@@ -219,7 +219,21 @@ pub(super) fn repeated(first: Run, further: Vec<Run>) -> Run {
 pub(super) fn largest(first: Run, further: Vec<Run>) -> Run {
     let mut runs = vec![first];
     runs.extend(further);
-    let peaks = LargestPeaks::new(&runs);
+    let largest = |of: &dyn Fn(&Run) -> Option<Peaks>| {
+        runs.iter().filter_map(of).reduce(|one, other| Peaks {
+            warm: one.warm.largest(other.warm),
+            cold: one.cold.largest(other.cold),
+        })
+    };
+    let peaks = largest(&|run| Some(run.peaks)).unwrap_or_default();
+    let numbers: BTreeSet<u32> = runs.iter().flat_map(|run| &run.gpus).map(|on| on.gpu_number).collect();
+    let on_each: BTreeMap<u32, Peaks> = numbers
+        .into_iter()
+        .filter_map(|number| {
+            let on = |run: &Run| run.gpus.iter().find(|on| on.gpu_number == number).map(|on| on.peaks);
+            Some((number, largest(&on)?))
+        })
+        .collect();
     let range = Spread {
         repeats: u32::try_from(runs.len()).unwrap_or(u32::MAX),
         warm: spread(&runs, Pass::Warm),
@@ -234,44 +248,16 @@ pub(super) fn largest(first: Run, further: Vec<Run>) -> Run {
     let further = runs.split_off(1);
     let mut run = repeated(runs.swap_remove(0), further);
     if run.error.is_none() && run.oom.is_none() {
-        peaks.apply(&mut run);
+        run.peaks = peaks;
+        for on in &mut run.gpus {
+            on.peaks = on_each.get(&on.gpu_number).copied().unwrap_or(on.peaks);
+        }
+        if let Some(of) = &mut run.varying {
+            of.orders.iter_mut().for_each(|order| order.peaks = peaks);
+        }
     }
     run.range = Some(range);
     run
-}
-
-/// The largest of each value of several runs of one model, in all and on each GPU.
-pub(super) struct LargestPeaks {
-    all: Peaks,
-    on_each: BTreeMap<u32, Peaks>,
-}
-
-impl LargestPeaks {
-    pub(super) fn new(runs: &[Run]) -> Self {
-        let largest = |of: &dyn Fn(&Run) -> Option<Peaks>| {
-            runs.iter().filter_map(of).reduce(|one, other| Peaks {
-                warm: one.warm.largest(other.warm),
-                cold: one.cold.largest(other.cold),
-            })
-        };
-        let numbers: BTreeSet<u32> = runs.iter().flat_map(|run| &run.gpus).map(|on| on.gpu_number).collect();
-        let on_each = numbers.into_iter().filter_map(|number| {
-            let on = |run: &Run| run.gpus.iter().find(|on| on.gpu_number == number).map(|on| on.peaks);
-            Some((number, largest(&on)?))
-        });
-        Self {
-            all: largest(&|run| Some(run.peaks)).unwrap_or_default(),
-            on_each: on_each.collect(),
-        }
-    }
-
-    /// Replaces the values of a run.
-    pub(super) fn apply(&self, run: &mut Run) {
-        run.peaks = self.all;
-        for on in &mut run.gpus {
-            on.peaks = self.on_each.get(&on.gpu_number).copied().unwrap_or(on.peaks);
-        }
-    }
 }
 
 fn spread<R: std::borrow::Borrow<Run>>(runs: &[R], pass: Pass) -> SpreadPeak {

@@ -119,7 +119,7 @@ fn impossible(hardware: &Hardware, left: &PassOutput) -> Option<RunError> {
         (ProbeEvent::Impossible { why }, _) => told(
             ErrorCode::Impossible,
             why.clone(),
-            "run this model without the option that it does not support",
+            "change the model or the command as the message says",
         ),
         _ => None,
     })

@@ -17,7 +17,7 @@ use super::plan::{self, Known};
 use super::process::{self, Meanwhile, PassOutput};
 use super::slots::{JobSlot, JobSlots};
 use super::steps::grows;
-use crate::protocol::{Action, Inside, MOST_GPUS, ProbeEvent, ROUND_STEPS, RunJob, Task};
+use crate::protocol::{Action, Inside, LEAST_STEPS_OF_SIZES, MOST_GPUS, ProbeEvent, RunJob, SizeOrder, Task};
 use crate::recording::RunIdentity;
 use crate::report::{Autotune, Pass, RecordingId, Tuning};
 use crate::untrusted::PlainName;
@@ -106,6 +106,8 @@ pub(super) struct Runner<'a> {
     folder: &'a Path,
     /// Whether the model is known to have a hand-written loop.
     free_form: AtomicBool,
+    /// Whether the model is known to have inputs that have another size in each step.
+    varies: AtomicBool,
     /// Whether a trace may predict what fusion runs. `false` if a prediction was wrong for this model.
     foresees: AtomicBool,
     /// Whether the model is known to upload tensors, and therefore runs on fusion's thread.
@@ -136,6 +138,8 @@ impl<'a> Runner<'a> {
             slots,
             folder,
             free_form: AtomicBool::new(false),
+            // Only a model with ranges is run in another order.
+            varies: AtomicBool::new(case.sizes != SizeOrder::Largest),
             foresees: AtomicBool::new(true),
             inside: AtomicBool::new(false),
             lines: Mutex::new(Inside::All),
@@ -300,7 +304,7 @@ impl<'a> Runner<'a> {
         let is_suspect = self.case.model.built.target.caches_launches()
             && self.settings.observed
             && is_whole(&observed)
-            && (grows(&observed) || epochs::grows(&observed));
+            && (grows(&observed) || epochs::grows(&observed.events));
         if !is_suspect {
             return Ok(observed);
         }
@@ -464,9 +468,10 @@ impl<'a> Runner<'a> {
                 self.free_form.load(Relaxed),
                 self.foresees.load(Relaxed),
                 self.inside.load(Relaxed),
+                self.varies.load(Relaxed),
             )
         };
-        let (mut is_free_form, mut foresees, mut is_inside) = told();
+        let (mut is_free_form, mut foresees, mut is_inside, mut varies) = told();
         let mut left = self.process(run);
         // If a pass ends itself because it needs another setup (for example for a hand-written loop), start it again.
         while let Some(found) = left.as_ref().ok().and_then(assemble::found) {
@@ -485,6 +490,10 @@ impl<'a> Runner<'a> {
                     self.inside.store(true, Relaxed);
                     is_inside
                 }
+                RetryReason::Ranges => {
+                    self.varies.store(true, Relaxed);
+                    varies
+                }
                 RetryReason::Stuck => !self.tell_less(),
                 RetryReason::Gpus(needed) => {
                     // A measurement uses only one real GPU.
@@ -496,7 +505,7 @@ impl<'a> Runner<'a> {
             if known {
                 break;
             }
-            (is_free_form, foresees, is_inside) = told();
+            (is_free_form, foresees, is_inside, varies) = told();
             left = self.process(run);
         }
         if let Ok(left) = &mut left {
@@ -523,9 +532,12 @@ impl<'a> Runner<'a> {
         } else {
             1
         };
-        // Only the second round shows whether the first one reserved all that the sizes need.
-        let rounds = if self.case.sizes.varies() { 2 * ROUND_STEPS } else { 1 };
-        self.case.steps.unwrap_or(self.settings.steps).max(fewest).max(rounds)
+        let of_sizes = if self.varies.load(Relaxed) {
+            LEAST_STEPS_OF_SIZES
+        } else {
+            1
+        };
+        self.case.steps.unwrap_or(self.settings.steps).max(fewest).max(of_sizes)
     }
 
     /// Returns the maximum number of steps per pass, or `None` if the user set the number of steps.
@@ -533,8 +545,8 @@ impl<'a> Runner<'a> {
     /// Up to that maximum, a pass runs steps until two in a row reserve nothing more.
     fn most_steps(&self) -> Option<u32> {
         let settles = self.settings.settles && self.case.steps.is_none();
-        let most = if self.case.sizes.varies() {
-            4 * ROUND_STEPS
+        let most = if self.varies.load(Relaxed) {
+            2 * LEAST_STEPS_OF_SIZES
         } else {
             MOST_STEPS
         };

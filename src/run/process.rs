@@ -14,7 +14,7 @@ use super::hardware::{Before, Hardware, RealGpu, Watch};
 use super::record::Record;
 use crate::folders;
 use crate::gpu::MemoryLooks;
-use crate::protocol::{Action, Inside, JOB_VARIABLE, Job, PROTOCOL, ProbeEvent};
+use crate::protocol::{Action, Inside, JOB_VARIABLE, Job, PROTOCOL, ProbeEvent, StreamMemory};
 
 /// The environment variable with the stack size of threads that a Rust program starts, in bytes.
 const STACK_VARIABLE: &str = "RUST_MIN_STACK";
@@ -77,27 +77,34 @@ impl PassOutput {
     /// Replaces the in-use bytes at the end of each phase with those of another pass of the same steps.
     pub(super) fn take_ends_of(&mut self, other: &Self) {
         let ends = gpu_work::seen(other);
-        let streams = |at: u32| {
-            other.events.iter().find_map(|event| match event {
-                ProbeEvent::EpochEnd {
-                    first_step, streams, ..
-                } if *first_step == at => Some(streams),
+        let parts = |wanted: &ProbeEvent| {
+            let found = other.events.iter().find_map(|event| match (event, wanted) {
+                (
+                    ProbeEvent::EpochEnd {
+                        epoch, part, streams, ..
+                    },
+                    ProbeEvent::EpochEnd {
+                        epoch: wanted_epoch,
+                        part: wanted_part,
+                        ..
+                    },
+                ) if (epoch, part) == (wanted_epoch, wanted_part) => Some(streams),
                 _ => None,
-            })
+            });
+            found.cloned()
         };
         for event in &mut self.events {
-            // By number and not by place, because streams that no longer hold memory may be missing.
-            if let ProbeEvent::EpochEnd {
-                first_step,
-                streams: own,
-                ..
-            } = event
-                && let Some(others) = streams(*first_step)
+            if let Some(others) = parts(event)
+                && let ProbeEvent::EpochEnd { streams, .. } = event
             {
-                for stream in own {
+                for stream in &mut *streams {
                     let same = others.iter().find(|other| other.stream == stream.stream);
                     stream.in_use = same.map_or(0, |other| other.in_use);
                 }
+                // A thread may have another stream in the other pass. Its tensors count all the same.
+                let is_new = |other: &&StreamMemory| !streams.iter().any(|stream| stream.stream == other.stream);
+                let new: Vec<_> = others.iter().filter(is_new).copied().collect();
+                streams.extend(new.into_iter().map(|stream| StreamMemory { reserved: 0, ..stream }));
             }
             if let ProbeEvent::Seen {
                 gpu,

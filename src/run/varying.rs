@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::measured::LargestPeaks;
 use crate::bytes::Bytes;
-use crate::protocol::{ProbeEvent, SizeOrder};
-use crate::report::{OrderMemory, Pass, Peaks, Run, Step, VaryingSizes};
+use crate::protocol::{ProbeEvent, ROUND_STEPS, SizeOrder};
+use crate::report::{
+    Assumption, GpuShare, Measurement, OrderMemory, Pass, Peaks, Run, Settling, Step, Trend, VaryingSizes,
+};
 use crate::untrusted::PlainName;
 
 /// Returns the sizes of a model's ranges, with the memory of this run's order. Returns `None` if the model has no ranges.
@@ -27,17 +28,19 @@ pub(super) fn varying(
         is_complete,
         steps: u32::try_from(observed.len()).unwrap_or(u32::MAX),
         peaks,
-        stands_after: stands_after(&observed),
+        last_growth: last_growth(&observed),
+        leak_per_round: leak_per_round(order, &observed),
     };
     Some(VaryingSizes {
         inputs: inputs.collect(),
         orders: vec![memory],
+        steps_of: order,
         fragmentation: None,
     })
 }
 
-/// Returns the number of steps after which reserved memory does not grow any more.
-fn stands_after(steps: &[&Step]) -> Option<u32> {
+/// Returns the number of the last step in which reserved memory grew, from 1.
+fn last_growth(steps: &[&Step]) -> Option<u32> {
     let reserved = |step: &&Step| step.phases.iter().map(|phase| phase.reserved_peak).max();
     let peaks: Vec<Bytes> = steps.iter().filter_map(reserved).collect();
     let highest = peaks.iter().max()?;
@@ -45,53 +48,225 @@ fn stands_after(steps: &[&Step]) -> Option<u32> {
     u32::try_from(first + 1).ok()
 }
 
+/// Returns the least growth in live memory from a step to the step with the same size one round later, if each of them
+/// grew. Returns `None` for orders that have no such steps.
+fn leak_per_round(order: SizeOrder, steps: &[&Step]) -> Option<Bytes> {
+    // The sizes of a shuffled order are at other places in each round.
+    if !matches!(order, SizeOrder::Rising | SizeOrder::Falling) {
+        return None;
+    }
+    let end = |step: &&Step| {
+        let last = step.phases.last()?;
+        Some(last.in_use_end.unwrap_or(last.live_end))
+    };
+    let ends: Vec<Bytes> = steps.iter().map(end).collect::<Option<_>>()?;
+    let rounds = ends.iter().zip(ends.iter().skip(ROUND_STEPS as usize));
+    let grown = rounds.map(|(before, after)| after.saturating_sub(*before));
+    grown.min().filter(|least| *least > Bytes(0))
+}
+
+/// How much a failure counts, the largest first.
+fn weight(run: &Run) -> u8 {
+    if run.oom.is_some() {
+        3
+    } else if run.error.is_some() {
+        2
+    } else {
+        u8::from(matches!(run.trend(), Trend::Growing(_)))
+    }
+}
+
 /// Merges the runs of all orders into one run with the largest values. `first` is the run with the largest sizes.
 ///
-/// The result is the first run that failed, or else `first`.
+/// The result is based on the run that failed, or else the one that leaks, or else `first`.
 pub(super) fn merged(first: Run, others: Vec<Run>) -> Run {
     let mut runs = vec![first];
     runs.extend(others);
-    let peaks = LargestPeaks::new(&runs);
-    let mut orders: Vec<OrderMemory> = runs
-        .iter()
-        .filter_map(|run| run.varying.as_ref())
-        .flat_map(|of| &of.orders)
-        .copied()
-        .collect();
+    let of_orders = runs.iter().filter_map(|run| run.varying.as_ref());
+    let mut orders: Vec<OrderMemory> = of_orders.flat_map(|of| &of.orders).copied().collect();
     orders.sort_by_key(|memory| memory.order);
-    let inputs: BTreeMap<_, _> = runs[0].varying.take().map(|of| of.inputs).unwrap_or_default();
-    let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
-    let passes: Vec<_> = runs.iter().flat_map(|run| run.pass_seconds.clone()).collect();
-    let assumptions = runs.iter().flat_map(|run| &run.assumptions);
-    let assumptions = assumptions.fold(Vec::new(), |mut all, assumption| {
-        if !all.contains(assumption) {
-            all.push(assumption.clone());
-        }
-        all
-    });
-    let recovered = runs.iter().map(|run| run.recovered_refusals).max().unwrap_or_default();
-    let reads = runs.iter().map(|run| run.device_reads).max().unwrap_or_default();
-    // The order with the most choices says best how many of them are assumed.
-    let autotune = runs
+    let peaks = runs
         .iter()
-        .map(|run| run.autotune.clone())
-        .max_by_key(|choices| choices.recorded + choices.nearest + choices.assumed);
-    // A failure must not disappear among orders that went well.
-    let failed = runs.iter().position(|run| run.error.is_some() || run.oom.is_some());
-    let mut run = runs.swap_remove(failed.unwrap_or(0));
-    if failed.is_none() {
-        peaks.apply(&mut run);
-        run.autotune = autotune.unwrap_or_default();
-        run.recovered_refusals = recovered;
-        run.device_reads = reads;
-        run.assumptions = assumptions;
+        .map(|run| run.peaks)
+        .reduce(Peaks::fullest)
+        .unwrap_or_default();
+    let on_each = gpus(&runs);
+    let rest: Vec<Run> = runs.clone();
+    // The first of equal runs: `max_by_key` would take the last.
+    let worst = (0..runs.len()).rev().max_by_key(|at| weight(&runs[*at])).unwrap_or(0);
+    let mut run = runs.swap_remove(worst);
+    if run.error.is_none() && run.oom.is_none() {
+        run.peaks = peaks;
+        for on in &mut run.gpus {
+            on.peaks = on_each.get(&on.gpu_number).copied().unwrap_or_default();
+        }
     }
+    let steps_of = run.varying.take().map_or(SizeOrder::Largest, |of| of.steps_of);
     run.varying = Some(VaryingSizes {
-        inputs,
+        inputs: rest
+            .iter()
+            .find_map(|run| run.varying.clone())
+            .map(|of| of.inputs)
+            .unwrap_or_default(),
         fragmentation: VaryingSizes::fragmentation_of(&orders),
         orders,
+        steps_of,
     });
+    // They are of one order, and the values of the run are of all.
+    run.range = None;
+    if let Some(measurement) = &mut run.measurement {
+        measurement.spread = None;
+        for other in &rest {
+            add_measurement(measurement, other.measurement.as_ref());
+        }
+    }
+    run.settling = rest
+        .iter()
+        .filter_map(|run| run.settling)
+        .reduce(|one, other| Settling {
+            steps: one.steps.max(other.steps),
+            settled: one.settled && other.settled,
+        });
+    run.recovered_refusals = rest.iter().map(|run| run.recovered_refusals).max().unwrap_or_default();
+    run.device_reads = rest.iter().map(|run| run.device_reads).max().unwrap_or_default();
+    run.streams = rest.iter().map(|run| run.streams).max().unwrap_or_default();
+    // The order with the most choices says best how many of them are assumed.
+    let choices = |run: &&Run| run.autotune.recorded + run.autotune.nearest + run.autotune.assumed;
+    if let Some(most) = rest.iter().max_by_key(choices) {
+        run.autotune = most.autotune.clone();
+    }
+    run.assumptions = assumptions(&rest);
+    let seconds: f64 = rest.iter().map(|run| run.seconds).sum();
     run.seconds = (seconds * 1000.0).round() / 1000.0;
-    run.pass_seconds = passes;
+    run.pass_seconds = rest.iter().flat_map(|run| run.pass_seconds.clone()).collect();
     run
+}
+
+/// Returns the highest value of each GPU; unknown if it is unknown in one of the runs.
+fn gpus(runs: &[Run]) -> BTreeMap<u32, Peaks> {
+    let mut all: BTreeMap<u32, Peaks> = BTreeMap::new();
+    for GpuShare { gpu_number, peaks, .. } in runs.iter().flat_map(|run| &run.gpus) {
+        all.entry(*gpu_number)
+            .and_modify(|known| *known = known.fullest(*peaks))
+            .or_insert(*peaks);
+    }
+    all
+}
+
+/// Adds what another measurement saw of other processes, and its longest time without a sample.
+fn add_measurement(measurement: &mut Measurement, other: Option<&Measurement>) {
+    let Some(other) = other else { return };
+    for process in &other.others {
+        match measurement.others.iter_mut().find(|known| known.pid == process.pid) {
+            Some(known) => known.bytes = known.bytes.max(process.bytes),
+            None => measurement.others.push(process.clone()),
+        }
+    }
+    if let (Some(source), Some(of_other)) = (&mut measurement.process, &other.process) {
+        source.longest_gap_us = source.longest_gap_us.max(of_other.longest_gap_us);
+    }
+}
+
+/// Returns the assumptions of all runs. Those that differ only in a number are listed once.
+fn assumptions(runs: &[Run]) -> Vec<Assumption> {
+    let is_counted =
+        |code: &str| ["device-reads", "reserved-differs", "chosen-later", "missed-samples"].contains(&code);
+    let mut all: Vec<Assumption> = Vec::new();
+    for assumption in runs.iter().flat_map(|run| &run.assumptions) {
+        let is_known =
+            |known: &Assumption| known == assumption || (is_counted(known.code()) && known.code() == assumption.code());
+        if !all.iter().any(is_known) {
+            all.push(assumption.clone());
+        }
+    }
+    let inputs = runs.iter().filter_map(|run| run.varying.as_ref());
+    let grows = inputs.flat_map(|of| &of.orders).any(OrderMemory::still_grows);
+    all.extend(grows.then_some(Assumption::SizesStillGrow));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{ErrorCode, RunError, sample};
+
+    /// Returns the run of an order whose steps end with this live memory.
+    fn of(order: SizeOrder, reserved: u64, ends: &[u64]) -> Run {
+        let mut run = sample::ending_at(sample::run("a", "l4"), ends);
+        run.peaks.warm.reserved = Some(Bytes(reserved));
+        let events = [ProbeEvent::Ranges {
+            inputs: BTreeMap::default(),
+        }];
+        run.varying = varying(&events, order, true, run.peaks, &run.steps);
+        run
+    }
+
+    fn flat(order: SizeOrder, reserved: u64) -> Run {
+        of(order, reserved, &[50; 16])
+    }
+
+    #[test]
+    fn each_value_is_the_highest_of_all_orders_and_unknown_if_one_is() {
+        let mut others = vec![flat(SizeOrder::Rising, 90), flat(SizeOrder::Smallest, 20)];
+        let run = merged(flat(SizeOrder::Largest, 60), others.clone());
+        assert_eq!(run.peaks.warm.reserved, Some(Bytes(90)));
+        let varying = run.varying.unwrap();
+        assert_eq!(varying.fragmentation, Some(Bytes(30)));
+        assert_eq!(varying.highest().unwrap().order, SizeOrder::Rising);
+        let orders: Vec<_> = varying.orders.iter().map(|memory| memory.order).collect();
+        assert_eq!(orders, [SizeOrder::Smallest, SizeOrder::Largest, SizeOrder::Rising]);
+        others[1].peaks.warm.process = None;
+        assert_eq!(merged(flat(SizeOrder::Largest, 60), others).peaks.warm.process, None);
+    }
+
+    #[test]
+    fn a_failure_in_any_order_is_one() {
+        let mut failed = flat(SizeOrder::Falling, 10);
+        failed.error = Some(RunError {
+            code: ErrorCode::Panicked,
+            message: "it panicked".into(),
+            help: None,
+        });
+        let run = merged(
+            flat(SizeOrder::Largest, 60),
+            vec![flat(SizeOrder::Rising, 90), failed.clone()],
+        );
+        assert_eq!(run.error, failed.error);
+        assert_eq!(run.varying.unwrap().steps_of, SizeOrder::Falling);
+    }
+
+    #[test]
+    fn a_leak_is_found_with_one_size_and_with_sizes_that_vary() {
+        let leaks: Vec<u64> = (0..16).map(|step| 100 + step * 10).collect();
+        let run = merged(
+            flat(SizeOrder::Largest, 60),
+            vec![of(SizeOrder::Smallest, 20, &leaks), flat(SizeOrder::Rising, 90)],
+        );
+        assert!(matches!(run.trend(), Trend::Growing(_)));
+        assert_eq!(run.varying.unwrap().steps_of, SizeOrder::Smallest);
+
+        // Each step ends with another size. That is no growth, unless the next round ends higher.
+        let sizes = |more: u64| -> Vec<u64> { (0..16).map(|step| 100 + step % 8 * 10 + step / 8 * more).collect() };
+        let rising = |more| of(SizeOrder::Rising, 90, &sizes(more)).varying.unwrap().orders[0].leak_per_round;
+        assert_eq!((rising(0), rising(3)), (None, Some(Bytes(3))));
+        let steady = merged(flat(SizeOrder::Largest, 60), vec![of(SizeOrder::Rising, 90, &sizes(0))]);
+        assert_eq!(steady.trend(), Trend::Steady);
+        assert_eq!(
+            of(SizeOrder::Shuffled, 9, &leaks).varying.unwrap().orders[0].leak_per_round,
+            None
+        );
+    }
+
+    #[test]
+    fn memory_that_grows_in_the_last_round_is_told() {
+        let mut run = flat(SizeOrder::Rising, 90);
+        let of = run.varying.as_mut().unwrap();
+        of.orders[0].last_growth = Some(9);
+        let told = |run: Run| {
+            let all = merged(flat(SizeOrder::Largest, 60), vec![run]).assumptions;
+            all.iter().any(|assumption| assumption.code() == "sizes-still-grow")
+        };
+        assert!(told(run));
+        assert!(!told(flat(SizeOrder::Rising, 90)));
+    }
 }

@@ -12,9 +12,10 @@ use crate::cli::session::context::Context;
 use crate::cli::terminal::{self, Progress};
 use crate::cli::timings;
 use crate::driver::DriverLibrary;
+use crate::protocol::SizeOrder;
 use crate::recording::Recordings;
 use crate::report::words::{pass_name, phase_name};
-use crate::report::{Assumption, ErrorCode, Problem, Run};
+use crate::report::{Assumption, ErrorCode, Pass, Problem, Run};
 use crate::run::{self, Case, Hardware, PassPosition, Settings};
 use crate::untrusted::{PlainName, named};
 
@@ -181,12 +182,9 @@ pub(in crate::cli) fn run_partly(cases: &[Case], context: &Context<'_>, on: RunS
                 pass,
                 place,
                 steps,
-            } => tell(
-                format!("{}, {} pass", names.of(case), pass_name(pass)),
-                Some(of_place(place, steps)),
-            ),
+            } => tell(names.of_pass(case, pass), Some(of_place(place, steps))),
             run::RunProgress::Passed { case, pass, took } => {
-                let pass = format!("{}, {} pass", names.of(case), pass_name(pass));
+                let pass = names.of_pass(case, pass);
                 timings::within(&pass, took);
                 tell(pass, None);
             }
@@ -269,6 +267,15 @@ impl CaseNames {
             name += &format!(" on {}", case.profile.id);
         }
         named(&name)
+    }
+
+    /// Names a pass of a case, with the order of its sizes if that is not the usual one.
+    fn of_pass(&self, case: &Case, pass: Pass) -> String {
+        let sizes = match case.sizes {
+            SizeOrder::Largest => String::new(),
+            order => format!("{} sizes, ", order.name()),
+        };
+        format!("{}, {sizes}{} pass", self.of(case), pass_name(pass))
     }
 }
 

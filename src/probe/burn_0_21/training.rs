@@ -10,7 +10,7 @@ use burn21::tensor::backend::{AutodiffBackend, Backend};
 use super::run::Run;
 use super::train::step_done;
 use super::{launches, stage};
-use crate::probe::epochs::{EpochBackend, ItemsDone, LoaderFacts, WatchedEpochs, WatchedPart};
+use crate::probe::epochs::{EpochBackend, ItemsDone, LoaderFacts, WatchedEpochs, WatchedLoader, WatchedPart};
 use crate::probe::events;
 use crate::probe::pass::Train;
 use crate::protocol::{EpochPart, ProbeEvent, StreamMemory};
@@ -176,27 +176,21 @@ impl<B: Backend> EpochBackend for GpuOfEpochs<B> {
     }
 }
 
-struct WatchedLoader<B: Backend, O> {
-    inner: Arc<dyn DataLoader<B, O>>,
-    about: LoaderFacts,
-    watched: Arc<WatchedEpochs>,
-}
-
-impl<B: Backend, O: 'static> WatchedLoader<B, O> {
-    /// Watches another loader like this one.
-    fn like(&self, inner: Arc<dyn DataLoader<B, O>>) -> Arc<dyn DataLoader<B, O>> {
-        Arc::new(Self {
-            inner,
-            about: self.about.clone(),
-            watched: self.watched.clone(),
-        })
-    }
-}
-
-impl<B: Backend, O: 'static> DataLoader<B, O> for WatchedLoader<B, O> {
+impl<B: Backend, O: 'static> DataLoader<B, O> for WatchedLoader<dyn DataLoader<B, O>> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
-        let part = WatchedPart::begin(&self.about, &self.watched, || self.inner.iter(), items);
-        Box::new(WatchedIterator(part))
+        let items = |iterator: &Box<dyn DataLoaderIterator<O> + 'a>| {
+            let progress = iterator.progress();
+            ItemsDone {
+                processed: progress.items_processed,
+                total: progress.items_total,
+            }
+        };
+        Box::new(WatchedPart::begin(
+            &self.about,
+            &self.watched,
+            || self.inner.iter(),
+            items,
+        ))
     }
 
     fn num_items(&self) -> usize {
@@ -212,31 +206,19 @@ impl<B: Backend, O: 'static> DataLoader<B, O> for WatchedLoader<B, O> {
     }
 }
 
-type Inner<'a, O> = Box<dyn DataLoaderIterator<O> + 'a>;
-
-fn items<O>(iterator: &Inner<'_, O>) -> ItemsDone {
-    let progress = iterator.progress();
-    ItemsDone {
-        processed: progress.items_processed,
-        total: progress.items_total,
-    }
-}
-
-struct WatchedIterator<'a, O>(WatchedPart<'a, Inner<'a, O>>);
-
-impl<O> DataLoaderIterator<O> for WatchedIterator<'_, O> {
+impl<O> DataLoaderIterator<O> for WatchedPart<'_, Box<dyn DataLoaderIterator<O> + '_>> {
     fn progress(&self) -> Progress {
-        match self.0.iterator() {
+        match self.iterator() {
             Some(inner) => inner.progress(),
             None => Progress::new(1, 1),
         }
     }
 }
 
-impl<O> Iterator for WatchedIterator<'_, O> {
+impl<O> Iterator for WatchedPart<'_, Box<dyn DataLoaderIterator<O> + '_>> {
     type Item = O;
 
     fn next(&mut self) -> Option<O> {
-        self.0.next(Iterator::next)
+        self.take(Iterator::next)
     }
 }

@@ -31,17 +31,14 @@ pub(super) fn chosen(asked: Option<Optimizer>, own: impl IntoOptimizer) -> Modul
     }
 }
 
-type Make<M> = Box<dyn FnOnce(&Device) -> M>;
-type MakeBatch<X> = Box<dyn Fn(&Device) -> X>;
-
 /// A run that has its model. [`Run::model`] makes it.
 pub struct WithModel<'a, Kind, M> {
     run: &'a mut Run<Kind>,
-    make: Make<M>,
+    make: Box<dyn FnOnce(&Device) -> M>,
 }
 
 impl<'a, Kind, M> WithModel<'a, Kind, M> {
-    pub(super) fn new(run: &'a mut Run<Kind>, make: Make<M>) -> Self {
+    pub(super) fn new(run: &'a mut Run<Kind>, make: Box<dyn FnOnce(&Device) -> M>) -> Self {
         Self { run, make }
     }
 
@@ -61,8 +58,8 @@ impl<'a, Kind, M> WithModel<'a, Kind, M> {
 /// A run that has its model and its inputs. [`WithModel::batch`] makes it.
 pub struct WithBatch<'a, Kind, M, X> {
     pub(super) run: &'a mut Run<Kind>,
-    pub(super) make: Make<M>,
-    pub(super) batch: MakeBatch<X>,
+    pub(super) make: Box<dyn FnOnce(&Device) -> M>,
+    pub(super) batch: Box<dyn Fn(&Device) -> X>,
 }
 
 impl<'a, M: Module, X: Send> WithBatch<'a, Train, M, X> {
@@ -253,7 +250,7 @@ fn summed<M: Module>(
 }
 
 /// Makes a model for a loop that does not support mixed precision. Ends the process if the job asks for that.
-pub(super) fn made<Kind, M: Module>(run: &Run<Kind>, make: Make<M>) -> M {
+pub(super) fn made<Kind, M: Module>(run: &Run<Kind>, make: Box<dyn FnOnce(&Device) -> M>) -> M {
     // The default is to refuse. So a loop that is added later refuses mixed precision until somebody adds it.
     // See docs/design/what-if.md.
     run.pass.refuse_mixed();
@@ -261,7 +258,7 @@ pub(super) fn made<Kind, M: Module>(run: &Run<Kind>, make: Make<M>) -> M {
 }
 
 /// Makes a model. With `half`, its parameters are f32, and its steps work on copies in that half precision.
-fn made_in<Kind, M: Module>(run: &Run<Kind>, make: Make<M>, half: Option<FloatDType>) -> M {
+fn made_in<Kind, M: Module>(run: &Run<Kind>, make: Box<dyn FnOnce(&Device) -> M>, half: Option<FloatDType>) -> M {
     run.declared();
     let model = make(run.gpus.first());
     let model = match run.gpus.devices.as_slice() {

@@ -11,7 +11,7 @@ use super::gpus::Gpus;
 use super::run::Run;
 use super::train::step_done;
 use super::{launches, uploads};
-use crate::probe::epochs::{EpochBackend, ItemsDone, LoaderFacts, WatchedEpochs, WatchedPart};
+use crate::probe::epochs::{EpochBackend, ItemsDone, LoaderFacts, WatchedEpochs, WatchedLoader, WatchedPart};
 use crate::probe::events;
 use crate::probe::pass::Train;
 use crate::protocol::{EpochPart, Inside, ProbeEvent, StreamMemory};
@@ -83,7 +83,7 @@ impl Epochs<'_> {
             items,
             folder,
             watched: Arc::new(WatchedEpochs::new(
-                Box::new(GpuOfEpochs(run.gpus.clone())),
+                Box::new(run.gpus.clone()),
                 run.gpus.markers.clone(),
                 run.pass.job.lockstep,
             )),
@@ -143,23 +143,20 @@ impl Training {
         };
         Arc::new(WatchedLoader {
             inner,
-            // A loader does not tell its device, so nobody knows whether its batches are tracked.
+            // A loader does not tell its device. `to_device` does.
             about: LoaderFacts::new(part, false),
             watched: self.watched.clone(),
         })
     }
 }
 
-/// The GPU of a training of several epochs.
-struct GpuOfEpochs(Arc<Gpus>);
-
-impl EpochBackend for GpuOfEpochs {
+impl EpochBackend for Arc<Gpus> {
     fn sync(&self) {
-        self.0.sync();
+        Gpus::sync(self);
     }
 
     fn drain(&self) {
-        for threads in self.0.threads.iter() {
+        for threads in self.threads.iter() {
             // Threads that have ended have nothing more to do.
             threads.wait();
         }
@@ -174,27 +171,21 @@ impl EpochBackend for GpuOfEpochs {
     }
 }
 
-struct WatchedLoader<O> {
-    inner: Arc<dyn DataLoader<O>>,
-    about: LoaderFacts,
-    watched: Arc<WatchedEpochs>,
-}
-
-impl<O: 'static> WatchedLoader<O> {
-    /// Watches another loader like this one.
-    fn like(&self, inner: Arc<dyn DataLoader<O>>) -> Arc<dyn DataLoader<O>> {
-        Arc::new(Self {
-            inner,
-            about: self.about.clone(),
-            watched: self.watched.clone(),
-        })
-    }
-}
-
-impl<O: 'static> DataLoader<O> for WatchedLoader<O> {
+impl<O: 'static> DataLoader<O> for WatchedLoader<dyn DataLoader<O>> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
-        let part = WatchedPart::begin(&self.about, &self.watched, || self.inner.iter(), items);
-        Box::new(WatchedIterator(part))
+        let items = |iterator: &Box<dyn DataLoaderIterator<O> + 'a>| {
+            let progress = iterator.progress();
+            ItemsDone {
+                processed: progress.items_processed,
+                total: progress.items_total,
+            }
+        };
+        Box::new(WatchedPart::begin(
+            &self.about,
+            &self.watched,
+            || self.inner.iter(),
+            items,
+        ))
     }
 
     fn num_items(&self) -> usize {
@@ -202,7 +193,12 @@ impl<O: 'static> DataLoader<O> for WatchedLoader<O> {
     }
 
     fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<O>> {
-        self.like(self.inner.to_device(device))
+        // Only here is the device of the batches known: Burn's learner moves each loader to its device.
+        let mut like = self.like(self.inner.to_device(device));
+        if let Some(like) = Arc::get_mut(&mut like) {
+            like.about.is_tracked = device.is_autodiff();
+        }
+        like
     }
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<O>> {
@@ -210,32 +206,20 @@ impl<O: 'static> DataLoader<O> for WatchedLoader<O> {
     }
 }
 
-type Inner<'a, O> = Box<dyn DataLoaderIterator<O> + 'a>;
-
-fn items<O>(iterator: &Inner<'_, O>) -> ItemsDone {
-    let progress = iterator.progress();
-    ItemsDone {
-        processed: progress.items_processed,
-        total: progress.items_total,
-    }
-}
-
-struct WatchedIterator<'a, O>(WatchedPart<'a, Inner<'a, O>>);
-
-impl<O> DataLoaderIterator<O> for WatchedIterator<'_, O> {
+impl<O> DataLoaderIterator<O> for WatchedPart<'_, Box<dyn DataLoaderIterator<O> + '_>> {
     fn progress(&self) -> Progress {
-        match self.0.iterator() {
+        match self.iterator() {
             Some(inner) => inner.progress(),
             None => Progress::new(1, 1, None),
         }
     }
 }
 
-impl<O> Iterator for WatchedIterator<'_, O> {
+impl<O> Iterator for WatchedPart<'_, Box<dyn DataLoaderIterator<O> + '_>> {
     // The program decides what an error of its dataset means: its step then launches nothing, or it ends.
     type Item = Result<O, DatasetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.next(Iterator::next)
+        self.take(Iterator::next)
     }
 }

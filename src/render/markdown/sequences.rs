@@ -4,16 +4,19 @@ use super::escape::{name, words};
 use super::page::Section;
 use crate::render::sequences::{RunTable, tables};
 use crate::report::Report;
-use crate::report::words::mode_name;
+use crate::report::words::{counted, mode_name};
+
+/// The most tables that a page has. A table is longer than a line, and must not replace the lines of other sections.
+const TABLES: usize = 5;
 
 /// Makes a section with one folded table per run that has one.
 pub(super) fn sequences(report: &Report) -> Section {
-    Section {
-        items: tables(&report.runs).iter().map(table).collect(),
-        noun: "table",
-        rank: 7,
-        ..Section::default()
+    let tables = tables(&report.runs);
+    let mut text: String = tables.iter().take(TABLES).map(table).collect();
+    if let more @ 1.. = tables.len().saturating_sub(TABLES) {
+        text += &format!("… and {} more in the report\n\n", counted(more as u64, "table"));
     }
+    Section::from_text(text)
 }
 
 fn table(of: &RunTable<'_>) -> String {
