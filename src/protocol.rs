@@ -23,8 +23,8 @@ pub const MOST_GPUS: u32 = 16;
 /// The number of steps in which each size of a range is run once: [`RunJob::sizes`].
 pub const ROUND_STEPS: u32 = 8;
 
-/// The smallest number of steps of a model with ranges: two rounds. Only the second shows whether the first reserved all
-/// that the sizes need.
+/// The smallest number of steps of a model with ranges: two rounds. Only the second shows whether the first reserved
+/// all that the sizes need.
 pub const LEAST_STEPS_OF_SIZES: u32 = 2 * ROUND_STEPS;
 
 /// The environment variable with the path of the job file. Without it, a model's binary does nothing and succeeds.

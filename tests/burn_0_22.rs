@@ -1,10 +1,11 @@
 //! Behaviour that only Burn 0.22 has. The other tests run with both versions of Burn.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cargo_vram::explain::Explanation;
-use cargo_vram::report::{Report, Rule, Run, Status};
+use cargo_vram::report::{EpochPhase, Report, Rule, Run, Status};
 
 use crate::common;
 use crate::common::burn_0_22::{ZOO, fixture};
@@ -718,3 +719,46 @@ fn leaking(run: &mut Run) {
         .train(AdamConfig::new());
 }
 "#;
+
+/// Burn 0.22 keeps the threads of a data loader, so no epoch gets new pools (burn#5073).
+#[test]
+#[ignore = "needs a build of Burn 0.22: tests/burn-0_22 runs it"]
+fn a_learner_keeps_its_workers_and_a_loss_of_each_epoch_is_a_leak() {
+    let budgets = "version: 1\ngpu: rtx-4090\nmodels:
+  images_of_four_workers: { reserved: 8 GiB, inputs: { items: 512 } }
+  keeps_losses: { reserved: 8 GiB }
+  without_mistake: { reserved: 8 GiB }
+  stops_early: { reserved: 8 GiB }
+  dataset_fails: { reserved: 8 GiB }
+";
+    let (report, exit, text) = check(&fixture("fixtures/epochs"), budgets, &[]);
+    assert_eq!(exit, 101, "{text}");
+    let learner = common::run(&report, "images_of_four_workers");
+    let parts = learner.epochs.iter().filter(|part| part.part != EpochPhase::Between);
+    let parts: Vec<_> = parts
+        .map(|part| (part.epoch, part.part, part.steps, part.new_streams > 0))
+        .collect();
+    let of = |epoch| {
+        let is_first = epoch == 1;
+        [
+            (epoch, EpochPhase::Training, 4, is_first),
+            (epoch, EpochPhase::Validation, 4, is_first),
+        ]
+    };
+    assert_eq!(parts, [of(1), of(2), of(3)].concat(), "{text}");
+    let ends = learner.epochs.iter().rev().map(|part| part.reserved_end);
+    let ends: BTreeSet<_> = ends.take(5).collect();
+    assert_eq!(ends.len(), 1, "nothing grows after the first epoch: {text}");
+    let leaks = |model: &str| {
+        let verdicts = report.verdicts.iter().filter(|verdict| verdict.model == model);
+        verdicts.filter(|verdict| verdict.rule == Rule::Leak).count()
+    };
+    assert_eq!(
+        ["images_of_four_workers", "keeps_losses", "without_mistake"].map(leaks),
+        [0, 1, 0],
+        "{text}"
+    );
+    let error = |model: &str| common::run(&report, model).error.as_ref().unwrap().message.to_string();
+    assert!(error("stops_early").contains("1 of 2 epochs"), "{text}");
+    assert!(error("dataset_fails").contains("cannot be read"), "{text}");
+}

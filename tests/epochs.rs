@@ -18,6 +18,7 @@ models:
   stops_early: { reserved: 8 GiB }
   no_data: { reserved: 8 GiB }
   worker_panics: { reserved: 8 GiB }
+  exits: { reserved: 8 GiB }
   peeks: { reserved: 8 GiB }
   breaks_off: { reserved: 8 GiB }
   only_reads: { reserved: 8 GiB }
@@ -240,6 +241,7 @@ fn a_training_that_does_not_train_is_an_error() {
         "breaks_off",
         "only_reads",
         "two_at_once",
+        "exits",
     ]);
     assert_eq!(exit, 101, "{text}");
     let error = |model: &str| {
@@ -256,6 +258,7 @@ fn a_training_that_does_not_train_is_an_error() {
         ("breaks_off", "model-exited", "trained for 0 of 2 epochs"),
         ("only_reads", "no-gpu-work", "step 0 of 4 launches no kernel"),
         ("two_at_once", "impossible", "two data loaders at once"),
+        ("exits", "model-exited", ""),
     ] {
         let (code, message) = error(model);
         assert_eq!(code, expected, "{model}: {message}");

@@ -162,8 +162,8 @@ impl Judge<'_> {
         let failure = |order: &OrderMemory| {
             let least = order.leak_per_round?;
             let message = format!(
-                "with {} sizes, live memory grows by at least {least} from each step to the step with the same size one \
-                 round later",
+                "with {} sizes, live memory grows by at least {least} from each step to the step with the same size \
+                 one round later",
                 order.order.name()
             );
             Some(Verdict {

@@ -161,8 +161,8 @@ impl WatchedEpochs {
         if next > first {
             self.mark(next - 1, Phase::Between);
         }
-        // Fusion frees a tensor only with the next operation of its stream. The next operation of this stream comes; one
-        // of a worker that has ended does not.
+        // Fusion frees a tensor only with the next operation of its stream. The next operation of this stream comes;
+        // one of a worker that has ended does not.
         if self.lockstep {
             self.backend.sync();
         }

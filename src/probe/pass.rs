@@ -1,9 +1,9 @@
 //! [`ProbePass`]: the job of one pass of one model, and the inputs that the model has asked for. All versions of Burn
 //! share it.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::events;
 use super::timeline::StepMoment;
@@ -44,7 +44,7 @@ pub struct ProbePass {
     values: BTreeMap<String, u64>,
     ranges: BTreeMap<String, SizeRange>,
     /// Whether the model has asked for all of its inputs.
-    is_declared: Cell<bool>,
+    is_declared: AtomicBool,
 }
 
 impl ProbePass {
@@ -53,7 +53,7 @@ impl ProbePass {
             job,
             values: BTreeMap::new(),
             ranges: BTreeMap::new(),
-            is_declared: Cell::new(false),
+            is_declared: AtomicBool::new(false),
         }
     }
 
@@ -86,7 +86,7 @@ impl ProbePass {
             ));
         }
         // The tool would not know the range, and would run only the largest size.
-        if self.is_declared.get() {
+        if self.is_declared.load(Relaxed) {
             events::impossible(format!(
                 "the range `{name}` is declared after the first step: declare it before"
             ));
@@ -207,7 +207,7 @@ impl ProbePass {
         events::send(&ProbeEvent::Inputs {
             values: self.values.clone(),
         });
-        if self.is_declared.replace(true) || !self.varies() {
+        if self.is_declared.swap(true, Relaxed) || !self.varies() {
             return;
         }
         events::send(&ProbeEvent::Ranges {

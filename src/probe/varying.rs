@@ -39,8 +39,8 @@ pub(super) fn finish(steps: u32) {
         let count = asked.count.load(Relaxed);
         if count < u64::from(steps) {
             events::impossible(format!(
-                "only {count} of {steps} steps asked for the size of the range `{name}`: call `size` in each step, where \
-                 it makes its inputs"
+                "only {count} of {steps} steps asked for the size of the range `{name}`: call `size` in each step, \
+                 where it makes its inputs"
             ));
         }
     }

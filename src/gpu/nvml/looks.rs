@@ -12,8 +12,8 @@ use crate::report::OtherProcess;
 pub struct MemoryLook {
     /// The start of the sample, in nanoseconds of `CLOCK_MONOTONIC`, the clock of the driver's record.
     pub time: u64,
-    /// The end of the sample, by the same clock. NVML read the memory at an unknown moment between the two, which can be
-    /// far apart on a busy machine.
+    /// The end of the sample, by the same clock. NVML read the memory at an unknown moment between the two, which can
+    /// be far apart on a busy machine.
     pub end: u64,
     /// The memory that the process and its child processes hold.
     ///
@@ -63,8 +63,10 @@ impl MemoryLooks {
     pub fn longest_gap(&self, from: u64, to: u64) -> Duration {
         let mut last = from;
         let mut longest = 0;
-        for time in self.between(from, to).iter().map(|look| look.time).chain([to]) {
-            longest = longest.max(time.saturating_sub(last));
+        // NVML may have read the memory at the start of one sample and at the end of the next.
+        let samples = self.between(from, to).iter().map(|look| (look.time, look.end));
+        for (time, end) in samples.chain([(to, to)]) {
+            longest = longest.max(end.saturating_sub(last));
             last = time;
         }
         Duration::from_nanos(longest)

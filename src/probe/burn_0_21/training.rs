@@ -178,19 +178,19 @@ impl<B: Backend> EpochBackend for GpuOfEpochs<B> {
 
 impl<B: Backend, O: 'static> DataLoader<B, O> for WatchedLoader<dyn DataLoader<B, O>> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
-        let items = |iterator: &Box<dyn DataLoaderIterator<O> + 'a>| {
-            let progress = iterator.progress();
-            ItemsDone {
-                processed: progress.items_processed,
-                total: progress.items_total,
-            }
-        };
-        Box::new(WatchedPart::begin(
+        let part = WatchedPart::begin(
             &self.about,
             &self.watched,
             || self.inner.iter(),
-            items,
-        ))
+            |iterator| {
+                let progress = iterator.progress();
+                ItemsDone {
+                    processed: progress.items_processed,
+                    total: progress.items_total,
+                }
+            },
+        );
+        Box::new(part)
     }
 
     fn num_items(&self) -> usize {

@@ -52,11 +52,14 @@ impl<Kind> Run<Kind> {
         self.pass.input(name, default)
     }
 
-    /// Declares an input that has another size in each step, such as a sequence length: `run.range("seq_len", 16..=512)`.
+    /// Declares an input that has another size in each step, such as a sequence length:
+    /// `run.range("seq_len", 16..=512)`.
     ///
-    /// Call [`VaryingInput::size`] where a step makes its inputs. The model is run in five orders: with the smallest
-    /// size, with the largest, with rising, falling and shuffled sizes. The report has the highest values of all orders.
-    /// At most 8 sizes are run: the smallest, the largest, and others at equal distances.
+    /// Call [`VaryingInput::size`] in every step, where it makes its inputs. The model is run in five orders: with the
+    /// smallest size, with the largest, with rising, falling and shuffled sizes. The report has the highest values of
+    /// all orders. At most 8 sizes are run: the smallest, the largest, and others at equal distances.
+    ///
+    /// Declare ranges before the first step. The run fails if there are no sizes, or more than 65,536.
     ///
     /// For sizes at other distances, pass any iterator: `(224..=512).step_by(32)`. If a budget or `--set seq_len=128`
     /// sets the input, each step has that size. This does not work with `ddp` or in a training of several epochs.

@@ -173,19 +173,19 @@ impl EpochBackend for Arc<Gpus> {
 
 impl<O: 'static> DataLoader<O> for WatchedLoader<dyn DataLoader<O>> {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
-        let items = |iterator: &Box<dyn DataLoaderIterator<O> + 'a>| {
-            let progress = iterator.progress();
-            ItemsDone {
-                processed: progress.items_processed,
-                total: progress.items_total,
-            }
-        };
-        Box::new(WatchedPart::begin(
+        let part = WatchedPart::begin(
             &self.about,
             &self.watched,
             || self.inner.iter(),
-            items,
-        ))
+            |iterator| {
+                let progress = iterator.progress();
+                ItemsDone {
+                    processed: progress.items_processed,
+                    total: progress.items_total,
+                }
+            },
+        );
+        Box::new(part)
     }
 
     fn num_items(&self) -> usize {
