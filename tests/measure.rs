@@ -111,15 +111,6 @@ fn process_is_what_the_gpu_charges_context_and_modules_included() {
 }
 
 #[test]
-fn a_sample_that_ends_after_the_model_began_is_no_size_of_the_context() {
-    // Several samples fit between context and model. The last one begins there and reads the model's memory.
-    let gpu = gpu("l4", "nvml_slow=60\n");
-    let (report, _) = measured(&gpu, &["-m", "sequential"]);
-    let context = run(&report, "sequential").gpu.context.clone().unwrap();
-    assert_eq!((context.bytes, context.obtained), (Bytes(CONTEXT), Obtained::Measured));
-}
-
-#[test]
 fn live_is_that_of_the_estimate_to_the_byte_and_reserved_where_the_plan_is_the_same() {
     let gpu = gpu("l4", "");
     let recordings = tempfile::tempdir().unwrap();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::hardware::Real;
 use super::process::PassOutput;
+use super::record::HeldMemory;
 use crate::bytes::Bytes;
 use crate::gpu::{MemoryLook, MemoryLooks};
 use crate::protocol::{Phase, ProbeEvent};
@@ -65,8 +66,6 @@ impl<'a> ProcessLooks<'a> {
     }
 
     /// Returns the memory of the process between the creation of its context and of its model, without reserved memory.
-    ///
-    /// A sample that ended later may already include the model, although it began earlier.
     fn context(&self) -> Option<Bytes> {
         let made = self.left.record.context?;
         let model = self.left.events.iter().find_map(|event| match event {
@@ -77,11 +76,7 @@ impl<'a> ProcessLooks<'a> {
             } => Some(*time),
             _ => None,
         })?;
-        let gpu = self.left.record.gpu(0);
-        let (look, bytes) = self
-            .values()
-            .rfind(|(look, _)| look.time >= made && look.end < model && gpu.at(look.time) == gpu.at(look.end))?;
-        Some(bytes.saturating_sub(gpu.at(look.time)))
+        last_before(self.values(), made, model, self.left.record.gpu(0))
     }
 
     /// Returns the memory at the end that is neither context nor reserved: loaded kernels, and the driver's rounding.
@@ -111,6 +106,20 @@ impl<'a> ProcessLooks<'a> {
             looks: self.looks.count(first, last) as u64,
         }
     }
+}
+
+/// Returns the bytes of the last sample that lies between two times, without reserved memory.
+///
+/// A sample that ends later may already show what came later, although it began earlier.
+fn last_before<'a>(
+    mut samples: impl DoubleEndedIterator<Item = (&'a MemoryLook, Bytes)>,
+    from: u64,
+    until: u64,
+    held: &HeldMemory,
+) -> Option<Bytes> {
+    let (look, bytes) =
+        samples.rfind(|(look, _)| look.time >= from && look.end < until && held.at(look.time) == held.at(look.end))?;
+    Some(bytes.saturating_sub(held.at(look.time)))
 }
 
 /// Returns the measured sizes of context and modules, as far as the samples show them.
@@ -303,6 +312,32 @@ mod tests {
             })
             .to_vec();
         run
+    }
+
+    #[test]
+    fn a_sample_that_ends_after_the_model_began_is_no_size_of_the_context() {
+        let look = |time, end| MemoryLook {
+            time,
+            end,
+            process: None,
+            device: Bytes(0),
+            others: [].into(),
+        };
+        let looks = [look(5, 6), look(20, 25), look(30, 45), look(50, 55)];
+        let held = HeldMemory {
+            changes: vec![(42, Bytes(100))],
+            ..HeldMemory::default()
+        };
+        let context = |bytes: [u64; 4], until| {
+            let samples = looks.iter().zip(bytes).map(|(look, bytes)| (look, Bytes(bytes)));
+            last_before(samples.collect::<Vec<_>>().into_iter(), 10, until, &held)
+        };
+        // The third sample begins before the model does at 40, and reads its memory.
+        assert_eq!(context([0, 200, 300, 310], 40), Some(Bytes(200)));
+        // Nor does a sample count during which memory was allocated: nobody knows which part it saw.
+        assert_eq!(context([0, 200, 300, 310], 50), Some(Bytes(200)));
+        assert_eq!(context([0, 200, 300, 310], 60), Some(Bytes(210)));
+        assert_eq!(context([0, 200, 300, 310], 25), None);
     }
 
     #[test]
