@@ -465,8 +465,9 @@ pub enum ProbeEvent {
         /// Each input with its value.
         values: BTreeMap<String, u64>,
     },
-    /// The model has inputs that have another size in each step. If the job has fewer steps than
-    /// [`LEAST_STEPS_OF_SIZES`], the pass ends.
+    /// The model has ranges, and the job has fewer steps than [`LEAST_STEPS_OF_SIZES`]. The pass ends.
+    MoreSteps,
+    /// The model has inputs that have another size in each step.
     Ranges {
         /// Each of them with its sizes.
         inputs: BTreeMap<String, SizeRange>,

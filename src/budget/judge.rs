@@ -138,8 +138,15 @@ impl Judge<'_> {
         };
         let last = growing.steps.last().copied()?;
         let mut message = growing.summary(&of_gpu(growing.gpu_number), |bytes| bytes.to_string());
-        // `cargo vram explain` supports models on one GPU only.
-        if growing.gpu_number.is_none() {
+        let of_order = self
+            .run
+            .varying
+            .as_ref()
+            .map(VaryingSizes::of_order)
+            .unwrap_or_default();
+        message += &of_order;
+        // `cargo vram explain` supports models on one GPU only, and only the largest sizes.
+        if growing.gpu_number.is_none() && of_order.is_empty() {
             let steps = match self.run.epochs.is_empty() {
                 true => format!(" --steps {}", growing.steps.len()),
                 // The data decides how many steps an epoch has.

@@ -71,6 +71,9 @@ impl ProbePass {
 
     /// Returns a numeric input: the job's value, or `default` if the job does not set it.
     pub(super) fn input(&mut self, name: &str, default: usize) -> usize {
+        if self.ranges.contains_key(name) {
+            events::impossible(format!("the model asks for the input `{name}` twice, once as a range"));
+        }
         match name {
             BATCH_SIZE => self.batch_size(default),
             _ => self.value(name, default),
@@ -215,6 +218,7 @@ impl ProbePass {
         });
         // Only the model knows that it has ranges. The tool starts the pass again with as many steps as the sizes need.
         if self.job.steps < LEAST_STEPS_OF_SIZES {
+            events::send(&ProbeEvent::MoreSteps);
             std::process::exit(0);
         }
     }

@@ -196,7 +196,7 @@ pub(super) fn found(left: &PassOutput) -> Option<RetryReason> {
     if gpus.is_some() {
         return gpus;
     }
-    if matches!(left.events.last(), Some(ProbeEvent::Ranges { .. })) {
+    if left.events.iter().any(|event| matches!(event, ProbeEvent::MoreSteps)) {
         return Some(RetryReason::Ranges);
     }
     if uploads(left) {
@@ -293,7 +293,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
         peaks,
         baseline: None,
         varying: some_pass
-            .and_then(|left| varying::varying(&left.events, case.sizes, is_complete, peaks, &steps_of_run)),
+            .and_then(|left| varying::varying(&left.events, case.sizes, is_complete, peaks, &steps_of_run, &gpus)),
         steps: steps_of_run,
         epochs: traced
             .filter(|left| epochs::wanted(&left.events).is_some())

@@ -235,6 +235,12 @@ pub(super) fn largest(first: Run, further: Vec<Run>) -> Run {
         })
     };
     let peaks = largest(&|run| Some(run.peaks)).unwrap_or_default();
+    let orders = runs
+        .iter()
+        .filter_map(|run| run.varying.as_ref())
+        .flat_map(|of| &of.orders);
+    // A leak in any run is a leak of the model.
+    let leak_per_round = orders.filter_map(|order| order.leak_per_round).max();
     let numbers: BTreeSet<u32> = runs.iter().flat_map(|run| &run.gpus).map(|on| on.gpu_number).collect();
     let on_each: BTreeMap<u32, Peaks> = numbers
         .into_iter()
@@ -262,7 +268,9 @@ pub(super) fn largest(first: Run, further: Vec<Run>) -> Run {
             on.peaks = on_each.get(&on.gpu_number).copied().unwrap_or(on.peaks);
         }
         if let Some(of) = &mut run.varying {
-            of.orders.iter_mut().for_each(|order| order.peaks = peaks);
+            for order in &mut of.orders {
+                (order.peaks, order.leak_per_round) = (peaks, leak_per_round);
+            }
         }
     }
     run.range = Some(range);

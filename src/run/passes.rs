@@ -388,6 +388,10 @@ impl<'a> Runner<'a> {
     /// and contain this run, because a real GPU can make its own choices.
     fn known<'r>(&'r self, run: &'r RunIdentity) -> Option<Known<'r>> {
         let (recordings, profile) = (&self.settings.recordings, &self.case.profile);
+        // A recording has the choices of one size, under the same inputs.
+        if self.varies.load(Relaxed) && matches!(self.settings.hardware, Hardware::Real(_)) {
+            return None;
+        }
         let recording = match &self.settings.hardware {
             Hardware::Virtual => recordings.for_estimate(&profile.id, profile.like.as_deref()),
             Hardware::Real(real) => recordings
@@ -491,6 +495,10 @@ impl<'a> Runner<'a> {
                     is_inside
                 }
                 RetryReason::Ranges => {
+                    // The pass may have made choices already, and the next one must be cold, too.
+                    if run.pass == Pass::Cold {
+                        let _ = std::fs::remove_dir_all(run.autotune);
+                    }
                     self.varies.store(true, Relaxed);
                     varies
                 }

@@ -81,14 +81,17 @@ impl PassOutput {
             let found = other.events.iter().find_map(|event| match (event, wanted) {
                 (
                     ProbeEvent::EpochEnd {
-                        epoch, part, streams, ..
-                    },
-                    ProbeEvent::EpochEnd {
-                        epoch: wanted_epoch,
-                        part: wanted_part,
+                        first_step,
+                        loader,
+                        streams,
                         ..
                     },
-                ) if (epoch, part) == (wanted_epoch, wanted_part) => Some(streams),
+                    ProbeEvent::EpochEnd {
+                        first_step: wanted_step,
+                        loader: wanted_loader,
+                        ..
+                    },
+                ) if (first_step, loader) == (wanted_step, wanted_loader) => Some(streams),
                 _ => None,
             });
             found.cloned()
@@ -101,7 +104,7 @@ impl PassOutput {
                     let same = others.iter().find(|other| other.stream == stream.stream);
                     stream.in_use = same.map_or(0, |other| other.in_use);
                 }
-                // A thread may have another stream in the other pass. Its tensors count all the same.
+                // A thread may have another stream in the other pass. Its tensors count, too.
                 let is_new = |other: &&StreamMemory| !streams.iter().any(|stream| stream.stream == other.stream);
                 let new: Vec<_> = others.iter().filter(is_new).copied().collect();
                 streams.extend(new.into_iter().map(|stream| StreamMemory { reserved: 0, ..stream }));

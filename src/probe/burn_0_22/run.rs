@@ -111,7 +111,7 @@ impl<Kind> Run<Kind> {
 
     /// Returns the numbers of the steps to run.
     pub(super) fn step_numbers(&self) -> StepNumbers {
-        StepNumbers::new(&self.pass.job, &self.gpus)
+        StepNumbers::new(&self.pass.job, self.pass.varies(), &self.gpus)
     }
 
     /// Reports the inputs, and begins the phase `model`. Called once the model has asked for all inputs.

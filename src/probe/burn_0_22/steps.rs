@@ -28,14 +28,14 @@ pub(super) struct StepNumbers {
 }
 
 impl StepNumbers {
-    pub(super) fn new(job: &RunJob, gpus: &Arc<Gpus>) -> Self {
+    pub(super) fn new(job: &RunJob, varies: bool, gpus: &Arc<Gpus>) -> Self {
         Self {
             next: 0,
             fewest: job.steps,
             // A number from `budgets.yaml` or `--steps` is exact. Only without it does a pass look for the
             // end itself. See docs/design/burn-0_22-memory.md.
             most: job.most_steps.unwrap_or(job.steps).max(job.steps),
-            quiet: if job.sizes.varies() { ROUND_STEPS as usize } else { 2 },
+            quiet: if varies { ROUND_STEPS as usize } else { 2 },
             gpus: gpus.clone(),
             reserved: Vec::new(),
         }
