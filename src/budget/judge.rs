@@ -15,7 +15,7 @@ use crate::bytes::Bytes;
 use crate::report::words::{of_gpu, pass_name};
 use crate::report::{
     ENOUGH_EPOCHS, ENOUGH_STEPS, GrowingEpochs, Metric, Oom, OrderMemory, Pass, Peak, Peaks, Rule, Run, Skipped,
-    SkippedCheck, Status, Trend, VaryingSizes, Verdict,
+    SkippedCheck, Status, Trend, Verdict,
 };
 use words::{advice, ended_early, place, qualifier};
 
@@ -138,12 +138,7 @@ impl Judge<'_> {
         };
         let last = growing.steps.last().copied()?;
         let mut message = growing.summary(&of_gpu(growing.gpu_number), |bytes| bytes.to_string());
-        let of_order = self
-            .run
-            .varying
-            .as_ref()
-            .map(VaryingSizes::of_order)
-            .unwrap_or_default();
+        let of_order = self.run.of_order();
         message += &of_order;
         // `cargo vram explain` supports models on one GPU only, and only the largest sizes.
         if growing.gpu_number.is_none() && of_order.is_empty() {
@@ -416,11 +411,7 @@ impl Judge<'_> {
             "out of memory on {which}`{}` {}{}: {wanted}, with {reserved} reserved and {available} free{rule}",
             self.run.gpu.id,
             place(oom),
-            self.run
-                .varying
-                .as_ref()
-                .map(VaryingSizes::of_order)
-                .unwrap_or_default(),
+            self.run.of_order(),
         );
         Verdict {
             gpu_number: oom.gpu_number,

@@ -147,11 +147,7 @@ fn trend(steps: &[Step], gpu: Option<u32>) -> Trend {
     // Only the observed pass sees live memory.
     let traced = steps.iter().filter(|step| step.pass == Pass::Traced);
     let first_step = traced.clone().map(|step| step.step).next().unwrap_or_default();
-    let steps: Vec<Bytes> = traced
-        .filter_map(|step| step.phases.last())
-        // By live memory with padding, ResNet-18 leaked. See docs/design/leaks.md.
-        .map(|phase| phase.in_use_end.unwrap_or(phase.live_end))
-        .collect();
+    let steps: Vec<Bytes> = traced.filter_map(Step::in_use_end).collect();
     let count = u32::try_from(steps.len()).unwrap_or(u32::MAX);
     if count < ENOUGH_STEPS {
         return Trend::Unknown { steps: count };

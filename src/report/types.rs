@@ -10,7 +10,7 @@ use super::peaks::{Metric, Pass, Peaks};
 use super::words::allowed_growth;
 use super::{Assumption, EpochMemory, ErrorCode, GrowthExplanation, VaryingSizes};
 use crate::bytes::Bytes;
-use crate::protocol::{BurnFeatures, WhatIf};
+use crate::protocol::{BurnFeatures, SizeOrder, WhatIf};
 pub use crate::protocol::{Phase, Task};
 pub use crate::untrusted::{Foreign, PlainName};
 
@@ -365,6 +365,16 @@ impl Run {
         self.label.as_ref().unwrap_or(budget)
     }
 
+    /// Returns the order of the sizes in `steps` as an addition to a sentence, `, rising sizes`. It is empty if that is
+    /// the usual order, and without ranges.
+    #[must_use]
+    pub fn of_order(&self) -> String {
+        match self.varying.as_ref().map(|varying| varying.steps_of) {
+            None | Some(SizeOrder::Largest) => String::new(),
+            Some(order) => format!(", {} sizes", order.name()),
+        }
+    }
+
     /// Whether this is a measurement in which autotune chose the kernels itself. Another measurement may hold more or
     /// less memory.
     #[must_use]
@@ -611,6 +621,16 @@ pub struct Step {
     pub pass: Pass,
     /// The phases in order of time.
     pub phases: Vec<PhasePeaks>,
+}
+
+impl Step {
+    /// Returns the live memory in bytes at the end of the step, by which leaks are found: without the allocator's padding
+    /// where that is known. Returns `None` if the step has no phase.
+    pub(crate) fn in_use_end(&self) -> Option<Bytes> {
+        let last = self.phases.last()?;
+        // By live memory with padding, ResNet-18 leaked. See docs/design/leaks.md.
+        Some(last.in_use_end.unwrap_or(last.live_end))
+    }
 }
 
 /// Memory within one phase of a step.

@@ -39,8 +39,8 @@ pub struct OrderMemory {
     pub peaks: Peaks,
     /// The last step of the observed pass in which reserved memory grew, from 1. Null if nothing was observed.
     pub last_growth: Option<u32>,
-    /// The least growth in live memory in bytes from a step to the step with the same size one round later, if each of
-    /// them grew. Only for the rising and falling orders; otherwise null.
+    /// The least growth in live memory in bytes from a step to the step with the same size one round later, if all of
+    /// them but one grew. Only for the rising and falling orders; otherwise null.
     pub leak_per_round: Option<Bytes>,
 }
 
@@ -68,16 +68,6 @@ impl VaryingSizes {
         let varying = orders.iter().filter(|order| order.order.varies());
         let highest = varying.filter_map(reserved).max()?;
         Some(highest.saturating_sub(alone))
-    }
-
-    /// Returns the order of the run's `steps` as an addition to a sentence, `, rising sizes`. It is empty if there is
-    /// only one order, or the usual one.
-    #[must_use]
-    pub fn of_order(&self) -> String {
-        match self.steps_of {
-            SizeOrder::Largest => String::new(),
-            order => format!(", {} sizes", order.name()),
-        }
     }
 
     /// Returns the order with the highest reserved memory of a later launch; of equal ones, the first.

@@ -703,11 +703,10 @@ fn assumptions(
     }
     let of_events = warm.or(cold).map_or(&[][..], |left| &left.events);
     let threads = epochs::threads(of_events);
-    let ranges = of_events.iter().find_map(|event| match event {
-        ProbeEvent::Ranges { inputs } => Some(inputs),
-        _ => None,
-    });
-    let several = ranges.into_iter().flatten().filter(|(_, range)| range.declared > 1);
+    let several = varying::ranges(of_events)
+        .into_iter()
+        .flatten()
+        .filter(|(_, range)| range.declared > 1);
     list.extend(several.map(|(input, range)| Assumption::SizesSampled {
         input: input.clone(),
         tried: range.tried,

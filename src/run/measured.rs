@@ -9,8 +9,8 @@ use crate::bytes::Bytes;
 use crate::gpu::{MemoryLook, MemoryLooks};
 use crate::protocol::{Phase, ProbeEvent};
 use crate::report::{
-    LoadedLibrary, Measurement, Obtained, OtherProcess, Pass, Peaks, ProcessOf, ProcessOverhead, ProcessSource, Run,
-    Spread, SpreadPeak, Trend, Tuning,
+    LoadedLibrary, Measurement, Obtained, OtherProcess, Pass, PassSeconds, Peaks, ProcessOf, ProcessOverhead,
+    ProcessSource, Run, Spread, SpreadPeak, Trend, Tuning,
 };
 
 /// The memory samples of one process, and whether they are of the process or of the whole device.
@@ -156,19 +156,14 @@ pub(super) fn outside(real: &Real, left: Option<&PassOutput>) -> (Option<Process
 
 /// Describes how the run was measured. `passes` contains the passes that ran, the warm pass first.
 pub(super) fn measurement(real: &Real, limit: Option<Bytes>, tuning: Tuning, passes: &[&PassOutput]) -> Measurement {
-    let mut others: BTreeMap<u32, OtherProcess> = BTreeMap::new();
-    for left in passes {
+    let others = passes.iter().flat_map(|left| {
         // In a container, NVML may use process ids of the host. Then the model's own process looks like another
         // process, so do not use the samples.
         let accounted = ProcessLooks::from_pass(left).is_some_and(|seen| seen.of == ProcessOf::Process);
-        let during = left.looks.iter().filter(|_| accounted);
+        let during = left.looks.iter().filter(move |_| accounted);
         let during = during.flat_map(|looks| looks.others(0, u64::MAX));
-        for other in left.before.others.iter().cloned().chain(during) {
-            let bytes = other.bytes;
-            let known = others.entry(other.pid).or_insert(other);
-            known.bytes = known.bytes.max(bytes);
-        }
-    }
+        left.before.others.iter().cloned().chain(during)
+    });
     let library = |of: fn(&PassOutput) -> &Option<LoadedLibrary>, path: &std::path::Path| {
         passes
             .iter()
@@ -190,11 +185,29 @@ pub(super) fn measurement(real: &Real, limit: Option<Bytes>, tuning: Tuning, pas
             .find_map(|left| ProcessLooks::from_pass(left))
             .map(|seen| seen.source()),
         idle: passes.first().and_then(|left| left.before.idle),
-        others: others.into_values().collect(),
+        others: with_most(others),
         limit,
         tuning,
         spread: None,
     }
+}
+
+/// Returns each process once, with the largest memory that was seen, sorted by its id.
+pub(super) fn with_most(others: impl IntoIterator<Item = OtherProcess>) -> Vec<OtherProcess> {
+    let mut most: BTreeMap<u32, OtherProcess> = BTreeMap::new();
+    for other in others {
+        let bytes = other.bytes;
+        let known = most.entry(other.pid).or_insert(other);
+        known.bytes = known.bytes.max(bytes);
+    }
+    most.into_values().collect()
+}
+
+/// Returns the seconds of all runs together, and of each of their passes.
+pub(super) fn total_time(runs: &[Run]) -> (f64, Vec<PassSeconds>) {
+    let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
+    let passes = runs.iter().flat_map(|run| run.pass_seconds.clone()).collect();
+    ((seconds * 1000.0).round() / 1000.0, passes)
 }
 
 /// Merges repetitions of a run into one run, with the spread of their values.
@@ -208,13 +221,11 @@ pub(super) fn repeated(first: Run, further: Vec<Run>) -> Run {
         warm: spread(&runs, Pass::Warm),
         cold: spread(&runs, Pass::Cold),
     };
-    let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
-    let passes: Vec<_> = runs.iter().flat_map(|run| run.pass_seconds.clone()).collect();
+    let (seconds, pass_seconds) = total_time(&runs);
     // A failure must not disappear among repetitions that went well.
     let wrong = runs.iter().position(|run| run.error.is_some() || run.oom.is_some());
     let mut run = runs.swap_remove(wrong.unwrap_or(0));
-    run.seconds = (seconds * 1000.0).round() / 1000.0;
-    run.pass_seconds = passes;
+    (run.seconds, run.pass_seconds) = (seconds, pass_seconds);
     if let Some(measurement) = &mut run.measurement {
         measurement.spread = Some(spread);
     }

@@ -2,12 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use super::measured;
 use crate::bytes::Bytes;
-use crate::protocol::{LEAST_STEPS_OF_SIZES, ProbeEvent, ROUND_STEPS, SizeOrder};
+use crate::protocol::{LEAST_STEPS_OF_SIZES, ProbeEvent, ROUND_STEPS, SizeOrder, SizeRange};
 use crate::report::{
     Assumption, GpuShare, Measurement, OrderMemory, Pass, Peaks, Run, Settling, Step, Trend, VaryingSizes,
 };
 use crate::untrusted::PlainName;
+
+/// Returns the inputs that have another size in each step, or `None` if the model has no ranges.
+pub(super) fn ranges(events: &[ProbeEvent]) -> Option<&BTreeMap<String, SizeRange>> {
+    events.iter().find_map(|event| match event {
+        ProbeEvent::Ranges { inputs } => Some(inputs),
+        _ => None,
+    })
+}
 
 /// Returns the sizes of a model's ranges, with the memory of this run's order. Returns `None` if the model has no ranges.
 pub(super) fn varying(
@@ -18,11 +27,9 @@ pub(super) fn varying(
     steps: &[Step],
     gpus: &[GpuShare],
 ) -> Option<VaryingSizes> {
-    let inputs = events.iter().find_map(|event| match event {
-        ProbeEvent::Ranges { inputs } => Some(inputs),
-        _ => None,
-    })?;
-    let inputs = inputs.iter().map(|(name, range)| (PlainName::escaped(name), *range));
+    let inputs = ranges(events)?
+        .iter()
+        .map(|(name, range)| (PlainName::escaped(name), *range));
     let observed: Vec<&Step> = steps.iter().filter(|step| step.pass == Pass::Traced).collect();
     let memory = OrderMemory {
         order,
@@ -60,12 +67,8 @@ fn leak_per_round(order: SizeOrder, steps: &[Step]) -> Option<Bytes> {
     if !matches!(order, SizeOrder::Rising | SizeOrder::Falling) {
         return None;
     }
-    let end = |step: &Step| {
-        let last = step.phases.last()?;
-        Some(last.in_use_end.unwrap_or(last.live_end))
-    };
     let observed = steps.iter().filter(|step| step.pass == Pass::Traced);
-    let ends: Vec<Bytes> = observed.map(end).collect::<Option<_>>()?;
+    let ends: Vec<Bytes> = observed.map(Step::in_use_end).collect::<Option<_>>()?;
     if ends.len() < LEAST_STEPS_OF_SIZES as usize {
         return None;
     }
@@ -94,65 +97,50 @@ fn weight(run: &Run) -> u8 {
 pub(super) fn merged(first: Run, others: Vec<Run>) -> Run {
     let mut runs = vec![first];
     runs.extend(others);
-    let of_orders = runs.iter().filter_map(|run| run.varying.as_ref());
-    let mut orders: Vec<OrderMemory> = of_orders.flat_map(|of| &of.orders).copied().collect();
-    orders.sort_by_key(|memory| memory.order);
-    let peaks = runs
-        .iter()
-        .map(|run| run.peaks)
-        .reduce(Peaks::fullest)
-        .unwrap_or_default();
-    let on_each = gpus(&runs);
-    let rest: Vec<Run> = runs.clone();
     // The first of equal runs: `max_by_key` would take the last.
     let worst = (0..runs.len()).rev().max_by_key(|at| weight(&runs[*at])).unwrap_or(0);
-    let mut run = runs.swap_remove(worst);
+    let mut run = runs[worst].clone();
     // An out of memory in one order must not hide an error in another.
-    run.error = run.error.or_else(|| rest.iter().find_map(|run| run.error.clone()));
+    run.error = run.error.or_else(|| runs.iter().find_map(|run| run.error.clone()));
     if run.error.is_none() && run.oom.is_none() {
-        run.peaks = peaks;
+        let peaks = runs.iter().map(|run| run.peaks).reduce(Peaks::fullest);
+        run.peaks = peaks.unwrap_or_default();
+        let on_each = gpus(&runs);
         for on in &mut run.gpus {
             on.peaks = on_each.get(&on.gpu_number).copied().unwrap_or_default();
         }
     }
-    let steps_of = run.varying.take().map_or(SizeOrder::Largest, |of| of.steps_of);
-    run.varying = Some(VaryingSizes {
-        inputs: rest
-            .iter()
-            .find_map(|run| run.varying.clone())
-            .map(|of| of.inputs)
-            .unwrap_or_default(),
-        fragmentation: VaryingSizes::fragmentation_of(&orders),
-        orders,
-        steps_of,
-    });
+    // A run that died early does not know the ranges.
+    run.varying = run.varying.or_else(|| runs.iter().find_map(|run| run.varying.clone()));
+    if let Some(varying) = &mut run.varying {
+        let of_orders = runs.iter().filter_map(|run| run.varying.as_ref());
+        varying.orders = of_orders.flat_map(|of| &of.orders).copied().collect();
+        varying.orders.sort_by_key(|memory| memory.order);
+        varying.fragmentation = VaryingSizes::fragmentation_of(&varying.orders);
+    }
     // They are of one order, and the values of the run are of all.
     run.range = None;
     if let Some(measurement) = &mut run.measurement {
         measurement.spread = None;
-        for other in &rest {
-            add_measurement(measurement, other.measurement.as_ref());
-        }
+        add_measurements(measurement, &runs);
     }
-    run.settling = rest
+    run.settling = runs
         .iter()
         .filter_map(|run| run.settling)
         .reduce(|one, other| Settling {
             steps: one.steps.max(other.steps),
             settled: one.settled && other.settled,
         });
-    run.recovered_refusals = rest.iter().map(|run| run.recovered_refusals).max().unwrap_or_default();
-    run.device_reads = rest.iter().map(|run| run.device_reads).max().unwrap_or_default();
-    run.streams = rest.iter().map(|run| run.streams).max().unwrap_or_default();
+    run.recovered_refusals = runs.iter().map(|run| run.recovered_refusals).max().unwrap_or_default();
+    run.device_reads = runs.iter().map(|run| run.device_reads).max().unwrap_or_default();
+    run.streams = runs.iter().map(|run| run.streams).max().unwrap_or_default();
     // The order with the most choices says best how many of them are assumed.
     let choices = |run: &&Run| run.autotune.recorded + run.autotune.nearest + run.autotune.assumed;
-    if let Some(most) = rest.iter().max_by_key(choices) {
+    if let Some(most) = runs.iter().max_by_key(choices) {
         run.autotune = most.autotune.clone();
     }
-    run.assumptions = assumptions(&rest);
-    let seconds: f64 = rest.iter().map(|run| run.seconds).sum();
-    run.seconds = (seconds * 1000.0).round() / 1000.0;
-    run.pass_seconds = rest.iter().flat_map(|run| run.pass_seconds.clone()).collect();
+    run.assumptions = assumptions(&runs);
+    (run.seconds, run.pass_seconds) = measured::total_time(&runs);
     run
 }
 
@@ -167,29 +155,30 @@ fn gpus(runs: &[Run]) -> BTreeMap<u32, Peaks> {
     all
 }
 
-/// Adds what another measurement saw of other processes, and its longest time without a sample.
-fn add_measurement(measurement: &mut Measurement, other: Option<&Measurement>) {
-    let Some(other) = other else { return };
-    for process in &other.others {
-        match measurement.others.iter_mut().find(|known| known.pid == process.pid) {
-            Some(known) => known.bytes = known.bytes.max(process.bytes),
-            None => measurement.others.push(process.clone()),
-        }
-    }
-    if let (Some(source), Some(of_other)) = (&mut measurement.process, &other.process) {
-        source.longest_gap_us = source.longest_gap_us.max(of_other.longest_gap_us);
+/// Adds what the measurements of all runs saw of other processes, and their longest time without a sample.
+fn add_measurements(measurement: &mut Measurement, runs: &[Run]) {
+    let all = || runs.iter().filter_map(|run| run.measurement.as_ref());
+    measurement.others = measured::with_most(all().flat_map(|of| of.others.iter().cloned()));
+    if let Some(source) = &mut measurement.process {
+        let gaps = all()
+            .filter_map(|of| of.process.as_ref())
+            .map(|source| source.longest_gap_us);
+        source.longest_gap_us = gaps.max().unwrap_or(source.longest_gap_us);
     }
 }
 
 /// Returns the assumptions of all runs. Those that differ only in a number are listed once.
 fn assumptions(runs: &[Run]) -> Vec<Assumption> {
-    let is_counted =
-        |code: &str| ["device-reads", "reserved-differs", "chosen-later", "missed-samples"].contains(&code);
+    let is_same = |one: &Assumption, other: &Assumption| match one {
+        Assumption::DeviceReads { .. }
+        | Assumption::ReservedDiffers { .. }
+        | Assumption::ChosenLater { .. }
+        | Assumption::MissedSamples { .. } => one.code() == other.code(),
+        _ => one == other,
+    };
     let mut all: Vec<Assumption> = Vec::new();
     for assumption in runs.iter().flat_map(|run| &run.assumptions) {
-        let is_known =
-            |known: &Assumption| known == assumption || (is_counted(known.code()) && known.code() == assumption.code());
-        if !all.iter().any(is_known) {
+        if !all.iter().any(|known| is_same(known, assumption)) {
             all.push(assumption.clone());
         }
     }

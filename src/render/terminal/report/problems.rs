@@ -9,9 +9,7 @@ use crate::render::refused;
 use crate::render::terminal::text::{GREEN, RED, YELLOW};
 use crate::report::change::{key_of_run, key_of_verdict};
 use crate::report::words::{failure, phase_name};
-use crate::report::{
-    ErrorCode, Foreign, Oom, OtherProcess, Pass, Problem, Rule, Run, RunError, Status, VaryingSizes, Verdict,
-};
+use crate::report::{ErrorCode, Foreign, Oom, OtherProcess, Pass, Problem, Rule, Run, RunError, Status, Verdict};
 use crate::untrusted::{named, words};
 
 /// The most other processes that are listed per GPU.
@@ -107,7 +105,7 @@ fn oom(run: &Run, oom: &Oom) -> String {
         "{RED}out of memory{RED:#}: {} on {} {place} ({pass} pass{})\n",
         identity(run),
         run.gpu.id,
-        run.varying.as_ref().map(VaryingSizes::of_order).unwrap_or_default()
+        run.of_order()
     );
     for line in refused::refusal(run, oom) {
         let _ = writeln!(text, "  {line}");
