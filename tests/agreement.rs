@@ -80,6 +80,8 @@ fn two_estimates_agree_in_every_byte_in_another_folder_and_under_load() {
 /// Runs the stress run that anyone can start, and returns whether it passed and what it printed.
 fn stress(arguments: &[&str]) -> (bool, String) {
     let mut command = Command::new(common::root().join("tests/stress"));
+    // The program that was built with the tests. Cargo would build it again with other features of its dependencies.
+    command.args(["--program", env!("CARGO_BIN_EXE_cargo-vram")]);
     command.args(arguments).env("CARGO_TARGET_DIR", common::target_folder());
     common::without_test_variables(&mut command);
     let output = command.output().unwrap();

@@ -11,9 +11,10 @@ use super::{BENCH, InitError};
 /// The packages that do the work of a pass on the host.
 ///
 /// With only these optimized, a first check took 4.5 minutes; with every dependency optimized, it took 7.5 minutes.
-const OPTIMIZED: [&str; 32] = [
+const OPTIMIZED: [&str; 33] = [
     // Not `package."*"`, which also optimizes proc macros and build scripts. See docs/design/builds.md.
     "cargo-vram",
+    "cargo-vram-generics-0_21",
     "burn-autodiff",
     "burn-backend",
     "burn-cubecl",

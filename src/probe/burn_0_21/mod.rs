@@ -14,8 +14,6 @@ mod observed;
 mod optimizer;
 mod parallel;
 mod run;
-#[cfg(debug_assertions)]
-mod shared_code;
 mod stage;
 mod train;
 #[cfg(feature = "train")]
@@ -138,8 +136,7 @@ impl<B: Backend<Device = CudaDevice>, Kind> Run<B, Kind> {
 fn start<B: Backend<Device = CudaDevice>>(job: &RunJob) -> Device<B> {
     // Before anything of Burn runs, because cubecl refuses a configuration once it has read one.
     configure(job);
-    #[cfg(debug_assertions)]
-    shared_code::instantiate();
+    cargo_vram_generics_0_21::instantiate();
     #[cfg(feature = "explain")]
     if let Some(path) = &job.trace {
         // If the trace cannot be opened, its file is missing, and the tool reports that.
