@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use cargo_vram::bytes::Bytes;
+use cargo_vram::explain::Explanation;
 use cargo_vram::protocol::SizeOrder;
 use cargo_vram::report::{Phase, Report, Rule, Run, Status, Step};
 
@@ -484,6 +485,41 @@ fn sizes_that_vary_are_judged_by_the_order_that_needs_most() {
     assert_eq!(run.peaks, largest.peaks);
     let failed = of("", limit);
     assert_eq!(failed.exit, 100, "{}", failed.text);
+}
+
+#[test]
+fn savings_of_sizes_that_vary_are_of_the_largest_sizes() {
+    let manifest = common::manifest("fixtures/fooled");
+    let of = |command: &[&str]| {
+        let gpu = ["--manifest-path", &manifest, "--gpu", "l4"];
+        common::output(&[command, &gpu, &["--message-format", "json"]].concat())
+    };
+    let output = of(&["explain", "batches_of_three_sizes", "--savings"]);
+    let explanation: Explanation =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", common::said(&output)));
+    let said = &explanation.run.assumptions;
+    assert!(said.iter().any(|of| of.code() == "largest-sizes"), "{said:?}");
+
+    let alone = [
+        "estimate",
+        "-m",
+        "batches_of_three_sizes",
+        "--set",
+        "batch=65536",
+        "--dtype",
+        "f16",
+    ];
+    let report: Report = serde_json::from_slice(&of(&alone).stdout).unwrap();
+    let half = report.runs.iter().find(|run| !run.what_if.is_none()).unwrap();
+    let mut savings = explanation.savings.iter();
+    let saving = savings.find(|saving| saving.code.raw() == "half-precision").unwrap();
+    // All sizes one after the other would reserve more.
+    assert_eq!(saving.reserved, half.peaks.warm.reserved);
+    let before = explanation.run.peaks.warm.reserved.unwrap();
+    assert_eq!(
+        saving.saved_reserved,
+        Some(i64::try_from(before.0).unwrap() - i64::try_from(saving.reserved.unwrap().0).unwrap())
+    );
 }
 
 #[test]

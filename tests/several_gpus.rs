@@ -59,6 +59,8 @@ fn mixed_precision_is_refused_where_every_gpu_has_the_whole_model() {
         "resnet18_data_parallel",
         "--set",
         "batch_size=2",
+        "--set",
+        "blocks=1",
     ];
     let (report, exit, text) = common::report(&selected("estimate", &mixed));
     assert_eq!(exit, 101, "{text}");
@@ -228,16 +230,18 @@ fn distributed_workers_have_an_optimizer_each_and_agree_in_every_byte() {
     }
     let estimate = |more: &[&str]| {
         let features = ["--features", "distributed,cargo-vram/distributed"];
-        let model = ["estimate", "-p", "cards", "-m", "resnet18_ddp", "--gpu", "l4"];
+        // Half of ResNet-18's blocks, so that these runs take half the time.
+        let model = ["estimate", "-p", "cards", "--gpu", "l4", "--set", "blocks=1"];
         let (report, exit, text) = common::report(&[&model[..], &features, more].concat());
         (report.runs, exit, text)
     };
-    let one = || {
-        let (mut runs, exit, text) = estimate(&[]);
-        assert_eq!((exit, runs.len()), (0, 1), "{text}");
-        runs.remove(0)
-    };
-    let run = one();
+    let ddp = |more: &[&str]| estimate(&[&["-m", "resnet18_ddp"], more].concat());
+    let (runs, exit, text) = estimate(&["-m", "resnet18_ddp", "-m", "resnet18_data_parallel"]);
+    assert_eq!((exit, runs.len()), (0, 2), "{text}");
+    let [run, both] = ["resnet18_ddp", "resnet18_data_parallel"].map(|model| {
+        let run = runs.iter().find(|run| run.model == model);
+        run.unwrap_or_else(|| panic!("{text}"))
+    });
     let [first, second] = run.gpus.as_slice() else {
         panic!("{} GPUs", run.gpus.len());
     };
@@ -255,7 +259,6 @@ fn distributed_workers_have_an_optimizer_each_and_agree_in_every_byte() {
     }
     // In the backward phase, each GPU has the gradients of all parameters, and a copy of the gradient that NCCL
     // reduces.
-    let both = common::run(&checked().report, "resnet18_data_parallel");
     let live = |gpu: &GpuShare| gpu.peaks.warm.live.unwrap().0;
     assert!(
         live(second) > live(&both.gpus[1]) + 2 * parameters,
@@ -265,16 +268,17 @@ fn distributed_workers_have_an_optimizer_each_and_agree_in_every_byte() {
     );
     // The workers share the statistics of a `BatchNorm`, and the order of a hash map decides which GPU holds them. Two
     // runs agree nevertheless.
-    let again = one();
+    let (again, _, _) = ddp(&[]);
+    let again = &again[0];
     assert_eq!((&run.gpus, run.peaks), (&again.gpus, again.peaks));
     // If one worker runs out of memory, the others do not wait for it.
-    let (runs, _, text) = estimate(&["--set", "batch_size=512"]);
+    let (runs, _, text) = ddp(&["--set", "batch_size=512"]);
     assert!(text.contains("out of memory"), "{text}");
     assert!(runs[0].oom.is_some() && runs[0].seconds < 120.0, "{:?}", runs[0]);
-    let (runs, _, text) = estimate(&["--set", "gpus=1"]);
+    let (runs, _, text) = ddp(&["--set", "gpus=1"]);
     assert!(runs[0].error.is_some() && text.contains("at least two GPUs"), "{text}");
     // The reason in the message is Burn's.
-    let (runs, _, text) = estimate(&["--accumulate", "2"]);
+    let (runs, _, text) = ddp(&["--accumulate", "2"]);
     assert!(runs[0].error.is_none() && runs[1].error.is_some(), "{text}");
     assert!(text.contains("a batch's first part"), "{text}");
 }

@@ -24,7 +24,7 @@ use crate::render::terminal::explanation::{TerminalStyle, View};
 /// options under `Output` choose. These options can be combined.
 ///
 /// With Burn 0.22, the command runs the same build as `check`. With Burn 0.21, it builds the models with the feature
-/// `explain` of cargo-vram, which takes 1–2 minutes the first time.
+/// `explain` of cargo-vram, which takes 10 seconds to 2 minutes the first time.
 #[derive(Debug, Args)]
 // `-m MODEL` works as in other commands, but the help shows only the positional argument.
 #[command(mut_arg("model", |model| model.hide(true)))]
@@ -107,7 +107,7 @@ pub(super) struct Explain {
     /// Print what would save memory, and at what cost
     ///
     /// The command runs the model with some of the changes. With Burn 0.21, it also builds the models once more with
-    /// checkpointing, which takes 1–2 minutes the first time.
+    /// checkpointing, which takes 10 seconds to 2 minutes the first time.
     #[arg(long, help_heading = "Output")]
     pub(super) savings: bool,
     /// Print exact sizes in bytes

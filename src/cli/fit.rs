@@ -96,7 +96,7 @@ pub(super) struct FitCommand {
     /// Try changes until the model fits, those that cost the least speed first
     ///
     /// The command tries each change alone, and then several together. With Burn 0.21, it builds the models with other
-    /// features of cargo-vram, which takes 1–2 minutes per build the first time.
+    /// features of cargo-vram, which takes 10 seconds to 2 minutes per build the first time.
     #[arg(
         long,
         conflicts_with_all = [

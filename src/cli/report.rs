@@ -28,7 +28,7 @@ use crate::report::Metric;
 /// category, module and tensor, the table of layers, the phases, and the results of --savings, --lines and --leak.
 ///
 /// Options that say how models are built and run need --model. With --model and Burn 0.21, the command builds the
-/// models with the feature `explain` of cargo-vram, which takes 1–2 minutes the first time.
+/// models with the feature `explain` of cargo-vram, which takes 10 seconds to 2 minutes the first time.
 #[derive(Debug, Args)]
 #[command(
     after_long_help = "\

@@ -114,6 +114,8 @@ pub struct Settings {
     pub recordings: Recordings,
     /// Whether the observed pass writes a trace. Only models that were built for explanations can write one.
     pub trace: bool,
+    /// Whether models whose sizes vary run with their largest sizes only, not in all orders of sizes.
+    pub largest_sizes: bool,
     /// Whether a pass observes live memory: the warm pass on a virtual GPU, the traced pass on a real one.
     pub observed: bool,
     /// Whether a second warm pass checks that the model does the same work with other values from the GPU.
@@ -292,7 +294,7 @@ fn run(
     if first.run.varying.is_none() || !is_whole {
         return Some(first);
     }
-    if settings.trace {
+    if settings.largest_sizes {
         first.run.assumptions.push(Assumption::LargestSizes);
         return Some(first);
     }

@@ -200,9 +200,16 @@ impl Workspace {
     /// Returns the names of path dependencies and members that are not in a folder.
     #[must_use]
     pub fn outside(&self, folder: &Utf8Path) -> Vec<String> {
-        let packages = self.metadata.packages.iter();
-        let outside = packages.filter(|package| package.source.is_none() && !package.manifest_path.starts_with(folder));
-        outside.map(|package| package.name.to_string()).collect()
+        let is_outside = |package: &&Package| package.source.is_none() && !package.manifest_path.starts_with(folder);
+        let outside: Vec<&Package> = self.metadata.packages.iter().filter(is_outside).collect();
+        // A package within another one's folder is a part of that one: it comes with it.
+        let is_part = |package: &&&Package| {
+            let above = package.manifest_path.ancestors().skip(2);
+            let mut folders = above.map(|folder| folder.join("Cargo.toml"));
+            !folders.any(|manifest| outside.iter().any(|other| other.manifest_path == manifest))
+        };
+        let whole = outside.iter().filter(is_part);
+        whole.map(|package| package.name.to_string()).collect()
     }
 
     /// Returns the features of a version of a package in a build of the whole workspace.

@@ -377,6 +377,8 @@ impl<'a> Stage<'a> {
         let driver = self.prepared.source.driver()?;
         let on = run::RunSetup {
             trace: trace.is_some(),
+            // Savings are differences to the explained run, which has a trace of one order of sizes.
+            largest_sizes: true,
             ..run::RunSetup::new(
                 &driver,
                 self.gpu.hardware.clone(),

@@ -28,6 +28,8 @@ pub(in crate::cli) struct RunSetup<'a> {
     pub(in crate::cli) recordings: Recordings,
     /// Whether traced passes write traces.
     pub(in crate::cli) trace: bool,
+    /// Whether models whose sizes vary run with their largest sizes only.
+    pub(in crate::cli) largest_sizes: bool,
     /// Whether live memory is observed, which takes a pass of its own.
     pub(in crate::cli) observed: bool,
     /// Whether models run once more, to verify that they do the same again.
@@ -52,6 +54,7 @@ impl<'a> RunSetup<'a> {
             repeat: 1,
             recordings,
             trace: false,
+            largest_sizes: false,
             observed: true,
             verified: false,
             folder,
@@ -144,6 +147,7 @@ pub(in crate::cli) fn run_partly(cases: &[Case], context: &Context<'_>, on: RunS
         fault: running.fault.clone(),
         recordings: on.recordings,
         trace: on.trace,
+        largest_sizes: on.largest_sizes,
         observed: on.observed,
         verified: on.verified,
         steps: running.steps.unwrap_or(DEFAULT_STEPS),

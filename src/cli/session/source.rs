@@ -500,8 +500,7 @@ pub(in crate::cli) fn built_on_demand(features: &[&str]) -> String {
     let names: Vec<_> = features.iter().map(|feature| format!("`{feature}`")).collect();
     let plural = if names.len() == 1 { "" } else { "s" };
     format!(
-        "building the models with the feature{plural} {}: the first such build takes 1–2 minutes, \
-         as long as the first build of cargo-vram itself",
+        "building the models with the feature{plural} {}: the first such build takes 10 seconds to 2 minutes",
         names.join(" and "),
     )
 }

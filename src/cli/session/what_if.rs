@@ -46,12 +46,12 @@ pub(in crate::cli) struct WhatIfs {
     infer: bool,
     /// Use Burn's balanced checkpointing: keep less for backward, and compute it again
     ///
-    /// With Burn 0.21, this builds the models once more, which takes 1–2 minutes the first time.
+    /// With Burn 0.21, this builds the models once more, which takes 10 seconds to 2 minutes the first time.
     #[arg(long)]
     checkpointing: bool,
     /// Run operations one by one, without Burn's fusion (Burn 0.21 only)
     ///
-    /// This builds the models once more, which takes 1–2 minutes the first time.
+    /// This builds the models once more, which takes 10 seconds to 2 minutes the first time.
     #[arg(long)]
     pub(in crate::cli) no_fusion: bool,
 }
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(
             built_on_demand(&asked.rebuilding()),
             "building the models with the features `cargo-vram/checkpointing` and `cargo-vram/no-fusion`: the first such build takes \
-             1–2 minutes, as long as the first build of cargo-vram itself"
+             10 seconds to 2 minutes"
         );
         assert!(WhatIfs::default().rebuilding().is_empty());
     }
