@@ -494,27 +494,24 @@ fn savings_of_sizes_that_vary_are_of_the_largest_sizes() {
         let gpu = ["--manifest-path", &manifest, "--gpu", "l4"];
         common::output(&[command, &gpu, &["--message-format", "json"]].concat())
     };
-    let output = of(&["explain", "batches_of_three_sizes", "--savings"]);
+    let output = of(&["explain", "texts_of_all_lengths", "--savings"]);
     let explanation: Explanation =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", common::said(&output)));
     let said = &explanation.run.assumptions;
     assert!(said.iter().any(|of| of.code() == "largest-sizes"), "{said:?}");
 
-    let alone = [
-        "estimate",
-        "-m",
-        "batches_of_three_sizes",
-        "--set",
-        "batch=65536",
-        "--dtype",
-        "f16",
-    ];
-    let report: Report = serde_json::from_slice(&of(&alone).stdout).unwrap();
-    let half = report.runs.iter().find(|run| !run.what_if.is_none()).unwrap();
+    let half = |more: &[&str]| {
+        let estimate = ["estimate", "-m", "texts_of_all_lengths", "--dtype", "f16"];
+        let report: Report = serde_json::from_slice(&of(&[&estimate, more].concat()).stdout).unwrap();
+        let run = report.runs.into_iter().find(|run| !run.what_if.is_none());
+        run.unwrap().peaks.warm.reserved
+    };
+    let alone = half(&["--set", "seq_len=512"]);
     let mut savings = explanation.savings.iter();
     let saving = savings.find(|saving| saving.code.raw() == "half-precision").unwrap();
-    // All sizes one after the other would reserve more.
-    assert_eq!(saving.reserved, half.peaks.warm.reserved);
+    assert_eq!(saving.reserved, alone);
+    // All sizes one after the other reserve more.
+    assert!(half(&[]) > alone);
     let before = explanation.run.peaks.warm.reserved.unwrap();
     assert_eq!(
         saving.saved_reserved,

@@ -302,7 +302,8 @@ fn asked<'a>(selection: &'a Selection, options: &'a BuildOptions, target: &Decla
 
 /// Returns Cargo's arguments that leave this crate unoptimized, if the build has a feature for some commands only.
 ///
-/// Optimizing takes minutes, but such a build runs only a few passes. No memory value depends on the optimization.
+/// Where rustc shares no generic code, optimizing takes minutes, but such a build runs only a few passes. No memory value
+/// depends on the optimization. See docs/design/builds.md.
 fn unoptimized(
     workspace: &Workspace,
     selection: &Selection,
@@ -312,8 +313,6 @@ fn unoptimized(
     if on_demand(selection, target).is_empty() {
         return None;
     }
-    // Like this, the first `explain` after an `estimate` took 28 s. Optimizing this crate alone takes
-    // minutes. See docs/design/builds.md.
     let profile = options.profile.as_deref().unwrap_or("dev");
     let spec = workspace.spec_of_this_crate(profile)?;
     Some([

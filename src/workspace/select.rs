@@ -203,12 +203,12 @@ impl Workspace {
         let is_outside = |package: &&Package| package.source.is_none() && !package.manifest_path.starts_with(folder);
         let outside: Vec<&Package> = self.metadata.packages.iter().filter(is_outside).collect();
         // A package within another one's folder is a part of that one: it comes with it.
-        let is_part = |package: &&&Package| {
+        let is_whole = |package: &&&Package| {
             let above = package.manifest_path.ancestors().skip(2);
             let mut folders = above.map(|folder| folder.join("Cargo.toml"));
             !folders.any(|manifest| outside.iter().any(|other| other.manifest_path == manifest))
         };
-        let whole = outside.iter().filter(is_part);
+        let whole = outside.iter().filter(is_whole);
         whole.map(|package| package.name.to_string()).collect()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! rustc compiles generic code in the first crate that needs it. Without this crate, that is the crate of the models,
 //! which is compiled after every edit. This crate has no features of cargo-vram, so that a build with other features
-//! (`cargo vram explain`) does not compile that code again. It is optimized as dependencies are, so passes are faster.
+//! (`cargo vram explain`) does not compile most of it again. It is optimized as dependencies are, so passes are faster.
 //! All values stay the same.
 //!
 //! rustc shares generic code between crates only at `opt-level` 0, 1, s and z. At other levels, this crate is empty.
