@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use cargo_metadata::{Metadata, MetadataCommand, Node, Package};
+use cargo_metadata::{Metadata, MetadataCommand, Node, Package, PackageId};
 use toml_edit::{DocumentMut, Item};
 
 use super::WorkspaceError;
@@ -85,7 +85,7 @@ pub struct Workspace {
     metadata: Metadata,
     /// What Cargo printed before about the same dependencies.
     pub(super) outputs: Option<CachedOutputs>,
-    selected: Vec<cargo_metadata::PackageId>,
+    selected: Vec<PackageId>,
     whole: bool,
 }
 
@@ -197,19 +197,20 @@ impl Workspace {
         parsed(&std::fs::read_to_string(self.root().join("Cargo.toml")).unwrap_or_default())
     }
 
-    /// Returns the names of path dependencies and members that are not in a folder.
+    /// Returns the names of members and path dependencies that are not in a folder.
+    ///
+    /// Leaves out those that only others of them depend on: they come with these.
     #[must_use]
     pub fn outside(&self, folder: &Utf8Path) -> Vec<String> {
         let is_outside = |package: &&Package| package.source.is_none() && !package.manifest_path.starts_with(folder);
         let outside: Vec<&Package> = self.metadata.packages.iter().filter(is_outside).collect();
-        // A package within another one's folder is a part of that one: it comes with it.
-        let is_whole = |package: &&&Package| {
-            let above = package.manifest_path.ancestors().skip(2);
-            let mut folders = above.map(|folder| folder.join("Cargo.toml"));
-            !folders.any(|manifest| outside.iter().any(|other| other.manifest_path == manifest))
-        };
-        let whole = outside.iter().filter(is_whole);
-        whole.map(|package| package.name.to_string()).collect()
+        let ids: HashSet<&PackageId> = outside.iter().map(|package| &package.id).collect();
+        let nodes = self.metadata.resolve.iter().flat_map(|resolve| &resolve.nodes);
+        let others = nodes.filter(|node| !ids.contains(&node.id));
+        let mut needed: HashSet<&PackageId> = others.flat_map(|node| &node.dependencies).collect();
+        needed.extend(&self.metadata.workspace_members);
+        let named = outside.iter().filter(|package| needed.contains(&package.id));
+        named.map(|package| package.name.to_string()).collect()
     }
 
     /// Returns the features of a version of a package in a build of the whole workspace.
@@ -268,7 +269,7 @@ impl Workspace {
     }
 }
 
-fn select(metadata: &Metadata, selection: &Selection) -> Result<Vec<cargo_metadata::PackageId>, WorkspaceError> {
+fn select(metadata: &Metadata, selection: &Selection) -> Result<Vec<PackageId>, WorkspaceError> {
     let members = metadata.workspace_packages();
     let named = |spec: &String| -> Result<&Package, WorkspaceError> {
         let (name, version) = spec
@@ -343,7 +344,7 @@ fn has_default_members(metadata: &Metadata) -> bool {
 }
 
 /// Returns the member whose manifest is selected or in whose folder the command runs, unless that is the root.
-fn current_member(metadata: &Metadata, selection: &Selection) -> Option<cargo_metadata::PackageId> {
+fn current_member(metadata: &Metadata, selection: &Selection) -> Option<PackageId> {
     let manifest = match &selection.manifest_path {
         // Compare canonical paths, because a link in the current folder's path is not in Cargo's.
         Some(path) => path.canonicalize_utf8().ok()?,
