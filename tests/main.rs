@@ -46,6 +46,7 @@ mod hostile;
 mod leftovers;
 #[cfg(target_os = "linux")]
 mod measure;
+mod new_project;
 #[cfg(target_os = "linux")]
 mod nvml;
 mod options;

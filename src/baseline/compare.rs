@@ -197,7 +197,7 @@ fn advice(run: &Run) -> String {
 fn failed(run: &Run, message: String, file: &str) -> Verdict {
     Verdict {
         file: Some(file.into()),
-        ..Verdict::from_run(run, Rule::Baseline, Status::Fail, message)
+        ..run.verdict(Rule::Baseline, Status::Fail, message)
     }
 }
 

@@ -435,7 +435,7 @@ impl Judge<'_> {
     }
 
     fn verdict(&self, rule: Rule, status: Status, message: String) -> Verdict {
-        Verdict::from_run(self.run, rule, status, message)
+        self.run.verdict(rule, status, message)
     }
 }
 

@@ -279,12 +279,7 @@ mod tests {
             file: Some("budgets.yaml".into()),
             line: Some(12),
             column: Some(5),
-            ..Verdict::from_run(
-                &sample::run("resnet18", "l4"),
-                Rule::Budget,
-                Status::Fail,
-                message.to_owned(),
-            )
+            ..sample::run("resnet18", "l4").verdict(Rule::Budget, Status::Fail, message.to_owned())
         }
     }
 

@@ -165,19 +165,14 @@ mod tests {
     use crate::report::{RunError, sample};
 
     fn failing(message: &str) -> Verdict {
-        Verdict::from_run(&sample::run("a", "l4"), Rule::Growth, Status::Fail, message.to_owned())
+        sample::run("a", "l4").verdict(Rule::Growth, Status::Fail, message.to_owned())
     }
 
     #[test]
     fn a_failure_names_the_lines_that_made_the_model_grow() {
         let run = sample::run("resnet18", "l4");
         let report = Report {
-            verdicts: vec![Verdict::from_run(
-                &run,
-                Rule::Growth,
-                Status::Fail,
-                "it grew".to_owned(),
-            )],
+            verdicts: vec![run.verdict(Rule::Growth, Status::Fail, "it grew".to_owned())],
             growth: vec![sample::growth()],
             ..sample::report(vec![run])
         };

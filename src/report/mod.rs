@@ -8,6 +8,7 @@ mod epochs;
 mod error_code;
 mod growth;
 mod leaks;
+mod measurement;
 pub mod merge;
 mod partition;
 mod peaks;
@@ -17,6 +18,7 @@ pub(crate) mod sample;
 mod types;
 pub(crate) mod upgrade;
 mod varying;
+mod verdict;
 pub(crate) mod words;
 
 pub use assumption::{Assumption, GpuQuantity, ReadAssumption};
@@ -27,8 +29,12 @@ pub use error_code::{ErrorCode, UnknownCode};
 pub use growth::{GrowthCause, GrowthExplanation, GrowthLine, GrowthPart, GrowthPlace, GrowthRow, PartState};
 pub(crate) use leaks::grows;
 pub use leaks::{ENOUGH_STEPS, Growing, GrowthInterval, Trend};
+pub use measurement::{
+    LoadedLibrary, Measurement, OtherProcess, ProcessOf, ProcessSource, Proof, Spread, SpreadPeak, Tuning,
+};
 pub use partition::Partition;
-pub use peaks::{Metric, Pass, Peak, Peaks};
+pub use peaks::{Metric, Mode, Pass, Peak, Peaks};
 pub use read::{MOST_BYTES, ReadError};
 pub use types::*;
 pub use varying::{OrderMemory, VaryingSizes};
+pub use verdict::{AllowedGrowth, Rule, Skipped, SkippedCheck, Status, Verdict};

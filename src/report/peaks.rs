@@ -1,4 +1,4 @@
-//! The highest values of a run: by pass, and by kind of memory.
+//! The highest values of a run: by pass, and by kind of memory. Also how they were obtained.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,16 @@ pub enum Pass {
     /// The repeated run with live memory sampled at every launch. A measurement has a separate pass for it; in an
     /// estimate, it is the warm pass.
     Traced,
+}
+
+/// How the values of a run were obtained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Estimated on a virtual GPU.
+    Estimate,
+    /// Measured on a real GPU.
+    Measure,
 }
 
 /// The highest values of each pass.

@@ -6,9 +6,11 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::peaks::{Metric, Pass, Peaks};
-use super::words::allowed_growth;
-use super::{Assumption, EpochMemory, ErrorCode, GrowthExplanation, VaryingSizes};
+use super::peaks::{Mode, Pass, Peaks};
+use super::{
+    Assumption, EpochMemory, ErrorCode, GrowthExplanation, Measurement, Rule, Skipped, Spread, Status, Tuning,
+    VaryingSizes, Verdict,
+};
 use crate::bytes::Bytes;
 use crate::protocol::{BurnFeatures, SizeOrder, WhatIf};
 pub use crate::protocol::{Phase, Task};
@@ -220,30 +222,6 @@ pub struct Tool {
     pub fingerprint: Foreign,
 }
 
-/// The status of a report or a verdict, from best to worst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// No rule failed or warns.
-    Pass,
-    /// No rule failed, but at least one warns.
-    Warn,
-    /// Over budget, regressed, leaking, out of memory, or another rule failed.
-    Fail,
-    /// The run or its check could not be completed.
-    Error,
-}
-
-/// How the values of a run were obtained.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Estimated on a virtual GPU.
-    Estimate,
-    /// Measured on a real GPU.
-    Measure,
-}
-
 /// How long a pass took.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PassSeconds {
@@ -375,6 +353,31 @@ impl Run {
         }
     }
 
+    /// Returns a verdict about the whole run, without a value and without a place in a file.
+    #[must_use]
+    pub fn verdict(&self, rule: Rule, status: Status, message: String) -> Verdict {
+        Verdict {
+            package: self.package.clone(),
+            model: self.name().to_owned(),
+            mode: self.mode,
+            gpu: self.gpu.id.clone(),
+            gpu_number: None,
+            pass: None,
+            metric: None,
+            rule,
+            limit: None,
+            limit_written: None,
+            actual: None,
+            baseline: None,
+            allowed: None,
+            status,
+            message: message.into(),
+            file: None,
+            line: None,
+            column: None,
+        }
+    }
+
     /// Whether this is a measurement in which autotune chose the kernels itself. Another measurement may hold more or
     /// less memory.
     #[must_use]
@@ -459,135 +462,6 @@ impl fmt::Display for Obtained {
             Self::Assumed => "assumed",
         })
     }
-}
-
-/// How a run was measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Measurement {
-    /// The UUID of the GPU: `GPU-…` or `MIG-…`.
-    pub uuid: Foreign,
-    /// The CUDA driver library that ran the model.
-    pub libcuda: LoadedLibrary,
-    /// The NVRTC library that compiled the kernels.
-    pub libnvrtc: LoadedLibrary,
-    /// The number of the host's CPU cores that the model's process could use. It may decide which parameters end up in
-    /// Burn's persistent pool.
-    pub cores: u32,
-    /// The result of a kernel, which proves that there is a GPU.
-    pub proof: Proof,
-    /// How `process` was read; null if it could not be read.
-    pub process: Option<ProcessSource>,
-    /// The bytes that the GPU held before the model's process began, for other processes and the driver; null if
-    /// unknown.
-    pub idle: Option<Bytes>,
-    /// Other processes on the GPU, before or during the passes.
-    pub others: Vec<OtherProcess>,
-    /// The total memory in bytes that the GPU was limited to; null if it was not limited.
-    pub limit: Option<Bytes>,
-    /// Where the autotune choices come from.
-    pub tuning: Tuning,
-    /// The smallest and largest values of repeated measurements; null if there was only one.
-    pub spread: Option<Spread>,
-}
-
-/// A library that a measurement used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct LoadedLibrary {
-    /// The path of the file, with symbolic links resolved.
-    pub path: Foreign,
-    /// The version that the library reports, such as `13.0`; empty if unknown.
-    pub version: Foreign,
-}
-
-/// A number that only a program that runs kernels can compute.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Proof {
-    /// The number that the kernel was given.
-    pub seed: u64,
-    /// The number that the host computed from it.
-    pub expected: u64,
-    /// The number that the kernel computed from it.
-    pub computed: u64,
-}
-
-/// How the memory charged to the process was read. It is polled, so peaks between two readings are missed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ProcessSource {
-    /// What the values cover.
-    pub of: ProcessOf,
-    /// The intended time between two readings, in microseconds.
-    pub interval_us: u64,
-    /// The longest time between two readings of the warm pass, in microseconds.
-    pub longest_gap_us: u64,
-    /// The number of readings in the warm pass.
-    pub looks: u64,
-}
-
-/// What a value of `process` covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ProcessOf {
-    /// The model's process, as NVML accounts for it.
-    Process,
-    /// The whole GPU, without the memory it held before, because NVML shows no processes here.
-    Device,
-}
-
-/// Another process on the GPU.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct OtherProcess {
-    /// The id of the process.
-    pub pid: u32,
-    /// The name of the process; null if it cannot be read.
-    pub name: Option<Foreign>,
-    /// The bytes that the process holds on the GPU; null if the driver does not report them.
-    pub bytes: Option<Bytes>,
-}
-
-impl fmt::Display for OtherProcess {
-    /// Writes `python (pid 4711, 2 GiB)`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self
-            .name
-            .as_ref()
-            .map_or_else(|| "a process".to_owned(), Foreign::to_string);
-        match self.bytes {
-            Some(bytes) => write!(f, "{name} (pid {}, {bytes})", self.pid),
-            None => write!(f, "{name} (pid {})", self.pid),
-        }
-    }
-}
-
-/// Where the autotune choices come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Tuning {
-    /// Autotune timed the candidates in the cold pass. Another measurement may choose other kernels.
-    Free,
-    /// The choices of a recording were replayed.
-    Replayed,
-}
-
-/// The smallest and largest values of several runs of one model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Spread {
-    /// The number of runs.
-    pub repeats: u32,
-    /// The values of the warm pass.
-    pub warm: SpreadPeak,
-    /// The values of the cold pass.
-    pub cold: SpreadPeak,
-}
-
-/// The smallest and the largest value of each metric, in bytes; null if a run lacks the value.
-#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SpreadPeak {
-    /// Live memory: bytes of the tensors that exist.
-    pub live: Option<[Bytes; 2]>,
-    /// Reserved memory: bytes that Burn's allocator holds from the CUDA driver.
-    pub reserved: Option<[Bytes; 2]>,
-    /// Process memory: bytes that the GPU charges to the process.
-    pub process: Option<[Bytes; 2]>,
 }
 
 /// The size of a model.
@@ -737,187 +611,4 @@ pub struct RunError {
     pub message: Foreign,
     /// What to do about it; null if there is no advice.
     pub help: Option<Foreign>,
-}
-
-/// The rule that a verdict applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Rule {
-    /// A limit in `budgets.yaml`, or a missing limit.
-    Budget,
-    /// More memory than the baseline.
-    Growth,
-    /// A required baseline is missing or does not match.
-    Baseline,
-    /// The estimate and the measurement disagree.
-    Drift,
-    /// The GPU ran out of memory.
-    Oom,
-    /// Live memory grows from step to step.
-    Leak,
-    /// A change loosens its own limits.
-    Edit,
-    /// The models are built with other Burn features than the workspace's binaries.
-    Build,
-}
-
-/// The verdict of one rule about one value, or about a whole run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Verdict {
-    /// The package that declares the model.
-    pub package: PlainName,
-    /// The model's name, or its budget's name if that differs.
-    pub model: PlainName,
-    /// Whether the value is estimated or measured.
-    pub mode: Mode,
-    /// The GPU's id, such as `l4`.
-    pub gpu: PlainName,
-    /// The number of the GPU that the value is from, from 0; absent if the value is not about one of several GPUs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu_number: Option<u32>,
-    /// The pass that the value is from; null if the verdict is about the whole run.
-    pub pass: Option<Pass>,
-    /// The kind of value; null if the verdict is about the whole run.
-    pub metric: Option<Metric>,
-    /// The rule that applies.
-    pub rule: Rule,
-    /// The limit that decided, in bytes; for drift, the allowed difference in bytes; null if the rule has no limit.
-    pub limit: Option<Bytes>,
-    /// The limit as `budgets.yaml` writes it, such as `300 MB`; absent if the limit is not from a file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit_written: Option<Foreign>,
-    /// The checked value in bytes; for drift, the measured value; null if there is none.
-    pub actual: Option<Bytes>,
-    /// The value that it is compared with, in bytes: from the baseline or, for drift, from the estimate; null if there
-    /// is none.
-    pub baseline: Option<Bytes>,
-    /// The allowed growth behind the limit; absent for other rules and in reports of older versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allowed: Option<AllowedGrowth>,
-    /// The status of the verdict.
-    pub status: Status,
-    /// The verdict as a sentence for people.
-    pub message: Foreign,
-    /// The budget file, relative to the workspace root; null if the verdict has no place in a file.
-    pub file: Option<Foreign>,
-    /// The line of the limit, from 1; null if the verdict has no place in a file.
-    pub line: Option<u32>,
-    /// The column of the limit, from 1; null if the verdict has no place in a file.
-    pub column: Option<u32>,
-}
-
-impl Verdict {
-    /// Creates a verdict about a whole run, without a value and without a place in a file.
-    #[must_use]
-    pub fn from_run(run: &Run, rule: Rule, status: Status, message: String) -> Self {
-        Self {
-            package: run.package.clone(),
-            model: run.name().to_owned(),
-            mode: run.mode,
-            gpu: run.gpu.id.clone(),
-            gpu_number: None,
-            pass: None,
-            metric: None,
-            rule,
-            limit: None,
-            limit_written: None,
-            actual: None,
-            baseline: None,
-            allowed: None,
-            status,
-            message: message.into(),
-            file: None,
-            line: None,
-            column: None,
-        }
-    }
-
-    /// Whether the value shrank by more than it is allowed to grow.
-    #[must_use]
-    pub fn is_improvement(&self) -> bool {
-        let (Some(before), Some(after), Some(limit)) = (self.baseline, self.actual, self.limit) else {
-            return false;
-        };
-        self.rule == Rule::Growth && before.saturating_sub(after) > limit.saturating_sub(before)
-    }
-}
-
-/// The allowed growth from a baseline: the larger of the two fields decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct AllowedGrowth {
-    /// A part of the baseline in parts per million: 5 % is 50,000.
-    pub parts_per_million: u64,
-    /// A number of bytes that is allowed in any case.
-    pub at_least: Bytes,
-}
-
-impl fmt::Display for AllowedGrowth {
-    /// Writes `5 % or 16 MiB, whichever is more`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, part) = (self.parts_per_million / 10_000, self.parts_per_million % 10_000);
-        let mut percent = whole.to_string();
-        if part > 0 {
-            percent += &format!(".{}", format!("{part:04}").trim_end_matches('0'));
-        }
-        percent += " %";
-        f.write_str(&allowed_growth(&percent, self.at_least, self.at_least))
-    }
-}
-
-/// A check that the command skipped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Skipped {
-    /// The kind of check.
-    pub check: SkippedCheck,
-    /// The model that it would have checked, as `package/model`; null if it is about the whole command.
-    pub model: Option<Foreign>,
-    /// Why it was skipped.
-    pub why: Foreign,
-}
-
-impl Skipped {
-    /// Returns the check in words: `growth of zoo/resnet18`.
-    #[must_use]
-    pub fn what(&self) -> String {
-        match &self.model {
-            Some(model) => format!("{} of {model}", self.check.words()),
-            None => self.check.words().to_owned(),
-        }
-    }
-}
-
-/// A kind of check that a command can skip.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum SkippedCheck {
-    /// Whether memory grows from step to step.
-    Leaks,
-    /// The growth since the accepted baseline.
-    Growth,
-    /// The growth since the base revision.
-    GrowthSinceBase,
-    /// The limits that changed since the base revision.
-    Edits,
-    /// An entry of the baseline file whose model no longer exists.
-    BaselineEntry,
-    /// Whether the models use the Burn features of the workspace's binaries.
-    BurnFeatures,
-    /// A measurement on this machine's GPU.
-    Measurement,
-    /// The search for the cause of growth (`--why`).
-    GrowthCauses,
-}
-
-impl SkippedCheck {
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Leaks => "leaks",
-            Self::Growth | Self::GrowthSinceBase => "growth",
-            Self::Edits => "edits of limits",
-            Self::BaselineEntry => "the baseline",
-            Self::BurnFeatures => "the comparison of Burn's features with those of the workspace's binaries",
-            Self::Measurement => "the measurement",
-            Self::GrowthCauses => "the causes of growth",
-        }
-    }
 }

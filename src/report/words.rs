@@ -1,6 +1,5 @@
 //! Values and names, formatted for sentences.
 
-use std::fmt::Display;
 use std::time::Duration;
 
 use crate::bytes::Bytes;
@@ -132,15 +131,6 @@ pub(crate) fn count(number: u64) -> String {
 /// Names the GPU that a value is from, if it is one of several: ` on GPU 1`.
 pub(crate) fn of_gpu(gpu: Option<u32>) -> String {
     gpu.map_or_else(String::new, |gpu| format!(" on GPU {gpu}"))
-}
-
-/// Returns an allowed growth in words: `5 % or 16 MiB, whichever is more`. Returns only the percentage if no bytes are
-/// allowed in any case.
-pub(crate) fn allowed_growth(percent: &str, in_any_case: Bytes, written: impl Display) -> String {
-    match in_any_case {
-        Bytes(0) => percent.to_owned(),
-        _ => format!("{percent} or {written}, whichever is more"),
-    }
 }
 
 #[cfg(test)]

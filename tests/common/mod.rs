@@ -24,6 +24,11 @@ pub(crate) fn is_burn_0_22() -> bool {
     std::env::var_os("VRAM_TEST_BURN").is_some_and(|burn| burn == "0.22")
 }
 
+/// The version of Burn in the tests, as `cargo vram` prints it.
+pub(crate) fn burn() -> &'static str {
+    if is_burn_0_22() { "0.22.1" } else { "0.21.0" }
+}
+
 /// The folder of the zoo's workspace.
 pub(crate) fn workspace() -> PathBuf {
     if is_burn_0_22() {
@@ -313,4 +318,9 @@ impl Folder {
     pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
+}
+
+#[track_caller]
+pub(crate) fn assert_exit(output: &Output, code: i32) {
+    assert_eq!(output.status.code(), Some(code), "{}", said(output));
 }

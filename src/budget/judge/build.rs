@@ -27,7 +27,7 @@ pub fn judge_build(runs: &[Run], deployed: &[DeployedBinary]) -> Vec<Verdict> {
             binary.features,
             remedy(features, binary)
         );
-        Some(Verdict::from_run(run, Rule::Build, Status::Warn, message))
+        Some(run.verdict(Rule::Build, Status::Warn, message))
     };
     runs.iter().filter_map(verdict).collect()
 }

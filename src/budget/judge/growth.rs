@@ -9,7 +9,7 @@ use crate::budget::source::{Span, Spanned};
 use crate::bytes::Bytes;
 use crate::report::LET_BE;
 use crate::report::upgrade::is_upgrade;
-use crate::report::words::{allowed_growth, listed, percent};
+use crate::report::words::{listed, percent};
 use crate::report::{AllowedGrowth, Baseline, BaselineFrom, Metric, Pass, Rule, Status, Verdict};
 
 /// The allowed growth over the baseline. Growth warns or fails only if it exceeds both the percentage and `ignore`.
@@ -32,7 +32,7 @@ impl AllowedGrowthRule {
     /// Returns the allowed growth as text: `5 % or 16 MiB, whichever is more`.
     fn told(&self, percent: Percent) -> String {
         let percent = percent.to_string().replace('%', " %");
-        allowed_growth(&percent, self.ignore, &self.ignore_written)
+        AllowedGrowth::in_words(&percent, self.ignore, &self.ignore_written)
     }
 }
 

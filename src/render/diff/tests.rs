@@ -121,7 +121,7 @@ fn a_verdict_of_the_newer_report_holds_for_the_figures_that_it_is_on() {
         limit_written: None,
         actual: Some(Bytes(1500 * MIB)),
         baseline: Some(Bytes(baseline * MIB)),
-        ..Verdict::from_run(&sample::run("a", "l4"), Rule::Growth, Status::Pass, String::new())
+        ..sample::run("a", "l4").verdict(Rule::Growth, Status::Pass, String::new())
     };
     let status = |baseline| {
         let head = Report {

@@ -626,7 +626,7 @@ fn growth_since_another_revision_is_not_accepted_with_bless_and_an_outdated_file
     };
     let mut report = judged(vec![run]);
     assert_eq!(offers(&report), (false, true));
-    let outdated = Verdict::from_run(&report.runs[0], Rule::Baseline, Status::Fail, "it differs".to_owned());
+    let outdated = report.runs[0].verdict(Rule::Baseline, Status::Fail, "it differs".to_owned());
     report.verdicts.push(outdated);
     assert_eq!(offers(&report), (true, true));
     // A budget that is exceeded is not growth.
@@ -639,7 +639,7 @@ fn growth_since_another_revision_is_not_accepted_with_bless_and_an_outdated_file
 #[test]
 fn what_leaks_is_not_offered_to_be_accepted() {
     let run = compared(sample::run("grown", "l4"), 1);
-    let leak = Verdict::from_run(&run, Rule::Leak, Status::Fail, "live grows".to_owned());
+    let leak = run.verdict(Rule::Leak, Status::Fail, "live grows".to_owned());
     let mut report = judged(vec![run]);
     let offers = |report: &Report| render(report, &Markdown::default()).contains("cargo vram bless");
     assert!(offers(&report));
@@ -651,7 +651,7 @@ fn what_leaks_is_not_offered_to_be_accepted() {
 #[test]
 fn a_baseline_that_is_demanded_and_missing_is_named_so() {
     let run = sample::run("a", "l4");
-    let verdict = Verdict::from_run(&run, Rule::Baseline, Status::Fail, "there is none".to_owned());
+    let verdict = run.verdict(Rule::Baseline, Status::Fail, "there is none".to_owned());
     let report = Report {
         verdicts: vec![verdict],
         status: Status::Fail,

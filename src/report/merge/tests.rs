@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bytes::Bytes;
-use crate::report::{Oom, Pass, Rule, Skipped, SkippedCheck, Verdict, sample};
+use crate::report::{Oom, Pass, Rule, Skipped, SkippedCheck, sample};
 
 /// Returns the reports of 8 jobs, with 200 models in 8 parts.
 fn parts() -> Vec<(String, Report)> {
@@ -13,7 +13,7 @@ fn parts() -> Vec<(String, Report)> {
         let own = expected.iter().filter(|model| part.holds(model));
         let runs = own.map(|model| sample::run(model.trim_start_matches("p/"), "l4"));
         let runs: Vec<Run> = runs.collect();
-        let passed = |run: &Run| Verdict::from_run(run, Rule::Budget, Status::Pass, String::new());
+        let passed = |run: &Run| run.verdict(Rule::Budget, Status::Pass, String::new());
         let report = Report {
             verdicts: runs.iter().map(passed).collect(),
             partition: Some(text.into()),
@@ -64,7 +64,7 @@ fn a_report_of_a_command_that_was_stopped_is_refused_even_where_every_model_is_t
 #[test]
 fn the_worst_status_is_that_of_all() {
     let mut reports = parts();
-    let failed = Verdict::from_run(&sample::run("m000", "l4"), Rule::Growth, Status::Fail, String::new());
+    let failed = sample::run("m000", "l4").verdict(Rule::Growth, Status::Fail, String::new());
     reports[3].1.verdicts.push(failed);
     let merged = merge(reports).unwrap().unwrap();
     assert_eq!((merged.status, merged.verdicts.len()), (Status::Fail, 201));

@@ -6,7 +6,7 @@ use crate::bytes::Bytes;
 use crate::report::sample::{self, measured};
 use crate::report::{
     Assumption, Autotune, Base, Baseline, BaselineFrom, Obtained, Oom, OtherProcess, Pass, Peak, Phase, ProcessOf,
-    ProcessOverhead, Run, RunError, Spread, SpreadPeak, Verdict,
+    ProcessOverhead, Run, RunError, Spread, SpreadPeak,
 };
 use crate::untrusted::{Foreign, PlainName};
 
@@ -346,7 +346,7 @@ fn growth_since_another_revision_is_not_accepted_with_bless_and_an_outdated_file
     run.baseline.as_mut().unwrap().from = BaselineFrom::Rebuilt;
     let mut rebuilt = report(vec![run]);
     assert_eq!(offers(&rebuilt), (false, true));
-    let outdated = Verdict::from_run(&rebuilt.runs[0], Rule::Baseline, Status::Fail, "it differs".to_owned());
+    let outdated = rebuilt.runs[0].verdict(Rule::Baseline, Status::Fail, "it differs".to_owned());
     rebuilt.verdicts.push(outdated.clone());
     assert_eq!(offers(&rebuilt), (true, true));
     rebuilt.verdicts = vec![outdated];
