@@ -387,6 +387,9 @@ fn what_ifs_and_explanations_run_the_build_that_is_there() {
 fn what_nobody_reads_is_out_of_memory_and_what_burn_gets_over_is_counted() {
     // This training loop never reads a value, so Burn goes on after a refused allocation and raises no error.
     let folder = workspace_of("unread", UPLOADS);
+    // A run that is out of memory leaves no compiled kernels for the next run, so one that fits compiles them first.
+    let (_, exit, text) = check(folder.path(), UPLOADED, &[]);
+    assert_eq!(exit, 0, "{text}");
     let budgets = "version: 1\ngpu: small\ngpu_profiles:\n  small: { like: l4, total: 400 MiB }\nmodels:\n  \
                    uploads: { reserved: 20 GiB, inputs: { batch_size: 4096 } }\n";
     let (report, exit, text) = check(folder.path(), budgets, &["--steps", "2"]);
@@ -401,7 +404,7 @@ fn what_nobody_reads_is_out_of_memory_and_what_burn_gets_over_is_counted() {
     );
 
     // With any amount of memory, the training either fits or does not. If it fits after a refusal, it has recovered.
-    // The largest GPU comes first because a run that is out of memory leaves no compiled kernels for the next run.
+    // The largest GPU comes first, again because of the kernels.
     let mut recovered = 0;
     for total in ["1200 MiB", "1150 MiB", "800 MiB"] {
         let (report, exit, text) = check_on(total, "sequential");
@@ -469,6 +472,9 @@ fn what_is_larger_than_any_tensor_of_burns_is_out_of_memory() {
     }
 }
 
+/// A budget for [`UPLOADS`].
+const UPLOADED: &str = "version: 1\ngpu: l4\nmodels:\n  uploads: { reserved: 2 GiB }\n";
+
 /// A hand-written loop that makes its batches and masks on the main thread, and reads no value before a step ends.
 const UPLOADS: &str = "\
 use burn::nn::LinearConfig;
@@ -509,8 +515,7 @@ fn uploads(run: &mut Run) {
 fn uploads_from_the_programs_own_thread_allocate_in_one_order_under_load() {
     let folder = workspace_of("uploading", UPLOADS);
     let estimate = || {
-        let budgets = "version: 1\ngpu: l4\nmodels:\n  uploads: { reserved: 2 GiB }\n";
-        let (report, exit, text) = check(folder.path(), budgets, &[]);
+        let (report, exit, text) = check(folder.path(), UPLOADED, &[]);
         assert_eq!(exit, 0, "{text}");
         let mut run = serde_json::to_value(only(&report)).unwrap();
         run["seconds"].take();
@@ -522,18 +527,17 @@ fn uploads_from_the_programs_own_thread_allocate_in_one_order_under_load() {
     let quiet = estimate();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..2 {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     std::hint::black_box((0..1_000_000_u64).sum::<u64>());
                 }
             });
         }
-        let loaded = std::panic::catch_unwind(|| [(); 2].map(|()| estimate()));
+        // Three passes, of which two must agree by themselves.
+        let loaded = std::panic::catch_unwind(estimate);
         done.store(true, Ordering::Relaxed);
-        for loaded in loaded.unwrap() {
-            assert_eq!(quiet, loaded);
-        }
+        assert_eq!(quiet, loaded.unwrap());
     });
 }
 

@@ -229,10 +229,17 @@ fn distributed_workers_have_an_optimizer_each_and_agree_in_every_byte() {
         return;
     }
     let estimate = |more: &[&str]| {
-        let features = ["--features", "distributed,cargo-vram/distributed"];
-        // Half of ResNet-18's blocks, so that these runs take half the time.
-        let model = ["estimate", "-p", "cards", "--gpu", "l4", "--set", "blocks=1"];
-        let (report, exit, text) = common::report(&[&model[..], &features, more].concat());
+        // Half of ResNet-18's blocks and three steps, so that these runs take less time. `tests/run` builds this.
+        let build = [
+            "--features",
+            "distributed,cargo-vram/distributed",
+            "--config",
+            "profile.dev.package.cargo-vram-generics-0_21.opt-level=0",
+        ];
+        let model = [
+            "estimate", "-p", "cards", "--gpu", "l4", "--set", "blocks=1", "--steps", "3",
+        ];
+        let (report, exit, text) = common::report(&[&model[..], &build, more].concat());
         (report.runs, exit, text)
     };
     let ddp = |more: &[&str]| estimate(&[&["-m", "resnet18_ddp"], more].concat());
