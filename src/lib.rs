@@ -36,6 +36,7 @@
 //! | `Run` | a run of a model: its inputs, its GPUs and its steps; with Burn 0.22, `burn_0_22::Run` |
 //! | `Infer` | the kind of a `Run` without autodiff: `Run<B, Infer>`, or `Run<Infer>` with Burn 0.22 |
 //! | `burn_0_21::Training` | a training of several epochs that your own code runs: `run.epochs(3).train(…)` |
+//! | `burn_0_21::TrainingInputs` | the same for code that makes its own data loaders: `train_with_own_loaders` |
 //! | `Phase` | a phase of a step, which a loop of your own marks with `Step::phase` |
 //! | `explained!`, `probe::Observed` | let `cargo vram explain` run models with their own backend trait (Burn 0.21) |
 //!

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The version of this protocol. The tool does not run models that were built with another version.
 // Raise it with every change to a type of this file that the other side must know.
 // See docs/design/processes.md.
-pub const PROTOCOL: u32 = 16;
+pub const PROTOCOL: u32 = 17;
 
 /// The largest number of GPUs in one process. It is the limit of the driver library, and more than any machine that
 /// Burn runs on has.
@@ -504,6 +504,8 @@ pub enum ProbeEvent {
     Training {
         /// The number of epochs.
         epochs: u32,
+        /// Whether the program makes its own data loaders, so that only the log of Burn's learner tells of the epochs.
+        is_logged: bool,
     },
     /// A part of an epoch ended.
     EpochEnd {

@@ -14,6 +14,9 @@ gpu: rtx-4090
 models:
   images_of_four_workers: { reserved: 8 GiB, inputs: { items: 512 } }
   images_without_workers: { reserved: 8 GiB, inputs: { items: 512 } }
+  images_of_own_loaders: { reserved: 8 GiB, inputs: { items: 512 } }
+  own_loaders_by_hand: { reserved: 8 GiB }
+  own_loaders_and_logger: { reserved: 8 GiB }
   keeps_losses: { reserved: 8 GiB }
   stops_early: { reserved: 8 GiB }
   no_data: { reserved: 8 GiB }
@@ -104,6 +107,46 @@ fn new_threads_of_data_loaders_grow_with_each_epoch_and_fail_the_check() {
         "{text}"
     );
     assert!(text.contains("epoch 3, validation"), "{text}");
+}
+
+/// A project's own function makes its data loaders. Only the log of Burn's learner tells of the epochs.
+#[test]
+fn a_training_that_makes_its_own_data_loaders_is_seen_by_the_log_of_the_learner() {
+    let (report, exit, text) = check(&["images_of_own_loaders", "images_of_four_workers"]);
+    assert_eq!(exit, 100, "{text}");
+    let [own, passed] = ["images_of_own_loaders", "images_of_four_workers"].map(|model| parts(&report, model));
+    let order: Vec<_> = own.iter().map(|part| (part.epoch, part.part, part.steps)).collect();
+    // The learner does not log the steps of a validation.
+    let epoch = |number| [(number, EpochPhase::Training, 4), (number, EpochPhase::Validation, 1)];
+    assert_eq!(order, [epoch(1), epoch(2), epoch(3)].concat(), "{text}");
+    // The training parts are those of the same training whose data loaders the tool sees.
+    for (own, passed) in own.iter().zip(&passed) {
+        assert_eq!(
+            (own.streams, own.new_streams, own.new_streams_reserved),
+            (passed.streams, passed.new_streams, passed.new_streams_reserved),
+            "{text}"
+        );
+        if own.part == EpochPhase::Training {
+            assert_eq!(
+                (own.live_peak, own.reserved_peak, own.reserved_end),
+                (passed.live_peak, passed.reserved_peak, passed.reserved_end),
+                "{text}"
+            );
+        }
+    }
+    let run = common::run(&report, "images_of_own_loaders");
+    let codes: Vec<_> = run.assumptions.iter().map(|assumption| assumption.code()).collect();
+    assert!(codes.contains(&"validation-unseen"), "{codes:?}");
+    let leaks = report.verdicts.iter().filter(|verdict| verdict.rule == Rule::Leak);
+    let leaks: Vec<_> = leaks
+        .map(|leak| (leak.model.as_str(), leak.metric, leak.status))
+        .collect();
+    let grows = |model| (model, Some(Metric::Reserved), Status::Fail);
+    assert_eq!(
+        leaks,
+        [grows("images_of_four_workers"), grows("images_of_own_loaders")],
+        "{text}"
+    );
 }
 
 #[test]
@@ -242,6 +285,8 @@ fn a_training_that_does_not_train_is_an_error() {
         "only_reads",
         "two_at_once",
         "exits",
+        "own_loaders_by_hand",
+        "own_loaders_and_logger",
     ]);
     assert_eq!(exit, 101, "{text}");
     let error = |model: &str| {
@@ -259,6 +304,8 @@ fn a_training_that_does_not_train_is_an_error() {
         ("only_reads", "no-gpu-work", "step 0 of 4 launches no kernel"),
         ("two_at_once", "impossible", "two data loaders at once"),
         ("exits", "model-exited", ""),
+        ("own_loaders_by_hand", "model-exited", "trained on no batch"),
+        ("own_loaders_and_logger", "impossible", "installed a logger before"),
     ] {
         let (code, message) = error(model);
         assert_eq!(code, expected, "{model}: {message}");

@@ -1,6 +1,7 @@
 //! What a training of several epochs does, seen through its data loaders. All versions of Burn share it; each wraps its
 //! own loaders.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,58 @@ use super::pass::{self, Marker};
 use super::timeline::StepMoment;
 use super::{clock, events, idle};
 use crate::protocol::{EpochPart, Phase, ProbeEvent, StreamMemory};
+
+/// Where and for how long a training of several epochs runs.
+pub struct TrainingInputs<D> {
+    device: D,
+    epochs: usize,
+    items: Option<usize>,
+    folder: PathBuf,
+}
+
+impl<D> TrainingInputs<D> {
+    /// Makes the training's folder, and tells the tool that a training begins. `is_logged` tells whether only the log of
+    /// Burn's learner tells of its epochs.
+    pub(super) fn begin(device: D, epochs: usize, items: Option<usize>, is_logged: bool) -> Self {
+        events::send(&ProbeEvent::Training {
+            epochs: u32::try_from(epochs).unwrap_or(u32::MAX),
+            is_logged,
+        });
+        // The tool removes the folder of the pass.
+        let folder = events::folder().unwrap_or_else(std::env::temp_dir).join("training");
+        let _ = std::fs::create_dir_all(&folder);
+        Self {
+            device,
+            epochs,
+            items,
+            folder,
+        }
+    }
+
+    /// Returns the GPU to train on.
+    #[must_use]
+    pub const fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Returns the number of epochs to train for.
+    #[must_use]
+    pub const fn epochs(&self) -> usize {
+        self.epochs
+    }
+
+    /// Returns the number of items to read from each dataset per epoch: the input `items`, if the benchmark has it.
+    #[must_use]
+    pub const fn items(&self) -> Option<usize> {
+        self.items
+    }
+
+    /// Returns a temporary folder for checkpoints, logs and all else that the training writes.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
 
 /// What is known about a data loader.
 #[derive(Clone)]
@@ -98,14 +151,14 @@ impl WatchedEpochs {
     ///
     /// Without this, a checkpoint that another thread writes races with the next epoch, and Burn 0.21 can panic:
     /// `Should have handle for tensor` (burn#4347).
-    fn wait_for_threads(&self) {
+    pub(super) fn wait_for_threads(&self) {
         if self.lockstep {
             idle::wait(|| self.backend.drain());
         }
     }
 
     /// Begins a part. `iteration` is the number of times that its loader was iterated over, this one included.
-    fn begin(&self, part: EpochPart, iteration: u32) {
+    pub(super) fn begin(&self, part: EpochPart, iteration: u32) {
         self.end_step();
         self.wait_for_threads();
         let next = {
@@ -130,7 +183,7 @@ impl WatchedEpochs {
         self.mark(next, Phase::Batch);
     }
 
-    fn begin_step(&self, part: EpochPart) {
+    pub(super) fn begin_step(&self, part: EpochPart) {
         let step = self.progress().next;
         let phase = match part {
             EpochPart::Training => Phase::Training,
@@ -151,7 +204,7 @@ impl WatchedEpochs {
     }
 
     /// Ends a part. `is_complete` tells whether the loop took all batches.
-    fn end(&self, about: &LoaderFacts, is_complete: bool) {
+    pub(super) fn end(&self, about: &LoaderFacts, is_complete: bool) {
         self.end_step();
         let (epoch, first, next, began) = {
             let mut progress = self.progress();

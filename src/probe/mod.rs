@@ -12,6 +12,8 @@ mod epochs;
 mod events;
 #[cfg(all(feature = "train", any(feature = "burn-0_21", feature = "burn-0_22")))]
 mod idle;
+#[cfg(all(feature = "train", any(feature = "burn-0_21", feature = "burn-0_22")))]
+mod learner_log;
 #[cfg(feature = "trace")]
 mod numbers;
 mod panics;

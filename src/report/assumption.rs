@@ -73,6 +73,8 @@ pub enum Assumption {
         /// The program's line that passed the data loader to cargo-vram.
         loader: Foreign,
     },
+    /// The steps of a validation are not seen, because the program makes its own data loaders.
+    ValidationUnseen,
     /// An explanation of a model with ranges is of its largest sizes.
     LargestSizes,
     /// Reserved memory still grew when the sizes of a range were repeated.
@@ -193,6 +195,7 @@ impl Assumption {
             Self::ThreadsDiffer => "threads-differ",
             Self::ThreadsWait => "threads-wait",
             Self::ValidationTracked { .. } => "validation-tracked",
+            Self::ValidationUnseen => "validation-unseen",
             Self::ThreadsBusy => "threads-busy",
             Self::LargestSizes => "largest-sizes",
             Self::SizesStillGrow => "sizes-still-grow",
@@ -267,6 +270,11 @@ impl fmt::Display for Assumption {
                 "the validation data of {loader} is on the backend of the training, so a validation step may keep what a \
                  backward phase would need: to need less memory, validate `model.valid()` with a loader on the inner \
                  backend"
+            ),
+            Self::ValidationUnseen => f.write_str(
+                "the training makes its own data loaders, so cargo-vram sees epochs and training steps by the log of \
+                 Burn's learner, and no step of a validation: a validation counts as one step, in which no step waits \
+                 for the program's other threads, and the last validation ends when the training returns",
             ),
             Self::LargestSizes => f.write_str(
                 "every step has the largest size of the model's ranges: other orders of the sizes may reserve more",

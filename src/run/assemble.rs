@@ -719,6 +719,9 @@ fn assumptions(
     if threads == OtherThreads::Busy {
         list.push(Assumption::ThreadsBusy);
     }
+    if epochs::is_logged(of_events) {
+        list.push(Assumption::ValidationUnseen);
+    }
     if let Some(loader) = epochs::tracked_validation(of_events) {
         list.push(Assumption::ValidationTracked { loader: loader.into() });
     }

@@ -10,9 +10,15 @@ use crate::report::{EpochMemory, EpochPhase, Step};
 /// Returns the number of epochs that a pass was to train for; `None` if the tool or the probe runs its steps.
 pub(super) fn wanted(events: &[ProbeEvent]) -> Option<u32> {
     events.iter().find_map(|event| match event {
-        ProbeEvent::Training { epochs } => Some(*epochs),
+        ProbeEvent::Training { epochs, .. } => Some(*epochs),
         _ => None,
     })
+}
+
+/// Whether only the log of Burn's learner told of the epochs.
+pub(super) fn is_logged(events: &[ProbeEvent]) -> bool {
+    let is_logged = |event: &ProbeEvent| matches!(event, ProbeEvent::Training { is_logged: true, .. });
+    events.iter().any(is_logged)
 }
 
 /// Returns the number of epochs that were trained to the end of their data, and of all steps.

@@ -51,6 +51,8 @@ pub use self::train::{Step, Steps, WithBatch, WithLoss, WithModel};
 #[cfg(feature = "train")]
 pub use self::training::{Epochs, Training};
 use super::entry::{Adapter, Declared};
+#[cfg(feature = "train")]
+pub use super::epochs::TrainingInputs;
 use super::pass::{Infer, Marker, ProbePass, Train};
 use super::{events, panics, timeline};
 use crate::protocol::{BurnFeatures, Float, ProbeEvent, RunJob, Task};

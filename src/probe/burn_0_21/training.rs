@@ -1,6 +1,6 @@
 //! [`Epochs`] and [`Training`]: a training of several epochs that the program runs itself, with its own data loaders.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use burn_backend21::{Device, DeviceId};
@@ -10,12 +10,15 @@ use burn21::tensor::backend::{AutodiffBackend, Backend};
 use super::run::Run;
 use super::train::step_done;
 use super::{launches, stage};
-use crate::probe::epochs::{EpochBackend, ItemsDone, LoaderFacts, WatchedEpochs, WatchedLoader, WatchedPart};
-use crate::probe::events;
+use crate::probe::epochs::{
+    EpochBackend, ItemsDone, LoaderFacts, TrainingInputs, WatchedEpochs, WatchedLoader, WatchedPart,
+};
 use crate::probe::pass::Train;
-use crate::protocol::{EpochPart, ProbeEvent, StreamMemory};
+use crate::probe::{events, learner_log};
+use crate::protocol::{EpochPart, StreamMemory};
 
-/// The inputs of a training of several epochs. [`Run::epochs`] makes it; [`Self::train`] runs it.
+/// The inputs of a training of several epochs. [`Run::epochs`] makes it; [`Self::train`] or
+/// [`Self::train_with_own_loaders`] runs it.
 pub struct Epochs<'a, B: AutodiffBackend> {
     run: &'a mut Run<B, Train>,
     epochs: usize,
@@ -54,6 +57,27 @@ impl<B: AutodiffBackend> Epochs<'_, B> {
     /// Runs the training: `train` gets the [`Training`], and must train for [`Training::epochs`] epochs with the data
     /// loaders that [`Training::data`] returned.
     pub fn train(self, train: impl FnOnce(&Training<B>)) {
+        let (inputs, watched) = self.begin(false);
+        let training = Training { inputs, watched };
+        train(&training);
+        training.watched.end_step();
+    }
+
+    /// Runs a training that makes its own data loaders: `train` gets the [`TrainingInputs`], and must train with Burn's
+    /// learner for [`TrainingInputs::epochs`] epochs, on this thread.
+    ///
+    /// The log of the learner tells when the parts of the epochs and the training steps begin. It tells nothing of the
+    /// steps of a validation, so each validation counts as one step. The program may not install a logger of its own. To
+    /// limit the items per epoch, `train` must read [`TrainingInputs::items`] itself.
+    #[track_caller]
+    pub fn train_with_own_loaders(self, train: impl FnOnce(&TrainingInputs<B::Device>)) {
+        let (inputs, watched) = self.begin(true);
+        learner_log::install();
+        learner_log::watch(watched, || train(&inputs));
+    }
+
+    /// Begins the training. `is_logged` tells whether only the log of Burn's learner tells of its epochs.
+    fn begin(self, is_logged: bool) -> (TrainingInputs<B::Device>, Arc<WatchedEpochs>) {
         let Self { run, epochs, items } = self;
         run.pass.free_form();
         run.pass
@@ -62,38 +86,19 @@ impl<B: AutodiffBackend> Epochs<'_, B> {
             events::impossible("a training of several epochs runs on one GPU".to_owned());
         }
         run.declared();
-        events::send(&ProbeEvent::Training {
-            epochs: u32::try_from(epochs).unwrap_or(u32::MAX),
-        });
-        // The tool removes the folder of the pass.
-        let folder = events::folder().unwrap_or_else(std::env::temp_dir).join("training");
-        let _ = std::fs::create_dir_all(&folder);
         let backend = GpuOfEpochs::<B> {
             device: run.device.device.clone(),
             gpus: run.device.gpus.iter().map(Device::to_id).collect(),
         };
-        let training = Training {
-            device: run.device.device.clone(),
-            epochs,
-            items,
-            folder,
-            watched: Arc::new(WatchedEpochs::new(
-                Box::new(backend),
-                run.device.markers.clone(),
-                run.pass.job.lockstep,
-            )),
-        };
-        train(&training);
-        training.watched.end_step();
+        let watched = WatchedEpochs::new(Box::new(backend), run.device.markers.clone(), run.pass.job.lockstep);
+        let inputs = TrainingInputs::begin(run.device.device.clone(), epochs, items, is_logged);
+        (inputs, Arc::new(watched))
     }
 }
 
 /// A training of several epochs, as the program's own code sees it.
 pub struct Training<B: Backend> {
-    device: B::Device,
-    epochs: usize,
-    items: Option<usize>,
-    folder: PathBuf,
+    inputs: TrainingInputs<B::Device>,
     watched: Arc<WatchedEpochs>,
 }
 
@@ -101,19 +106,19 @@ impl<B: AutodiffBackend> Training<B> {
     /// Returns the GPU to train on.
     #[must_use]
     pub fn device(&self) -> B::Device {
-        self.device.clone()
+        self.inputs.device().clone()
     }
 
     /// Returns the number of epochs to train for.
     #[must_use]
     pub const fn epochs(&self) -> usize {
-        self.epochs
+        self.inputs.epochs()
     }
 
     /// Returns a temporary folder for checkpoints, logs and all else that the training writes.
     #[must_use]
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.inputs.folder()
     }
 
     /// Returns the data loader of the training, limited to the number of items. Each iteration over it is the training
@@ -139,13 +144,13 @@ impl<B: AutodiffBackend> Training<B> {
         loader: Arc<dyn DataLoader<V, O>>,
         part: EpochPart,
     ) -> Arc<dyn DataLoader<V, O>> {
-        let inner = match self.items {
+        let inner = match self.inputs.items() {
             Some(items) if items < loader.num_items() => loader.slice(0, items),
             _ => loader,
         };
         Arc::new(WatchedLoader {
             inner,
-            about: LoaderFacts::new(part, V::ad_enabled(&self.device)),
+            about: LoaderFacts::new(part, V::ad_enabled(self.inputs.device())),
             watched: self.watched.clone(),
         })
     }

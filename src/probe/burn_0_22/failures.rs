@@ -10,6 +10,8 @@ use std::sync::{Mutex, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
+#[cfg(feature = "train")]
+use crate::probe::learner_log;
 use crate::probe::timeline::{self, StepMoment};
 use crate::probe::{clock, events, panics, threads};
 use crate::protocol::ProbeEvent;
@@ -107,6 +109,10 @@ struct Logger;
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        #[cfg(feature = "train")]
+        if learner_log::is_of_learner(metadata) {
+            return true;
+        }
         metadata.level() <= Level::Warn && [FAILURES, RETRIES].contains(&metadata.target())
     }
 
@@ -114,6 +120,8 @@ impl Log for Logger {
         if !self.enabled(record.metadata()) {
             return;
         }
+        #[cfg(feature = "train")]
+        learner_log::heard(record);
         let message = record.args().to_string();
         if record.target() == FAILURES {
             let is_tuning = panics::is_tuning();
@@ -122,7 +130,7 @@ impl Log for Logger {
                 Some(bytes) => too_large(bytes),
                 None => send(message, is_tuning),
             }
-        } else if message.contains(OUT_OF_MEMORY) {
+        } else if record.target() == RETRIES && message.contains(OUT_OF_MEMORY) {
             RETRIED.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -41,6 +41,8 @@ pub use self::train::{WithBatch, WithLoss, WithModel};
 #[cfg(feature = "train")]
 pub use self::training::{Epochs, Training};
 use super::entry::{Adapter, Declared};
+#[cfg(feature = "train")]
+pub use super::epochs::TrainingInputs;
 use super::pass::{Infer, ProbePass, Train};
 use super::{events, panics, timeline, trace};
 use crate::protocol::{BurnFeatures, Inside, RunJob, Task};

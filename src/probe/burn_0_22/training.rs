@@ -1,6 +1,6 @@
 //! [`Epochs`] and [`Training`]: a training of several epochs that the program runs itself, with its own data loaders.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use burn22::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
@@ -11,12 +11,15 @@ use super::gpus::Gpus;
 use super::run::Run;
 use super::train::step_done;
 use super::{launches, uploads};
-use crate::probe::epochs::{EpochBackend, ItemsDone, LoaderFacts, WatchedEpochs, WatchedLoader, WatchedPart};
-use crate::probe::events;
+use crate::probe::epochs::{
+    EpochBackend, ItemsDone, LoaderFacts, TrainingInputs, WatchedEpochs, WatchedLoader, WatchedPart,
+};
 use crate::probe::pass::Train;
+use crate::probe::{events, learner_log};
 use crate::protocol::{EpochPart, Inside, ProbeEvent, StreamMemory};
 
-/// The inputs of a training of several epochs. [`Run::epochs`] makes it; [`Self::train`] runs it.
+/// The inputs of a training of several epochs. [`Run::epochs`] makes it; [`Self::train`] or
+/// [`Self::train_with_own_loaders`] runs it.
 pub struct Epochs<'a> {
     run: &'a mut Run<Train>,
     epochs: usize,
@@ -55,6 +58,27 @@ impl Epochs<'_> {
     /// Runs the training: `train` gets the [`Training`], and must train for [`Training::epochs`] epochs with the data
     /// loaders that [`Training::data`] returned.
     pub fn train(self, train: impl FnOnce(&Training)) {
+        let (inputs, watched) = self.begin(false);
+        let training = Training { inputs, watched };
+        train(&training);
+        training.watched.end_step();
+    }
+
+    /// Runs a training that makes its own data loaders: `train` gets the [`TrainingInputs`], and must train with Burn's
+    /// learner for [`TrainingInputs::epochs`] epochs, on this thread.
+    ///
+    /// The log of the learner tells when the parts of the epochs and the training steps begin. It tells nothing of the
+    /// steps of a validation, so each validation counts as one step. The program may not install a logger of its own. To
+    /// limit the items per epoch, `train` must read [`TrainingInputs::items`] itself.
+    #[track_caller]
+    pub fn train_with_own_loaders(self, train: impl FnOnce(&TrainingInputs<Device>)) {
+        let (inputs, watched) = self.begin(true);
+        // `failures` has installed the logger.
+        learner_log::watch(watched, || train(&inputs));
+    }
+
+    /// Begins the training. `is_logged` tells whether only the log of Burn's learner tells of its epochs.
+    fn begin(self, is_logged: bool) -> (TrainingInputs<Device>, Arc<WatchedEpochs>) {
         let Self { run, epochs, items } = self;
         run.pass.free_form();
         run.pass
@@ -71,34 +95,16 @@ impl Epochs<'_> {
         // Between two steps, nothing waits, so the uploads of batches have one order.
         uploads::accept_any_order();
         run.declared();
-        events::send(&ProbeEvent::Training {
-            epochs: u32::try_from(epochs).unwrap_or(u32::MAX),
-        });
-        // The tool removes the folder of the pass.
-        let folder = events::folder().unwrap_or_else(std::env::temp_dir).join("training");
-        let _ = std::fs::create_dir_all(&folder);
-        let training = Training {
-            device: run.gpus.first().clone(),
-            epochs,
-            items,
-            folder,
-            watched: Arc::new(WatchedEpochs::new(
-                Box::new(run.gpus.clone()),
-                run.gpus.markers.clone(),
-                run.pass.job.lockstep,
-            )),
-        };
-        train(&training);
-        training.watched.end_step();
+        let gpus = run.gpus.clone();
+        let watched = WatchedEpochs::new(Box::new(gpus), run.gpus.markers.clone(), run.pass.job.lockstep);
+        let inputs = TrainingInputs::begin(run.gpus.first().clone(), epochs, items, is_logged);
+        (inputs, Arc::new(watched))
     }
 }
 
 /// A training of several epochs, as the program's own code sees it.
 pub struct Training {
-    device: Device,
-    epochs: usize,
-    items: Option<usize>,
-    folder: PathBuf,
+    inputs: TrainingInputs<Device>,
     watched: Arc<WatchedEpochs>,
 }
 
@@ -106,19 +112,19 @@ impl Training {
     /// Returns the GPU to train on.
     #[must_use]
     pub fn device(&self) -> Device {
-        self.device.clone()
+        self.inputs.device().clone()
     }
 
     /// Returns the number of epochs to train for.
     #[must_use]
     pub const fn epochs(&self) -> usize {
-        self.epochs
+        self.inputs.epochs()
     }
 
     /// Returns a temporary folder for checkpoints, logs and all else that the training writes.
     #[must_use]
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.inputs.folder()
     }
 
     /// Returns the data loader of the training, limited to the number of items. Each iteration over it is the training
@@ -137,7 +143,7 @@ impl Training {
 
     #[track_caller]
     fn watch<O: 'static>(&self, loader: Arc<dyn DataLoader<O>>, part: EpochPart) -> Arc<dyn DataLoader<O>> {
-        let inner = match self.items {
+        let inner = match self.inputs.items() {
             Some(items) if items < loader.num_items() => loader.slice(0, items),
             _ => loader,
         };

@@ -1,0 +1,167 @@
+//! Watches a training whose program makes its own data loaders: Burn's learner logs when a part of an epoch and a step
+//! begin. All versions of Burn share it.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use log::{LevelFilter, Metadata, Record};
+
+use super::epochs::{LoaderFacts, WatchedEpochs};
+use super::events;
+use crate::protocol::EpochPart;
+
+/// The beginning of the log targets of the learner's loops in burn-train 0.21 and 0.22.
+const LOOPS: &str = "burn_train::learner::supervised::strategies::";
+
+thread_local! {
+    /// The training that runs on this thread.
+    static LOGGED: RefCell<Option<LoggedTraining>> = const { RefCell::new(None) };
+}
+
+/// What the learner logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LearnerMoment {
+    /// The training part of the epoch with this number begins.
+    Training(u32),
+    /// A training step begins. Its batch has been taken.
+    Iteration,
+    /// The validation of an epoch begins. Its steps are not logged.
+    Validation,
+    /// The training stops before its last epoch.
+    Interrupted,
+}
+
+impl LearnerMoment {
+    fn parse(text: &str) -> Option<Self> {
+        if let Some(epoch) = text.strip_prefix("Executing training step for epoch ") {
+            return epoch.parse().ok().map(Self::Training);
+        }
+        let moments = [
+            ("Iteration ", Self::Iteration),
+            ("Executing validation step for epoch ", Self::Validation),
+            ("Training interrupted", Self::Interrupted),
+        ];
+        let found = moments.into_iter().find(|(beginning, _)| text.starts_with(beginning));
+        found.map(|(_, moment)| moment)
+    }
+}
+
+/// A training that is seen through the learner's log.
+struct LoggedTraining {
+    watched: Arc<WatchedEpochs>,
+    training: LoaderFacts,
+    validation: LoaderFacts,
+    /// The part that is running.
+    running: Option<EpochPart>,
+}
+
+impl LoggedTraining {
+    fn heard(&mut self, moment: LearnerMoment) {
+        match moment {
+            LearnerMoment::Training(epoch) => {
+                self.end(true);
+                self.watched.begin(EpochPart::Training, epoch);
+                self.running = Some(EpochPart::Training);
+            }
+            LearnerMoment::Iteration => {
+                self.watched.end_step();
+                // The taken batch may let a worker go on.
+                self.watched.wait_for_threads();
+                self.watched.begin_step(EpochPart::Training);
+            }
+            LearnerMoment::Validation => {
+                self.end(true);
+                self.watched.begin(EpochPart::Validation, 1);
+                self.running = Some(EpochPart::Validation);
+                self.watched.begin_step(EpochPart::Validation);
+            }
+            LearnerMoment::Interrupted => self.end(false),
+        }
+    }
+
+    /// Ends the running part, if any. `is_complete` tells whether the learner took all batches.
+    fn end(&mut self, is_complete: bool) {
+        match self.running.take() {
+            Some(EpochPart::Training) => self.watched.end(&self.training, is_complete),
+            Some(EpochPart::Validation) => self.watched.end(&self.validation, is_complete),
+            None => {}
+        }
+    }
+}
+
+/// Runs a training that Burn's learner runs on this thread. [`heard`] must get every log entry meanwhile.
+#[track_caller]
+pub(super) fn watch(watched: Arc<WatchedEpochs>, train: impl FnOnce()) {
+    if log::STATIC_MAX_LEVEL < LevelFilter::Info {
+        events::impossible(
+            "the feature `max_level_…` or `release_max_level_…` of `log` hides the log of Burn's learner from cargo-vram, \
+             which sees the epochs by it: switch it off for this target"
+                .to_owned(),
+        );
+    }
+    log::set_max_level(LevelFilter::Info);
+    let logged = LoggedTraining {
+        watched,
+        training: LoaderFacts::new(EpochPart::Training, false),
+        // The learner itself moves the data of the validation to the inner backend.
+        validation: LoaderFacts::new(EpochPart::Validation, false),
+        running: None,
+    };
+    LOGGED.set(Some(logged));
+    train();
+    if let Some(mut logged) = LOGGED.take() {
+        logged.end(true);
+    }
+}
+
+/// Makes [`heard`] get every log entry of the program.
+#[cfg(feature = "burn-0_21")]
+pub(super) fn install() {
+    // A process has one logger. Whoever installs it first has it for good. Burn's learner tries to, and goes on if that
+    // fails.
+    if log::set_logger(&LearnerLogger).is_err() {
+        events::impossible(
+            "the program installed a logger before its training, which hides the log of Burn's learner from cargo-vram"
+                .to_owned(),
+        );
+    }
+}
+
+#[cfg(feature = "burn-0_21")]
+struct LearnerLogger;
+
+#[cfg(feature = "burn-0_21")]
+impl log::Log for LearnerLogger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        is_of_learner(metadata)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        heard(record);
+    }
+
+    fn flush(&self) {}
+}
+
+/// Whether the entry may be one of a learner's loop.
+pub(super) fn is_of_learner(metadata: &Metadata<'_>) -> bool {
+    metadata.target().starts_with(LOOPS)
+}
+
+/// Reads an entry of the log.
+pub(super) fn heard(record: &Record<'_>) {
+    if !is_of_learner(record.metadata()) {
+        return;
+    }
+    let Some(moment) = LearnerMoment::parse(&record.args().to_string()) else {
+        return;
+    };
+    LOGGED.with(|logged| {
+        // Other threads have no training.
+        if let Ok(mut logged) = logged.try_borrow_mut()
+            && let Some(logged) = &mut *logged
+        {
+            logged.heard(moment);
+        }
+    });
+}
