@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cargo_vram::bytes::Bytes;
 use cargo_vram::explain::Explanation;
-use cargo_vram::report::{EpochMemory, EpochPhase, Metric, PlainName, Report, Rule, Run, Status};
+use cargo_vram::report::{EpochMemory, EpochPhase, ErrorCode, Metric, PlainName, Report, Rule, Run, Status};
 
 use crate::common;
 
@@ -145,6 +145,38 @@ fn a_training_that_makes_its_own_data_loaders_is_seen_by_the_log_of_the_learner(
     assert_eq!(
         leaks,
         [grows("images_of_four_workers"), grows("images_of_own_loaders")],
+        "{text}"
+    );
+}
+
+/// Threads of a program may change its work from pass to pass. Without them, another cause must be found.
+#[test]
+fn an_estimate_whose_passes_differ_says_so_if_threads_are_the_cause_and_fails_otherwise() {
+    let estimate = |model: &str| {
+        let manifest = common::manifest("fixtures/epochs");
+        let folder = tempfile::tempdir().unwrap();
+        let arguments = [
+            "estimate",
+            "--manifest-path",
+            &manifest,
+            "--gpu",
+            "rtx-4090",
+            "-m",
+            model,
+        ];
+        let (mut report, exit, text) = common::report_of(&arguments, |command| {
+            command.env("EPOCHS_MARKER", folder.path().join("marker"));
+        });
+        (report.runs.remove(0), exit, text)
+    };
+    let (run, exit, text) = estimate("later_passes_differ");
+    let codes: Vec<_> = run.assumptions.iter().map(|assumption| assumption.code()).collect();
+    assert_eq!((exit, run.error.is_none()), (0, true), "{text}");
+    assert!(codes.contains(&"threads-differ"), "{codes:?}");
+    let (run, exit, text) = estimate("later_passes_differ_without_workers");
+    assert_eq!(
+        (exit, run.error.unwrap().code),
+        (101, ErrorCode::Nondeterministic),
         "{text}"
     );
 }

@@ -61,9 +61,11 @@ pub enum Assumption {
     ProcessesLeft,
     /// The loop is hand-written.
     HandWrittenStep,
-    /// Threads of the program, such as workers of a data loader, ran in another order in the second warm pass. The
-    /// largest values of both passes count.
-    ThreadsDiffer,
+    /// Threads of the program, such as workers of a data loader, ran in another order in a later pass.
+    ThreadsDiffer {
+        /// Whether there are two warm passes, of which the largest values count.
+        is_verified: bool,
+    },
     /// Each step of a training of several epochs waits until the program's other threads are idle.
     ThreadsWait,
     /// Threads of the program are busy without a pause, so a training of several epochs does not wait for them.
@@ -192,7 +194,7 @@ impl Assumption {
             Self::HelperProcesses { .. } => "helper-processes",
             Self::ProcessesLeft => "processes-left",
             Self::HandWrittenStep => "hand-written-step",
-            Self::ThreadsDiffer => "threads-differ",
+            Self::ThreadsDiffer { .. } => "threads-differ",
             Self::ThreadsWait => "threads-wait",
             Self::ValidationTracked { .. } => "validation-tracked",
             Self::ValidationUnseen => "validation-unseen",
@@ -292,9 +294,15 @@ impl fmt::Display for Assumption {
                 "threads of the program worked for a minute without a pause, and no step waits for them: two runs can \
                  differ, and fewer batches may wait on the GPU than in a real training",
             ),
-            Self::ThreadsDiffer => f.write_str(
+            Self::ThreadsDiffer { is_verified } => write!(
+                f,
                 "the program's own threads, such as workers of a data loader, run in another order in each run, and the \
-                 passes differ: the largest values of both count",
+                 passes differ: {}",
+                if *is_verified {
+                    "the largest values of both count"
+                } else {
+                    "two runs can have other values; `cargo vram check` takes the largest of two passes"
+                }
             ),
             Self::HandWrittenStep => f.write_str(
                 "the loop is hand-written: unless it forks its model to the device, its reserved memory \

@@ -318,7 +318,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
             cold,
             outputs.whole(Pass::Warm),
             outputs.whole(outputs.observed()),
-            outputs.differs_by_threads(),
+            outputs.differs_by_threads(collected),
         ),
         range: None,
         error,
@@ -445,7 +445,7 @@ impl<'a> Outputs<'a> {
         self.error_of_another_checkout()
             .or_else(|| self.error_of_a_pass())
             .or_else(|| self.error_of_the_second_pass(collected))
-            .or_else(|| disagreement?.error(self.case, self.differs_by_threads()))
+            .or_else(|| disagreement?.error(self.case, self.differs_by_threads(collected)))
             .or_else(|| {
                 // Last: if values that the model reads keep it from learning, the disagreement says so.
                 let mut judged = self.readable().filter(|_| self.oom.is_none() && disagreement.is_none());
@@ -453,9 +453,11 @@ impl<'a> Outputs<'a> {
             })
     }
 
-    /// Whether threads of the program may have caused a difference between two complete warm passes.
-    fn differs_by_threads(&self) -> bool {
-        self.other.is_some() && self.of(Pass::Warm).is_some_and(has_threads)
+    /// Whether threads of the program may have caused a difference between two complete passes: between both warm passes,
+    /// or between the cold and the only warm pass.
+    fn differs_by_threads(&self, collected: &Collected) -> bool {
+        let is_complete = self.other.is_some() || collected.passes.other.is_none();
+        is_complete && self.of(Pass::Warm).is_some_and(has_threads)
     }
 
     /// Returns the error if another checkout replaced the program since its models were listed.
@@ -726,7 +728,9 @@ fn assumptions(
         list.push(Assumption::ValidationTracked { loader: loader.into() });
     }
     if differs_by_threads && matches!(collected.disagreement, Some(PassDifference::Nondeterministic(_))) {
-        list.push(Assumption::ThreadsDiffer);
+        list.push(Assumption::ThreadsDiffer {
+            is_verified: collected.passes.other.is_some(),
+        });
     }
     if passes.iter().any(|left| left.is_inside) {
         list.push(Assumption::ProgramOrder);
