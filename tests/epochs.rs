@@ -71,6 +71,13 @@ fn new_threads_of_data_loaders_grow_with_each_epoch_and_fail_the_check() {
         assert_eq!(rise, pair[1].new_streams_reserved, "{text}");
         assert!(rise > Bytes(100 << 20), "{text}");
     }
+    // The pages of all parts, and of the times between them, are the reserved memory.
+    let mut reserved = 0;
+    for part in &common::run(&report, "images_of_four_workers").epochs {
+        let pages = part.pages.iter();
+        reserved += pages.map(|pages| pages.size.0 as i64 * pages.count).sum::<i64>();
+        assert_eq!(reserved, part.reserved_end.0 as i64, "{text}");
+    }
     // The driver's count is that of the run.
     let run = common::run(&report, "images_of_four_workers");
     assert_eq!(
@@ -91,6 +98,8 @@ fn new_threads_of_data_loaders_grow_with_each_epoch_and_fail_the_check() {
     );
     let message = leak.message.raw();
     assert!(message.contains("pools of 8 new streams hold"), "{text}");
+    // A page of each of two pools per stream.
+    assert!(message.contains("; in pages: 8 × 94.06 MiB, 8 × 23.52 MiB; "), "{text}");
     assert!(
         message.contains("(these began while the training read the data of benches/vram.rs:"),
         "{text}"

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::epochs::{EpochMemory, EpochPhase};
+use super::epochs::{EpochMemory, EpochPhase, MorePages};
 use super::leaks::{self, ENOUGH_STEPS, Growing, GrowthInterval};
 use super::peaks::Metric;
 use super::types::Run;
@@ -26,6 +26,8 @@ pub struct GrowingEpochs {
     pub first: usize,
     /// The growth in bytes from the end of that epoch to the end of the last.
     pub left: Bytes,
+    /// The pages that make up this growth, the largest first; empty for live memory, and if they do not add up to it.
+    pub pages: Vec<MorePages>,
     /// The part of that growth that belongs to streams that began in between.
     pub by_new_streams: Bytes,
     /// The number of those streams.
@@ -54,6 +56,9 @@ impl GrowingEpochs {
             self.part.name(),
             ends.join(", ")
         );
+        if !self.pages.is_empty() {
+            text += &format!("; in pages: {}", pages_in_words(&self.pages));
+        }
         if self.new_streams > 0 {
             text += &format!(
                 "; pools of {} hold {} of it: every thread that uses the GPU gets pools, which stay after the thread ends",
@@ -72,6 +77,38 @@ impl GrowingEpochs {
             text += &format!("; memory may settle later: train for {} epochs to find out", epochs * 2);
         }
         text
+    }
+}
+
+/// The number of page sizes that a sentence names.
+const NAMED_SIZES: usize = 4;
+
+/// Lists pages: `8 × 94.07 MiB, 8 × 23.50 MiB`.
+fn pages_in_words(pages: &[MorePages]) -> String {
+    let named = pages.iter().take(NAMED_SIZES);
+    let mut named: Vec<_> = named.map(|pages| format!("{} × {}", pages.count, pages.size)).collect();
+    if pages.len() > NAMED_SIZES {
+        named.push(format!("and {} more sizes", pages.len() - NAMED_SIZES));
+    }
+    named.join(", ")
+}
+
+/// Adds up the pages of several parts, if they are as many bytes as the memory grew by.
+fn pages_of(parts: &[EpochMemory], grown: Bytes) -> Vec<MorePages> {
+    let mut counts = BTreeMap::new();
+    for pages in parts.iter().flat_map(|part| &part.pages) {
+        let count = counts.entry(pages.size).or_insert(0_i64);
+        *count = count.saturating_add(pages.count);
+    }
+    let pages = counts.into_iter().rev().filter(|(_, count)| *count != 0);
+    let pages: Vec<_> = pages.map(|(size, count)| MorePages { size, count }).collect();
+    let bytes = pages.iter().fold(0_i128, |bytes, pages| {
+        bytes.saturating_add(i128::from(pages.size.0).saturating_mul(pages.count.into()))
+    });
+    if bytes == i128::from(grown.0) {
+        pages
+    } else {
+        Vec::new()
     }
 }
 
@@ -157,6 +194,10 @@ impl Run {
             ends,
             first: skipped + 1,
             left,
+            pages: match metric {
+                Metric::Reserved => pages_of(new, left),
+                Metric::Live | Metric::Process => Vec::new(),
+            },
             by_new_streams,
             new_streams: if by_new_streams > Bytes(0) { new_streams } else { 0 },
             loaders: new
@@ -187,6 +228,16 @@ mod tests {
                 in_use_end: Bytes(*live),
                 reserved_peak: Bytes(*reserved),
                 reserved_end: Bytes(*reserved),
+                pages: vec![
+                    MorePages {
+                        size: Bytes(5),
+                        count: 3,
+                    },
+                    MorePages {
+                        size: Bytes(1),
+                        count: -5,
+                    },
+                ],
                 streams: 1,
                 new_streams: u32::from(is_last) * 4,
                 new_streams_reserved: Bytes(if is_last { by_new } else { 0 }),
@@ -249,8 +300,8 @@ mod tests {
         let growing = run(&[(1, 10), (1, 20), (1, 30)], 8).growing_epochs();
         assert_eq!(
             growing[0].summary(),
-            "reserved memory grows by 10 B from epoch 2 to epoch 3 (after each training: 10 B, 20 B, 30 B); pools of 4 \
-             new streams hold 8 B of it: every thread that uses the GPU gets pools, which stay after the thread ends \
+            "reserved memory grows by 10 B from epoch 2 to epoch 3 (after each training: 10 B, 20 B, 30 B); in pages: \
+             3 × 5 B, -5 × 1 B; pools of 4 new streams hold 8 B of it: every thread that uses the GPU gets pools, which stay after the thread ends \
              (these began while the training read the data of benches/vram.rs:7)"
         );
         let growing = run(&[(1, 10), (2, 10), (3, 10)], 0).growing_epochs();

@@ -30,6 +30,15 @@ impl EpochPhase {
     }
 }
 
+/// How many more pages of one size are reserved than before. Each pool of Burn's allocator has pages of one size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MorePages {
+    /// The size of a page in bytes.
+    pub size: Bytes,
+    /// The number of pages; negative if some were freed.
+    pub count: i64,
+}
+
 /// The memory of a part of an epoch on the first GPU, from the observed pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EpochMemory {
@@ -50,6 +59,10 @@ pub struct EpochMemory {
     pub reserved_peak: Bytes,
     /// The reserved memory at the end in bytes.
     pub reserved_end: Bytes,
+    /// The pages that were reserved in this part, less those that were freed, the largest first. They add up to the change
+    /// of reserved memory since the end of the part before.
+    #[serde(default)]
+    pub pages: Vec<MorePages>,
     /// The number of streams that hold memory at the end. Each thread that uses the GPU has its own stream, with its
     /// own pools.
     pub streams: u32,

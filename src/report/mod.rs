@@ -24,7 +24,7 @@ pub(crate) mod words;
 pub use assumption::{Assumption, GpuQuantity, ReadAssumption};
 pub(crate) use change::LET_BE;
 pub use epoch_growth::{ENOUGH_EPOCHS, GrowingEpochs};
-pub use epochs::{EpochMemory, EpochPhase};
+pub use epochs::{EpochMemory, EpochPhase, MorePages};
 pub use error_code::{ErrorCode, UnknownCode};
 pub use growth::{GrowthCause, GrowthExplanation, GrowthLine, GrowthPart, GrowthPlace, GrowthRow, PartState};
 pub(crate) use leaks::grows;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::record::Record;
+use super::record::{HeldMemory, Record};
 use crate::bytes::Bytes;
 use crate::protocol::{EpochPart, OtherThreads, Phase, ProbeEvent};
-use crate::report::{EpochMemory, EpochPhase, Step};
+use crate::report::{EpochMemory, EpochPhase, MorePages, Step};
 
 /// Returns the number of epochs that a pass was to train for; `None` if the tool or the probe runs its steps.
 pub(super) fn wanted(events: &[ProbeEvent]) -> Option<u32> {
@@ -87,6 +87,16 @@ fn sum(numbers: impl Iterator<Item = u64>) -> Bytes {
     Bytes(numbers.fold(0, u64::saturating_add))
 }
 
+/// Returns the pages that a GPU has more at `to` than at `from`, the largest first.
+fn more_pages(held: &HeldMemory, from: u64, to: u64) -> Vec<MorePages> {
+    let blocks = held.more_blocks(from, to).into_iter().rev();
+    let pages = blocks.map(|(size, count)| MorePages {
+        size: Bytes(size),
+        count,
+    });
+    pages.collect()
+}
+
 /// Returns the parts of all epochs on the first GPU. `steps` are the steps of the same pass.
 pub(super) fn epochs(events: &[ProbeEvent], record: &Record, steps: &[Step]) -> Vec<EpochMemory> {
     let held = record.gpu(0);
@@ -122,6 +132,8 @@ pub(super) fn epochs(events: &[ProbeEvent], record: &Record, steps: &[Step]) -> 
         let new: Vec<_> = holds.clone().filter(|stream| known.insert(stream.stream)).collect();
         let new_streams_reserved = sum(new.iter().map(|stream| stream.reserved));
         let (reserved_peak, reserved_end) = held.between(*began, *time);
+        // The first part has what the program reserved before it.
+        let since = if at == 0 { 0 } else { *began };
         let own = EpochMemory {
             epoch: *epoch,
             part: match part {
@@ -134,6 +146,7 @@ pub(super) fn epochs(events: &[ProbeEvent], record: &Record, steps: &[Step]) -> 
             in_use_end: sum(streams.iter().map(|stream| stream.in_use)),
             reserved_peak,
             reserved_end,
+            pages: more_pages(held, since, *time),
             streams: u32::try_from(holds.count()).unwrap_or(u32::MAX),
             new_streams: u32::try_from(new.len()).unwrap_or(u32::MAX),
             new_streams_reserved,
@@ -151,6 +164,7 @@ pub(super) fn epochs(events: &[ProbeEvent], record: &Record, steps: &[Step]) -> 
             live_peak: live(&|phase| phase == Phase::Between),
             reserved_peak,
             reserved_end,
+            pages: more_pages(held, *time, until),
             new_streams: 0,
             new_streams_reserved: Bytes(0),
             loader: None,

@@ -356,6 +356,23 @@ impl HeldMemory {
         (within.fold(at(before), Bytes::max), at(after))
     }
 
+    /// Returns how many more blocks of each size are reserved at `to` than at `from`: the allocations of each size from
+    /// `from` on and before `to`, less the frees. Burn reserves memory in pages, and each pool has pages of one size.
+    #[must_use]
+    pub fn more_blocks(&self, from: u64, to: u64) -> BTreeMap<u64, i64> {
+        let mut counts = BTreeMap::new();
+        let mut before = 0_u64;
+        for (time, bytes) in &self.changes {
+            if (from..to).contains(time) && bytes.0 != before {
+                let sign = if bytes.0 > before { 1 } else { -1 };
+                *counts.entry(bytes.0.abs_diff(before)).or_insert(0) += sign;
+            }
+            before = bytes.0;
+        }
+        counts.retain(|_, count| *count != 0);
+        counts
+    }
+
     /// Returns the bytes at a time.
     #[must_use]
     pub fn at(&self, time: u64) -> Bytes {
@@ -380,6 +397,27 @@ fn unescaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_are_counted_by_size_between_two_times() {
+        let held = HeldMemory {
+            changes: [(1, 20), (2, 30), (3, 50), (4, 30), (5, 40), (6, 35)]
+                .map(|(time, bytes)| (time, Bytes(bytes)))
+                .into(),
+            ..HeldMemory::default()
+        };
+        assert_eq!(held.more_blocks(0, 4), [(10, 1), (20, 2)].into());
+        assert_eq!(held.more_blocks(4, 6), [(10, 1), (20, -1)].into());
+        assert_eq!(held.more_blocks(3, 5), [].into());
+        assert_eq!(held.more_blocks(7, 6), [].into());
+        // What was allocated at once and freed in parts still adds up.
+        let all = held.more_blocks(0, u64::MAX).into_iter();
+        assert_eq!(
+            all.map(|(size, count)| i128::from(size) * i128::from(count))
+                .sum::<i128>(),
+            35
+        );
+    }
 
     #[test]
     fn texts_come_back_as_they_were() {
