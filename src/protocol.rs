@@ -504,7 +504,8 @@ pub enum ProbeEvent {
     Training {
         /// The number of epochs.
         epochs: u32,
-        /// Whether the program makes its own data loaders, so that only the log of Burn's learner tells of the epochs.
+        /// Whether the program makes its own data loaders, so that the probe sees the epochs only by the log of Burn's
+        /// learner.
         is_logged: bool,
     },
     /// A part of an epoch ended.
@@ -523,6 +524,8 @@ pub enum ProbeEvent {
         steps: u32,
         /// Whether the loop took all batches of the loader.
         is_complete: bool,
+        /// Whether the part ended now, and not some time before.
+        is_end_seen: bool,
         /// The program's line that passed the data loader to the probe: `benches/vram.rs:46`.
         loader: String,
         /// Whether the loader's batches are on a backend with autodiff.

@@ -527,7 +527,8 @@ fn uploads_from_the_programs_own_thread_allocate_in_one_order_under_load() {
     let quiet = estimate();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for _ in 0..2 {
+        // As many busy loops as there are cores.
+        for _ in 0..std::thread::available_parallelism().unwrap().get() {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     std::hint::black_box((0..1_000_000_u64).sum::<u64>());
@@ -734,6 +735,8 @@ fn a_learner_keeps_its_workers_and_a_loss_of_each_epoch_is_a_leak() {
   without_mistake: { reserved: 8 GiB }
   stops_early: { reserved: 8 GiB }
   dataset_fails: { reserved: 8 GiB }
+  images_of_own_loaders: { reserved: 8 GiB, inputs: { items: 512 } }
+  own_loaders_fail: { reserved: 8 GiB }
 ";
     // One model after the other: they have the same kernels, and models that run at once would all compile them.
     let (report, exit, text) = check(&fixture("fixtures/epochs"), budgets, &["--jobs", "1"]);
@@ -754,16 +757,31 @@ fn a_learner_keeps_its_workers_and_a_loss_of_each_epoch_is_a_leak() {
     let ends = learner.epochs.iter().rev().map(|part| part.reserved_end);
     let ends: BTreeSet<_> = ends.take(5).collect();
     assert_eq!(ends.len(), 1, "nothing grows after the first epoch: {text}");
+    // The same training, seen by the log of the learner: only the trainings, because it logs no step of a validation.
+    let own = common::run(&report, "images_of_own_loaders");
+    let trainings = |run: &Run| {
+        let parts = run.epochs.iter().filter(|part| part.part == EpochPhase::Training);
+        let parts = parts.map(|part| (part.epoch, part.steps, part.live_peak, part.reserved_end));
+        parts.collect::<Vec<_>>()
+    };
+    assert_eq!(trainings(own), trainings(learner), "{text}");
     let leaks = |model: &str| {
         let verdicts = report.verdicts.iter().filter(|verdict| verdict.model == model);
         verdicts.filter(|verdict| verdict.rule == Rule::Leak).count()
     };
     assert_eq!(
-        ["images_of_four_workers", "keeps_losses", "without_mistake"].map(leaks),
-        [0, 1, 0],
+        [
+            "images_of_four_workers",
+            "images_of_own_loaders",
+            "keeps_losses",
+            "without_mistake"
+        ]
+        .map(leaks),
+        [0, 0, 1, 0],
         "{text}"
     );
     let error = |model: &str| common::run(&report, model).error.as_ref().unwrap().message.to_string();
     assert!(error("stops_early").contains("1 of 2 epochs"), "{text}");
     assert!(error("dataset_fails").contains("cannot be read"), "{text}");
+    assert!(error("own_loaders_fail").contains("0 of 1 epochs"), "{text}");
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::TriedValue;
 use crate::bytes::Bytes;
 use crate::protocol::WhatIf;
-use crate::report::{Peaks, Run, RunGpu, Tool};
+use crate::report::{Assumption, Peaks, Run, RunGpu, Tool};
 use crate::untrusted::{Foreign, PlainName};
 
 /// The version of the `fit` format that this program writes.
@@ -124,8 +124,17 @@ impl Probe {
         // Burn refuses a tensor above a fixed part of the GPU's memory, however much is free. Such a refusal does not
         // show the need.
         let is_full = |needed: &Bytes| run.oom.is_none() || *needed > run.gpu.total_bytes;
-        // A run that failed has peaks, too. But they do not show what the model needs.
-        let needed = asked.or(held).filter(|_| run.error.is_none());
+        // A run that failed has peaks, too. But they do not show what the model needs. The same holds for one of several
+        // runs that differ.
+        let error = run.error.as_ref().map(|error| error.message.clone());
+        let error = error.or_else(|| {
+            let differs = run
+                .assumptions
+                .iter()
+                .find(|line| matches!(line, Assumption::ThreadsDiffer { .. }));
+            differs.map(|line| line.to_string().into())
+        });
+        let needed = asked.or(held).filter(|_| error.is_none());
         Self {
             value,
             fits: run.oom.is_none() && needed.is_some_and(|needed| needed <= room),
@@ -134,7 +143,7 @@ impl Probe {
             peaks: run.peaks,
             at_least: run.oom.is_some(),
             out_of_memory: run.oom.is_some() || needed.is_some_and(|needed| needed > run.gpu.total_bytes),
-            error: run.error.as_ref().map(|error| error.message.clone()),
+            error,
             shares_plan: false,
         }
     }

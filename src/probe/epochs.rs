@@ -2,8 +2,8 @@
 //! own loaders.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::pass::{self, Marker};
@@ -16,12 +16,14 @@ pub struct TrainingInputs<D> {
     device: D,
     epochs: usize,
     items: Option<usize>,
+    /// Whether the program asked for the items.
+    has_read_items: AtomicBool,
     folder: PathBuf,
 }
 
-impl<D> TrainingInputs<D> {
-    /// Makes the training's folder, and tells the tool that a training begins. `is_logged` tells whether only the log of
-    /// Burn's learner tells of its epochs.
+impl<D: Clone> TrainingInputs<D> {
+    /// Makes the training's folder, and tells the tool that a training begins. `is_logged` tells whether the
+    /// probe sees its epochs only by the log of Burn's learner.
     pub(super) fn begin(device: D, epochs: usize, items: Option<usize>, is_logged: bool) -> Self {
         events::send(&ProbeEvent::Training {
             epochs: u32::try_from(epochs).unwrap_or(u32::MAX),
@@ -34,14 +36,15 @@ impl<D> TrainingInputs<D> {
             device,
             epochs,
             items,
+            has_read_items: AtomicBool::new(false),
             folder,
         }
     }
 
     /// Returns the GPU to train on.
     #[must_use]
-    pub const fn device(&self) -> &D {
-        &self.device
+    pub fn device(&self) -> D {
+        self.device.clone()
     }
 
     /// Returns the number of epochs to train for.
@@ -52,8 +55,14 @@ impl<D> TrainingInputs<D> {
 
     /// Returns the number of items to read from each dataset per epoch: the input `items`, if the benchmark has it.
     #[must_use]
-    pub const fn items(&self) -> Option<usize> {
+    pub fn items(&self) -> Option<usize> {
+        self.has_read_items.store(true, Relaxed);
         self.items
+    }
+
+    /// Whether the benchmark limits the items, and the program did not ask for the limit.
+    pub(super) fn has_unread_items(&self) -> bool {
+        self.items.is_some() && !self.has_read_items.load(Relaxed)
     }
 
     /// Returns a temporary folder for checkpoints, logs and all else that the training writes.
@@ -110,6 +119,17 @@ pub(super) struct WatchedEpochs {
     markers: Vec<Marker>,
     lockstep: bool,
     progress: Mutex<EpochProgress>,
+}
+
+/// How a part of an epoch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PartEnd {
+    /// The loop took all batches.
+    Complete,
+    /// The loop stopped before the data ended.
+    Early,
+    /// It ended some time before now.
+    Unseen,
 }
 
 /// Where the training is.
@@ -203,8 +223,8 @@ impl WatchedEpochs {
         }
     }
 
-    /// Ends a part. `is_complete` tells whether the loop took all batches.
-    pub(super) fn end(&self, about: &LoaderFacts, is_complete: bool) {
+    /// Ends a part.
+    pub(super) fn end(&self, about: &LoaderFacts, end: PartEnd) {
         self.end_step();
         let (epoch, first, next, began) = {
             let mut progress = self.progress();
@@ -226,7 +246,8 @@ impl WatchedEpochs {
             time: clock::now(),
             first_step: first,
             steps: next - first,
-            is_complete,
+            is_complete: end == PartEnd::Complete,
+            is_end_seen: end != PartEnd::Unseen,
             loader: about.place.to_string(),
             is_tracked: about.is_tracked,
             threads: idle::state(),
@@ -321,11 +342,15 @@ impl<'a, I> WatchedPart<'a, I> {
 
     fn end(&mut self) {
         let Some(inner) = self.inner.take() else { return };
-        let is_complete = (self.items)(&inner).is_all();
+        let end = if (self.items)(&inner).is_all() {
+            PartEnd::Complete
+        } else {
+            PartEnd::Early
+        };
         // Batches that still wait are freed with it.
         drop(inner);
         self.watched.wait_for_threads();
-        self.watched.end(self.about, is_complete);
+        self.watched.end(self.about, end);
     }
 }
 

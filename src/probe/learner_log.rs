@@ -3,10 +3,12 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+#[cfg(feature = "burn-0_21")]
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use log::{LevelFilter, Metadata, Record};
 
-use super::epochs::{LoaderFacts, WatchedEpochs};
+use super::epochs::{LoaderFacts, PartEnd, TrainingInputs, WatchedEpochs};
 use super::events;
 use crate::protocol::EpochPart;
 
@@ -27,8 +29,6 @@ enum LearnerMoment {
     Iteration,
     /// The validation of an epoch begins. Its steps are not logged.
     Validation,
-    /// The training stops before its last epoch.
-    Interrupted,
 }
 
 impl LearnerMoment {
@@ -39,7 +39,6 @@ impl LearnerMoment {
         let moments = [
             ("Iteration ", Self::Iteration),
             ("Executing validation step for epoch ", Self::Validation),
-            ("Training interrupted", Self::Interrupted),
         ];
         let found = moments.into_iter().find(|(beginning, _)| text.starts_with(beginning));
         found.map(|(_, moment)| moment)
@@ -53,13 +52,24 @@ struct LoggedTraining {
     validation: LoaderFacts,
     /// The part that is running.
     running: Option<EpochPart>,
+    /// The number of the last epoch that began.
+    epoch: u32,
 }
 
 impl LoggedTraining {
     fn heard(&mut self, moment: LearnerMoment) {
         match moment {
             LearnerMoment::Training(epoch) => {
-                self.end(true);
+                // A learner validates after every training that took all batches.
+                self.end(PartEnd::Early);
+                if epoch <= self.epoch {
+                    events::impossible(
+                        "the function trains twice, and cargo-vram cannot compare the epochs of two trainings: declare \
+                         a model for each"
+                            .to_owned(),
+                    );
+                }
+                self.epoch = epoch;
                 self.watched.begin(EpochPart::Training, epoch);
                 self.running = Some(EpochPart::Training);
             }
@@ -70,20 +80,20 @@ impl LoggedTraining {
                 self.watched.begin_step(EpochPart::Training);
             }
             LearnerMoment::Validation => {
-                self.end(true);
+                self.end(PartEnd::Complete);
                 self.watched.begin(EpochPart::Validation, 1);
                 self.running = Some(EpochPart::Validation);
                 self.watched.begin_step(EpochPart::Validation);
             }
-            LearnerMoment::Interrupted => self.end(false),
         }
     }
 
-    /// Ends the running part, if any. `is_complete` tells whether the learner took all batches.
-    fn end(&mut self, is_complete: bool) {
+    /// Ends the running part, if any.
+    fn end(&mut self, training: PartEnd) {
         match self.running.take() {
-            Some(EpochPart::Training) => self.watched.end(&self.training, is_complete),
-            Some(EpochPart::Validation) => self.watched.end(&self.validation, is_complete),
+            Some(EpochPart::Training) => self.watched.end(&self.training, training),
+            // The next training begins after it, or the function returns.
+            Some(EpochPart::Validation) => self.watched.end(&self.validation, PartEnd::Unseen),
             None => {}
         }
     }
@@ -91,7 +101,11 @@ impl LoggedTraining {
 
 /// Runs a training that Burn's learner runs on this thread. [`heard`] must get every log entry meanwhile.
 #[track_caller]
-pub(super) fn watch(watched: Arc<WatchedEpochs>, train: impl FnOnce()) {
+pub(super) fn watch<D>(
+    inputs: &TrainingInputs<D>,
+    watched: Arc<WatchedEpochs>,
+    train: impl FnOnce(&TrainingInputs<D>),
+) {
     if log::STATIC_MAX_LEVEL < LevelFilter::Info {
         events::impossible(
             "the feature `max_level_…` or `release_max_level_…` of `log` hides the log of Burn's learner from cargo-vram, \
@@ -106,17 +120,29 @@ pub(super) fn watch(watched: Arc<WatchedEpochs>, train: impl FnOnce()) {
         // The learner itself moves the data of the validation to the inner backend.
         validation: LoaderFacts::new(EpochPart::Validation, false),
         running: None,
+        epoch: 0,
     };
     LOGGED.set(Some(logged));
-    train();
+    train(inputs);
+    if inputs.has_unread_items() {
+        events::impossible(
+            "the benchmark limits the items of an epoch, and nothing reads `training.items()`: pass it to the function \
+             that makes the data loaders"
+                .to_owned(),
+        );
+    }
     if let Some(mut logged) = LOGGED.take() {
-        logged.end(true);
+        logged.end(PartEnd::Early);
     }
 }
 
 /// Makes [`heard`] get every log entry of the program.
 #[cfg(feature = "burn-0_21")]
 pub(super) fn install() {
+    static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
+    if IS_INSTALLED.swap(true, Relaxed) {
+        return;
+    }
     // A process has one logger. Whoever installs it first has it for good. Burn's learner tries to, and goes on if that
     // fails.
     if log::set_logger(&LearnerLogger).is_err() {

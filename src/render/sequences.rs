@@ -73,7 +73,11 @@ fn part_row(part: &EpochMemory) -> Vec<String> {
         format!("epoch {}, {}", part.epoch, part.part.name()),
         of_part(count(part.steps.into())),
         part.live_peak.to_string(),
-        of_part(part.in_use_end.to_string()),
+        of_part(if part.is_end_seen {
+            part.in_use_end.to_string()
+        } else {
+            "–".to_owned()
+        }),
         part.reserved_peak.to_string(),
         part.reserved_end.to_string(),
         of_part(format!("{}{new}", part.streams)),

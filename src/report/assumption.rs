@@ -274,9 +274,9 @@ impl fmt::Display for Assumption {
                  backend"
             ),
             Self::ValidationUnseen => f.write_str(
-                "the training makes its own data loaders, so cargo-vram sees epochs and training steps by the log of \
-                 Burn's learner, and no step of a validation: a validation counts as one step, in which no step waits \
-                 for the program's other threads, and the last validation ends when the training returns",
+                "cargo-vram sees the epochs and training steps only by the log of Burn's learner, because the training \
+                 makes its own data loaders. Each validation counts as one step, and its batches do not wait for the \
+                 program's other threads, so two runs can differ",
             ),
             Self::LargestSizes => f.write_str(
                 "every step has the largest size of the model's ranges: other orders of the sizes may reserve more",

@@ -160,6 +160,9 @@ impl Run {
 
     fn growing_at(&self, part: EpochPhase, metric: Metric, of: fn(&EpochMemory) -> Bytes) -> Option<GrowingEpochs> {
         let parts = self.ends_of(part);
+        if parts.iter().any(|(_, part)| !part.is_end_seen) {
+            return None;
+        }
         let ends: Vec<Bytes> = parts.iter().map(|(_, part)| of(part)).collect();
         // The first epoch makes what stays, such as the optimizer's state and the pools of all sizes.
         let skipped = usize::from(ends.len() >= ENOUGH_EPOCHS);
@@ -224,6 +227,7 @@ mod tests {
                 part: EpochPhase::Training,
                 first_step: 0,
                 steps: 4,
+                is_end_seen: true,
                 live_peak: Bytes(*live),
                 in_use_end: Bytes(*live),
                 reserved_peak: Bytes(*reserved),
@@ -330,6 +334,28 @@ mod tests {
             (growing.len(), growing[0].part, growing[0].left),
             (1, EpochPhase::Training, Bytes(1))
         );
+    }
+
+    #[test]
+    fn validations_whose_end_is_not_seen_are_not_compared() {
+        let training = run(&[(1, 1), (1, 1), (1, 1)], 0).epochs;
+        let validation = |(at, part): (usize, &EpochMemory)| EpochMemory {
+            part: EpochPhase::Validation,
+            is_end_seen: false,
+            reserved_end: Bytes(at as u64 + 1),
+            ..part.clone()
+        };
+        let validations: Vec<_> = training.iter().enumerate().map(validation).collect();
+        let both = training.into_iter().zip(validations);
+        let mut run = Run {
+            epochs: both.flat_map(|(training, validation)| [training, validation]).collect(),
+            ..sample::run("a", "l4")
+        };
+        assert_eq!(run.growing_epochs(), []);
+        for part in &mut run.epochs {
+            part.is_end_seen = true;
+        }
+        assert_eq!(run.growing_epochs()[0].part, EpochPhase::Validation);
     }
 
     #[test]

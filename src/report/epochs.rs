@@ -39,6 +39,11 @@ pub struct MorePages {
     pub count: i64,
 }
 
+/// The default for reports from before `is_end_seen`.
+const fn is_seen() -> bool {
+    true
+}
+
 /// The memory of a part of an epoch on the first GPU, from the observed pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EpochMemory {
@@ -50,6 +55,10 @@ pub struct EpochMemory {
     pub first_step: u32,
     /// The number of steps.
     pub steps: u32,
+    /// Whether cargo-vram saw when the part ended. If not, the values at the end are of a later time, and are not compared
+    /// with those of other epochs.
+    #[serde(default = "is_seen")]
+    pub is_end_seen: bool,
     /// The highest live memory in bytes.
     pub live_peak: Bytes,
     /// The bytes of all tensors at the end, without the allocator's padding. Between two parts, this and the streams are
@@ -70,8 +79,8 @@ pub struct EpochMemory {
     pub new_streams: u32,
     /// The bytes that those hold.
     pub new_streams_reserved: Bytes,
-    /// The program's line that passed the data loader of this part to cargo-vram: `benches/vram.rs:46`; null between two
-    /// parts.
+    /// The program's line that passed the data loader of this part to cargo-vram, or the function that makes it:
+    /// `benches/vram.rs:46`; null between two parts.
     #[serde(default)]
     pub loader: Option<Foreign>,
 }

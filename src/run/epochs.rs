@@ -15,10 +15,23 @@ pub(super) fn wanted(events: &[ProbeEvent]) -> Option<u32> {
     })
 }
 
-/// Whether only the log of Burn's learner told of the epochs.
+/// Whether the tool sees the epochs only by the log of Burn's learner.
 pub(super) fn is_logged(events: &[ProbeEvent]) -> bool {
     let is_logged = |event: &ProbeEvent| matches!(event, ProbeEvent::Training { is_logged: true, .. });
     events.iter().any(is_logged)
+}
+
+/// Whether the step with this number is of a validation.
+pub(super) fn is_of_validation(events: &[ProbeEvent], number: u32) -> bool {
+    events.iter().any(|event| match event {
+        ProbeEvent::EpochEnd {
+            part: EpochPart::Validation,
+            first_step,
+            steps,
+            ..
+        } => (*first_step..first_step.saturating_add(*steps)).contains(&number),
+        _ => false,
+    })
 }
 
 /// Returns the number of epochs that were trained to the end of their data, and of all steps.
@@ -116,6 +129,7 @@ pub(super) fn epochs(events: &[ProbeEvent], record: &Record, steps: &[Step]) -> 
             steps: count,
             streams,
             loader,
+            is_end_seen,
             ..
         } = *event
         else {
@@ -142,6 +156,7 @@ pub(super) fn epochs(events: &[ProbeEvent], record: &Record, steps: &[Step]) -> 
             },
             first_step: *first_step,
             steps: *count,
+            is_end_seen: *is_end_seen,
             live_peak: live(&|phase| phase != Phase::Between),
             in_use_end: sum(streams.iter().map(|stream| stream.in_use)),
             reserved_peak,

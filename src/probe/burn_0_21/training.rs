@@ -73,10 +73,10 @@ impl<B: AutodiffBackend> Epochs<'_, B> {
     pub fn train_with_own_loaders(self, train: impl FnOnce(&TrainingInputs<B::Device>)) {
         let (inputs, watched) = self.begin(true);
         learner_log::install();
-        learner_log::watch(watched, || train(&inputs));
+        learner_log::watch(&inputs, watched, train);
     }
 
-    /// Begins the training. `is_logged` tells whether only the log of Burn's learner tells of its epochs.
+    /// Begins the training. `is_logged` tells whether the probe sees its epochs only by the log of Burn's learner.
     fn begin(self, is_logged: bool) -> (TrainingInputs<B::Device>, Arc<WatchedEpochs>) {
         let Self { run, epochs, items } = self;
         run.pass.free_form();
@@ -106,7 +106,7 @@ impl<B: AutodiffBackend> Training<B> {
     /// Returns the GPU to train on.
     #[must_use]
     pub fn device(&self) -> B::Device {
-        self.inputs.device().clone()
+        self.inputs.device()
     }
 
     /// Returns the number of epochs to train for.
@@ -150,7 +150,7 @@ impl<B: AutodiffBackend> Training<B> {
         };
         Arc::new(WatchedLoader {
             inner,
-            about: LoaderFacts::new(part, V::ad_enabled(self.inputs.device())),
+            about: LoaderFacts::new(part, V::ad_enabled(&self.inputs.device())),
             watched: self.watched.clone(),
         })
     }

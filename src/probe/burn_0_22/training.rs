@@ -74,10 +74,10 @@ impl Epochs<'_> {
     pub fn train_with_own_loaders(self, train: impl FnOnce(&TrainingInputs<Device>)) {
         let (inputs, watched) = self.begin(true);
         // `failures` has installed the logger.
-        learner_log::watch(watched, || train(&inputs));
+        learner_log::watch(&inputs, watched, train);
     }
 
-    /// Begins the training. `is_logged` tells whether only the log of Burn's learner tells of its epochs.
+    /// Begins the training. `is_logged` tells whether the probe sees its epochs only by the log of Burn's learner.
     fn begin(self, is_logged: bool) -> (TrainingInputs<Device>, Arc<WatchedEpochs>) {
         let Self { run, epochs, items } = self;
         run.pass.free_form();
@@ -112,7 +112,7 @@ impl Training {
     /// Returns the GPU to train on.
     #[must_use]
     pub fn device(&self) -> Device {
-        self.inputs.device().clone()
+        self.inputs.device()
     }
 
     /// Returns the number of epochs to train for.
