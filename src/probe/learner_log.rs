@@ -101,7 +101,7 @@ impl LoggedTraining {
 
 /// Runs a training that Burn's learner runs on this thread. [`heard`] must get every log entry meanwhile.
 #[track_caller]
-pub(super) fn watch<D>(
+pub(super) fn watch<D: Clone>(
     inputs: &TrainingInputs<D>,
     watched: Arc<WatchedEpochs>,
     train: impl FnOnce(&TrainingInputs<D>),
