@@ -102,7 +102,7 @@ fn new_threads_of_data_loaders_grow_with_each_epoch_and_fail_the_check() {
     let message = leak.message.raw();
     assert!(message.contains("pools of 8 new streams hold"), "{text}");
     // A page of each of two pools per stream.
-    assert!(message.contains("; in pages: 8 × 94.06 MiB, 8 × 23.52 MiB; "), "{text}");
+    assert!(message.contains("; in pages: 8 × 94.07 MiB, 8 × 23.52 MiB; "), "{text}");
     assert!(
         message.contains("(these began while the training read the data of benches/vram.rs:"),
         "{text}"
