@@ -259,8 +259,8 @@ const KEEPING: [(&str, &str); 5] = [
     ("losses_beside_the_best_copy", "losses.push(loss);"),
 ];
 
-/// Explains a model of the package.
-fn explain(model: &str) -> Explanation {
+/// Explains a model of the package. Returns the page of the explanation, too.
+fn explain(model: &str) -> (Explanation, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("explanation.json");
     let manifest = common::manifest("fixtures/epochs");
@@ -268,7 +268,18 @@ fn explain(model: &str) -> Explanation {
     let mut command = common::vram(&[&arguments[..], &["--message-format", "json", "-o"]].concat());
     let output = command.arg(&file).output().unwrap();
     assert!(output.status.success(), "{}", common::said(&output));
-    serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap()
+    let page = folder.path().join("page.html");
+    let report = common::vram(&["report", "-q"])
+        .arg(&file)
+        .arg("-o")
+        .arg(&page)
+        .output()
+        .unwrap();
+    assert!(report.status.success(), "{}", common::said(&report));
+    (
+        serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap(),
+        std::fs::read_to_string(&page).unwrap(),
+    )
 }
 
 #[test]
@@ -289,10 +300,19 @@ fn each_mistake_is_found_and_explained_by_its_line_and_the_same_loop_without_it_
     for (model, line) in KEEPING {
         let leak = of(model, Rule::Leak).unwrap_or_else(|| panic!("{model}: {text}"));
         assert_eq!((leak.status, leak.metric), (Status::Fail, Some(Metric::Live)), "{text}");
-        let explanation = explain(model);
+        let (explanation, page) = explain(model);
+        // As JSON in a script: `&` is escaped.
+        assert!(page.contains(line.split('&').next().unwrap()), "{model}");
         let leak = explanation.leak.found().unwrap_or_else(|| panic!("{model}: no leak"));
         let lines: BTreeSet<_> = leak.keepers.iter().map(|keeper| keeper.text.raw()).collect();
         assert_eq!(lines, [line].into(), "{model}");
+        // Also tensors that share the memory of another, which no longer exists for the program.
+        let tensors: Vec<_> = leak
+            .tensors
+            .iter()
+            .map(|index| &explanation.tensors[*index as usize])
+            .collect();
+        assert_eq!(explanation.held_by(&tensors), leak.growing.left, "{model}");
         let kept: u64 = leak.keepers.iter().map(|keeper| keeper.tensors.len() as u64).sum();
         assert_eq!(kept, leak.tensors.len() as u64, "{model}");
     }

@@ -83,6 +83,13 @@ function unpackTensors(packed) {
 // Whether a tensor uses the memory of another tensor.
 const isView = (tensor) => tensor.bytes === 0 && tensor.shares !== null;
 
+// The tensor whose memory this one holds. A file may have a circle of tensors that share memory.
+function holderOf(model, tensor) {
+  let holder = tensor;
+  for (let at = 0; at < model.tensors.length && isView(holder); at += 1) holder = model.tensors[holder.shares];
+  return holder;
+}
+
 // The first index in `[0, count)` for which `wanted` is true. It must be true for all later indices, too.
 function firstIndex(count, wanted) {
   let low = 0;

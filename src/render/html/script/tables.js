@@ -36,7 +36,14 @@ function leakPanel(model) {
   if (leak.found === 'no') return section('Leaks', null, el('p', { class: 'note' }, `No leak: live memory does not grow from ${leak.interval} to ${leak.interval}.`));
   if (leak.found === 'unknown') return absent('Leaks', `Leak detection needs ${plural(leak.needed, leak.interval)}, but the run had ${leak.seen}. `, leak.interval === 'step' ? '--leak' : `--epochs ${leak.needed}`, 'detect leaks');
   const [least, most] = [Math.min(...leak.steps), Math.max(...leak.steps, 1)];
-  const tensors = leak.tensors.map((tensor) => model.tensors[tensor]).filter((tensor) => !isView(tensor));
+  // A tensor that shares the memory of another one holds it, too. Memory that several share is listed once.
+  const held = new Map();
+  for (const index of leak.tensors) {
+    const tensor = model.tensors[index];
+    const holder = holderOf(model, tensor);
+    if (!held.has(holder) || holder === tensor) held.set(holder, { ...tensor, bytes: holder.bytes });
+  }
+  const tensors = [...held.values()];
   const shown = leak.steps.slice(-60);
   const bars = shown.map((bytes, at) => el('i', { style: { height: `${most === least ? 100 : 12 + ((bytes - least) / (most - least)) * 88}%` }, title: `${leak.interval} ${leak.first + leak.steps.length - shown.length + at}: ${size(bytes)}, ${exact(bytes)}` }));
   return section('Leak', null,

@@ -53,7 +53,7 @@ pub(super) fn leak(explanation: &Explanation, paper: &Canvas) -> String {
     text.push_str(&paper.prose(2, BAD, &summary(explanation, leak, paper)));
     text.push_str(&paper.prose(2, BAD, &sparkline(&leak.growing.steps, paper)));
     text.push_str(&self::steps(leak, paper));
-    text.push_str(&self::kinds(&kinds_of(explanation, leak), paper));
+    text.push_str(&self::kinds(explanation, &kinds_of(explanation, leak), paper));
     text.push_str(&keepers(explanation, leak, paper));
     text
 }
@@ -74,7 +74,7 @@ fn keepers(explanation: &Explanation, leak: &Leak, paper: &Canvas) -> String {
         let place = format!("{}:{}", paper.name(keeper.file.raw()), keeper.line);
         let tensors: Vec<_> = resolved(explanation, &keeper.tensors).collect();
         grid.row([
-            Cell::from(paper.size(bytes(&tensors))),
+            Cell::from(paper.size(explanation.held_by(&tensors))),
             Cell::from(count(tensors.len() as u64)),
             Cell::from(place),
             Cell::from(paper.name(keeper.text.raw())).styled(STRONG),
@@ -149,15 +149,11 @@ fn kinds_of<'a>(explanation: &'a Explanation, leak: &'a Leak) -> Vec<Vec<&'a Ten
             None => kinds.push(vec![tensor]),
         }
     }
-    kinds.sort_by_key(|tensors| std::cmp::Reverse(bytes(tensors)));
+    kinds.sort_by_cached_key(|tensors| std::cmp::Reverse(explanation.held_by(tensors)));
     kinds
 }
 
-fn bytes(tensors: &[&TensorLife]) -> Bytes {
-    tensors.iter().map(|tensor| tensor.bytes).sum()
-}
-
-fn kinds(kinds: &[Vec<&TensorLife>], paper: &Canvas) -> String {
+fn kinds(explanation: &Explanation, kinds: &[Vec<&TensorLife>], paper: &Canvas) -> String {
     if kinds.is_empty() {
         return String::new();
     }
@@ -176,7 +172,7 @@ fn kinds(kinds: &[Vec<&TensorLife>], paper: &Canvas) -> String {
     for tensors in kinds.iter().take(KINDS) {
         let Some(one) = tensors.first() else { continue };
         grid.row([
-            Cell::from(paper.size(bytes(tensors))),
+            Cell::from(paper.size(explanation.held_by(tensors))),
             Cell::from(count(tensors.len() as u64)),
             Cell::from(paper.shape(&one.shape)),
             Cell::from(paper.name(one.dtype.raw())).styled(DIM),
@@ -186,7 +182,7 @@ fn kinds(kinds: &[Vec<&TensorLife>], paper: &Canvas) -> String {
     }
     let rest = kinds.get(KINDS..).unwrap_or_default();
     if !rest.is_empty() {
-        let sum: Bytes = rest.iter().map(|tensors| bytes(tensors)).sum();
+        let sum = explanation.held_by(&rest.concat());
         grid.remark(
             format!("and {} more kinds, {} in total", rest.len(), paper.size(sum)),
             DIM,
