@@ -197,6 +197,22 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     let (_, exit, said) = rebuilt("HEAD");
     assert_eq!(exit, 2, "{said}");
     assert!(said.contains("cannot check out the submodules of the base"), "{said}");
+    // Cargo takes the checkout for a part of the workspace that is around the target folder.
+    if common::target_folder().starts_with(common::root()) {
+        let alone = manifest.replace("[workspace]\nresolver = \"3\"\n", "");
+        assert_ne!(alone, manifest);
+        repository.folder.write("model/Cargo.toml", &alone);
+        repository.git(&["rm", "--quiet", "--cached", "part"]);
+        repository.git(&["rm", "--quiet", "-f", ".gitmodules"]);
+        repository.commit("without a workspace");
+        let (_, exit, said) = rebuilt("HEAD");
+        assert_eq!(exit, 2, "{said}");
+        assert!(
+            said.contains("within another Cargo workspace: set CARGO_TARGET_DIR"),
+            "{said}"
+        );
+        assert!(!said.contains("by git or by an absolute path"), "{said}");
+    }
     // No worktree stays.
     let worktrees = Command::new("git")
         .args(["worktree", "list"])

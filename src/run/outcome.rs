@@ -94,15 +94,15 @@ fn impossible(hardware: &Hardware, left: &PassOutput) -> Option<RunError> {
         _ => None,
     });
     if let Some((name, known)) = unknown {
-        return told(
-            ErrorCode::UnknownInput,
-            format!("the model has no input `{name}`"),
-            &listed(
-                Some(name),
-                "the model's inputs",
-                &known.keys().cloned().collect::<Vec<_>>(),
-            ),
-        );
+        let known: Vec<_> = known.keys().cloned().collect();
+        let help = match known.as_slice() {
+            [] => "the model has no inputs: let its function ask for one, for example `let batch_size = \
+                   run.batch_size(32);`, and make its batches of that size"
+                .to_owned(),
+            known => listed(Some(name), "the model's inputs", known),
+        };
+        let message = format!("the model has no input `{name}`");
+        return told(ErrorCode::UnknownInput, message, &help);
     }
     left.events.iter().find_map(|event| match (event, hardware) {
         (ProbeEvent::Gpus { needed }, Hardware::Virtual) => told(

@@ -139,13 +139,27 @@ impl BaseRevision {
 
     /// Returns the error for a base that Cargo cannot read.
     fn unreadable(&self, here: &WorkspaceSource, error: &WorkspaceError) -> BaseError {
+        let why = error.to_string();
+        // Cargo's own words. Another workspace that is around the checkout is around the target folder, too.
+        if why.contains("believes it's in a workspace when it's not") {
+            let target = here.workspace().target_directory();
+            return BaseError::Unreadable {
+                revision: self.revision.clone(),
+                why,
+                help: Some(format!(
+                    "the base is checked out in the target folder {target}, which is within another Cargo workspace: set \
+                     CARGO_TARGET_DIR to a folder outside of that workspace; or omit --rebuild to compare with the \
+                     base's budgets.lock"
+                )),
+            };
+        }
         // The checkout has only what is in the repository.
         // To copy more would test what no revision has.
         let top = git(here.workspace().root(), &["rev-parse", "--show-toplevel"]).unwrap_or_default();
         let outside = here.workspace().outside(Utf8Path::new(top.trim()));
         BaseError::Unreadable {
             revision: self.revision.clone(),
-            why: error.to_string(),
+            why,
             help: (!outside.is_empty()).then(|| {
                 format!(
                     "depend on `{}` by git or by an absolute path: a relative path out of the repository does not exist \
