@@ -1,9 +1,10 @@
 //! `fixtures/epochs`: trainings of several epochs that the program runs itself, with Burn's data loaders and learner.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use cargo_vram::bytes::Bytes;
-use cargo_vram::explain::Explanation;
+use cargo_vram::explain::{Explanation, MemoryHolders};
 use cargo_vram::report::{EpochMemory, EpochPhase, ErrorCode, Metric, PlainName, Report, Rule, Run, Status};
 
 use crate::common;
@@ -47,6 +48,23 @@ fn check(models: &[&str]) -> (Report, i32, String) {
     let arguments = ["check", "--estimate", "--manifest-path", &manifest, "--budgets", &file];
     let arguments: Vec<&str> = arguments.into_iter().chain(selected).collect();
     common::report_of(&arguments, |_| {})
+}
+
+/// Estimates a model of the package. `with` changes the command.
+fn estimate(model: &str, more: &[&str], with: impl FnOnce(&mut Command)) -> (Run, i32, String) {
+    let manifest = common::manifest("fixtures/epochs");
+    let arguments = [
+        "estimate",
+        "--manifest-path",
+        &manifest,
+        "--gpu",
+        "rtx-4090",
+        "-m",
+        model,
+    ];
+    let (mut report, exit, text) = common::report_of(&[&arguments[..], more].concat(), with);
+    assert_eq!(report.runs.len(), 1, "{text}");
+    (report.runs.remove(0), exit, text)
 }
 
 /// The parts of the epochs in which the model is trained or evaluated.
@@ -164,24 +182,13 @@ fn a_training_that_makes_its_own_data_loaders_is_seen_by_the_log_of_the_learner(
 /// Threads of a program may change its work from pass to pass. Without them, another cause must be found.
 #[test]
 fn an_estimate_whose_passes_differ_says_so_if_threads_are_the_cause_and_fails_otherwise() {
-    let estimate = |model: &str| {
-        let manifest = common::manifest("fixtures/epochs");
+    let marked = |model: &str| {
         let folder = tempfile::tempdir().unwrap();
-        let arguments = [
-            "estimate",
-            "--manifest-path",
-            &manifest,
-            "--gpu",
-            "rtx-4090",
-            "-m",
-            model,
-        ];
-        let (mut report, exit, text) = common::report_of(&arguments, |command| {
+        estimate(model, &[], |command| {
             command.env("EPOCHS_MARKER", folder.path().join("marker"));
-        });
-        (report.runs.remove(0), exit, text)
+        })
     };
-    let (run, exit, text) = estimate("later_passes_differ");
+    let (run, exit, text) = marked("later_passes_differ");
     assert_eq!((exit, run.error.is_none()), (0, true), "{text}");
     let differs = run
         .assumptions
@@ -189,7 +196,7 @@ fn an_estimate_whose_passes_differ_says_so_if_threads_are_the_cause_and_fails_ot
         .find(|assumption| assumption.code() == "threads-differ");
     let differs = differs.unwrap_or_else(|| panic!("{text}")).to_string();
     assert!(differs.contains("two runs can have other values"), "{differs}");
-    let (run, exit, text) = estimate("later_passes_differ_without_workers");
+    let (run, exit, text) = marked("later_passes_differ_without_workers");
     assert_eq!(
         (exit, run.error.unwrap().code),
         (101, ErrorCode::Nondeterministic),
@@ -200,23 +207,9 @@ fn an_estimate_whose_passes_differ_says_so_if_threads_are_the_cause_and_fails_ot
 #[test]
 fn two_runs_of_a_learner_with_workers_agree_in_every_byte() {
     let run = || {
-        let manifest = common::manifest("fixtures/epochs");
-        let arguments = [
-            "estimate",
-            "--manifest-path",
-            &manifest,
-            "--gpu",
-            "rtx-4090",
-            "-m",
-            "images_of_four_workers",
-            "--epochs",
-            "2",
-            "--items",
-            "256",
-        ];
-        let (report, exit, text) = common::report_of(&arguments, |_| {});
+        let shorter = ["--epochs", "2", "--items", "256"];
+        let (run, exit, text) = estimate("images_of_four_workers", &shorter, |_| {});
         assert_eq!(exit, 0, "{text}");
-        let run = common::run(&report, "images_of_four_workers");
         assert_eq!(
             run.inputs,
             [("epochs", 2), ("items", 256)]
@@ -224,7 +217,7 @@ fn two_runs_of_a_learner_with_workers_agree_in_every_byte() {
                 .into(),
             "{text}"
         );
-        (run.peaks, run.epochs.clone(), run.steps.clone())
+        (run.peaks, run.epochs, run.steps)
     };
     assert_eq!(run(), run());
 }
@@ -312,7 +305,8 @@ fn each_mistake_is_found_and_explained_by_its_line_and_the_same_loop_without_it_
             .iter()
             .map(|index| &explanation.tensors[*index as usize])
             .collect();
-        assert_eq!(explanation.held_by(&tensors), leak.growing.left, "{model}");
+        let holders = MemoryHolders::new(&explanation.tensors);
+        assert_eq!(holders.held_by(&tensors), leak.growing.left, "{model}");
         let kept: u64 = leak.keepers.iter().map(|keeper| keeper.tensors.len() as u64).sum();
         assert_eq!(kept, leak.tensors.len() as u64, "{model}");
     }

@@ -6,6 +6,7 @@ mod calls;
 mod categories;
 mod changed;
 mod compare;
+mod held;
 mod layers;
 mod lines;
 mod links;
@@ -25,6 +26,7 @@ use std::path::Path;
 
 pub use changed::changed;
 pub use compare::add_causes;
+pub use held::MemoryHolders;
 pub use types::*;
 pub use validate::{MOST_BYTES, Unsound};
 

@@ -2,8 +2,6 @@
 //!
 //! A moment is a *sample*: an index into [`MemoryTimeline`], which has one sample before and one after each launch.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -349,30 +347,6 @@ pub struct TensorLife {
     pub died: Option<u32>,
     /// The tensor whose memory it shares, as an index into `tensors`; null if it has its own memory.
     pub shares: Option<u32>,
-}
-
-impl Explanation {
-    /// Returns the memory that these tensors hold together. A tensor that shares the memory of another one holds it, too,
-    /// and memory that several of them share counts once.
-    #[must_use]
-    pub fn held_by(&self, tensors: &[&TensorLife]) -> Bytes {
-        let holder = |tensor: &TensorLife| {
-            let mut holder = (tensor.id, tensor.bytes, tensor.shares);
-            // The indices are from a file, which may have a circle.
-            for _ in 0..self.tensors.len() {
-                let Some(shared) = holder.2.filter(|_| holder.1 == Bytes(0)) else {
-                    break;
-                };
-                let Some(shared) = self.tensors.get(shared as usize) else {
-                    break;
-                };
-                holder = (shared.id, shared.bytes, shared.shares);
-            }
-            (holder.0, holder.1)
-        };
-        let held: BTreeMap<u64, Bytes> = tensors.iter().map(|tensor| holder(tensor)).collect();
-        held.into_values().sum()
-    }
 }
 
 /// Memory over time, in columns. `live`, `reserved`, `kernel` and each category have one entry per sample.

@@ -305,8 +305,8 @@ mod tests {
         assert_eq!(
             growing[0].summary(),
             "reserved memory grows by 10 B from epoch 2 to epoch 3 (after each training: 10 B, 20 B, 30 B); in pages: \
-             3 × 5 B, -5 × 1 B; pools of 4 new streams hold 8 B of it: every thread that uses the GPU gets pools, which stay after the thread ends \
-             (these began while the training read the data of benches/vram.rs:7)"
+             3 × 5 B, -5 × 1 B; pools of 4 new streams hold 8 B of it: every thread that uses the GPU gets pools, which \
+             stay after the thread ends (these began while the training read the data of benches/vram.rs:7)"
         );
         let growing = run(&[(1, 10), (2, 10), (3, 10)], 0).growing_epochs();
         assert_eq!(

@@ -363,16 +363,20 @@ fn too_few_epochs(left: &PassOutput, wanted: u32) -> Option<RunError> {
         0 => "the model trained on no batch".to_owned(),
         _ => format!("the model trained for {trained} of {wanted} epochs to the end of the data"),
     };
+    let early = "if the training stops early by itself, ask for fewer epochs: the values that a model reads from a \
+                 virtual GPU are zeros";
     let help = if epochs::is_logged(&left.events) {
-        "train for `training.epochs()` epochs with Burn's learner, on the thread that called the function; if the \
-         training stops early by itself, ask for fewer epochs: the values that a model reads from a virtual GPU are zeros"
+        format!(
+            "train for `training.epochs()` epochs with Burn's learner, on the thread that called the function; {early}"
+        )
     } else {
-        "train for `training.epochs()` epochs, take every batch of the data loader that `training.data(…)` returns, and \
-         limit an epoch with `items` only; if the training stops early by itself, ask for fewer epochs: the values that \
-         a model reads from a virtual GPU are zeros; if the training makes its own data loaders, run it with \
-         `train_with_own_loaders`"
+        format!(
+            "train for `training.epochs()` epochs, take every batch of the data loader that `training.data(…)` returns, \
+             and limit an epoch with `items` only; {early}; if the training makes its own data loaders, run it with \
+             `train_with_own_loaders`"
+        )
     };
-    told(ErrorCode::Exited, message, help)
+    told(ErrorCode::Exited, message, &help)
 }
 
 /// Returns the error if a panic ended the model.

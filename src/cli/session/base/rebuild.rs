@@ -17,6 +17,9 @@ use crate::cli::session::source::{ModelSource, WorkspaceSource};
 use crate::report::{BaselineFrom, Problem, Report, Skipped, SkippedCheck};
 use crate::workspace::WorkspaceError;
 
+/// What helps if the base cannot be rebuilt.
+const WITHOUT_REBUILD: &str = "omit --rebuild to compare with the base's budgets.lock";
+
 /// A checkout of the base, and the package options that build it.
 pub(super) struct Checkout {
     worktree: Worktree,
@@ -141,39 +144,37 @@ impl BaseRevision {
     fn unreadable(&self, here: &WorkspaceSource, error: &WorkspaceError) -> BaseError {
         let why = error.to_string();
         // Cargo's own words. Another workspace that is around the checkout is around the target folder, too.
-        if why.contains("believes it's in a workspace when it's not") {
+        let is_within_another = why.contains("believes it's in a workspace when it's not");
+        let help = if is_within_another {
             let target = here.workspace().target_directory();
-            return BaseError::Unreadable {
-                revision: self.revision.clone(),
-                why,
-                help: Some(format!(
-                    "the base is checked out in the target folder {target}, which is within another Cargo workspace: set \
-                     CARGO_TARGET_DIR to a folder outside of that workspace; or omit --rebuild to compare with the \
-                     base's budgets.lock"
-                )),
-            };
-        }
-        // The checkout has only what is in the repository.
-        // To copy more would test what no revision has.
-        let top = git(here.workspace().root(), &["rev-parse", "--show-toplevel"]).unwrap_or_default();
-        let outside = here.workspace().outside(Utf8Path::new(top.trim()));
+            Some(format!(
+                "the base is checked out in the target folder {target}, which is within another Cargo workspace: set \
+                 CARGO_TARGET_DIR to a folder outside of that workspace; or {WITHOUT_REBUILD}"
+            ))
+        } else {
+            // The checkout has only what is in the repository.
+            // To copy more would test what no revision has.
+            let top = git(here.workspace().root(), &["rev-parse", "--show-toplevel"]).unwrap_or_default();
+            let outside = here.workspace().outside(Utf8Path::new(top.trim()));
+            (!outside.is_empty()).then(|| {
+                format!(
+                    "depend on `{}` by git or by an absolute path: a relative path out of the repository does not exist \
+                     in the base's checkout; or {WITHOUT_REBUILD}",
+                    outside.join("`, `")
+                )
+            })
+        };
         BaseError::Unreadable {
             revision: self.revision.clone(),
             why,
-            help: (!outside.is_empty()).then(|| {
-                format!(
-                    "depend on `{}` by git or by an absolute path: a relative path out of the repository does not exist \
-                     in the base's checkout; or omit --rebuild to compare with the base's budgets.lock",
-                    outside.join("`, `")
-                )
-            }),
+            help,
         }
     }
 
     fn problem(&self, problem: &Problem) -> Problem {
         Problem {
             message: format!("at {}: {}", self.revision, problem.message.raw()).into(),
-            help: Some("omit --rebuild to compare with the base's budgets.lock".into()),
+            help: Some(WITHOUT_REBUILD.into()),
             ..problem.clone()
         }
     }

@@ -83,11 +83,22 @@ function unpackTensors(packed) {
 // Whether a tensor uses the memory of another tensor.
 const isView = (tensor) => tensor.bytes === 0 && tensor.shares !== null;
 
-// The tensor whose memory this one holds. A file may have a circle of tensors that share memory.
-function holderOf(model, tensor) {
-  let holder = tensor;
-  for (let at = 0; at < model.tensors.length && isView(holder); at += 1) holder = model.tensors[holder.shares];
-  return holder;
+// For each tensor, the tensor that has its memory. Takes each step once: a file may have long chains and circles.
+function memoryHolders(tensors) {
+  const holders = new Array(tensors.length);
+  for (const first of tensors) {
+    const path = [];
+    let at = first;
+    while (holders[at.index] === undefined) {
+      holders[at.index] = at; // A circle ends here.
+      path.push(at);
+      if (!isView(at)) break;
+      at = tensors[at.shares];
+    }
+    const holder = holders[at.index];
+    for (const passed of path) holders[passed.index] = holder;
+  }
+  return holders;
 }
 
 // The first index in `[0, count)` for which `wanted` is true. It must be true for all later indices, too.

@@ -37,10 +37,10 @@ function leakPanel(model) {
   if (leak.found === 'unknown') return absent('Leaks', `Leak detection needs ${plural(leak.needed, leak.interval)}, but the run had ${leak.seen}. `, leak.interval === 'step' ? '--leak' : `--epochs ${leak.needed}`, 'detect leaks');
   const [least, most] = [Math.min(...leak.steps), Math.max(...leak.steps, 1)];
   // A tensor that shares the memory of another one holds it, too. Memory that several share is listed once.
-  const held = new Map();
+  const [holders, held] = [memoryHolders(model.tensors), new Map()];
   for (const index of leak.tensors) {
     const tensor = model.tensors[index];
-    const holder = holderOf(model, tensor);
+    const holder = holders[index];
     if (!held.has(holder) || holder === tensor) held.set(holder, { ...tensor, bytes: holder.bytes });
   }
   const tensors = [...held.values()];

@@ -6,7 +6,7 @@ use super::grid::{Cell, Column, Grid};
 use super::paper::{BAD, Canvas, Cut, DIM, GOOD, NOTICE, STRONG};
 use super::tensors::{resolved, source};
 use crate::bytes::Bytes;
-use crate::explain::{Explanation, Leak, Leaking, TensorLife};
+use crate::explain::{Explanation, Leak, Leaking, MemoryHolders, TensorLife};
 use crate::report::GrowthInterval;
 use crate::report::words::count;
 
@@ -53,13 +53,14 @@ pub(super) fn leak(explanation: &Explanation, paper: &Canvas) -> String {
     text.push_str(&paper.prose(2, BAD, &summary(explanation, leak, paper)));
     text.push_str(&paper.prose(2, BAD, &sparkline(&leak.growing.steps, paper)));
     text.push_str(&self::steps(leak, paper));
-    text.push_str(&self::kinds(explanation, &kinds_of(explanation, leak), paper));
-    text.push_str(&keepers(explanation, leak, paper));
+    let holders = MemoryHolders::new(&explanation.tensors);
+    text.push_str(&self::kinds(&holders, &kinds_of(explanation, &holders, leak), paper));
+    text.push_str(&keepers(explanation, &holders, leak, paper));
     text
 }
 
 /// Lists the lines that keep the tensors.
-fn keepers(explanation: &Explanation, leak: &Leak, paper: &Canvas) -> String {
+fn keepers(explanation: &Explanation, holders: &MemoryHolders<'_>, leak: &Leak, paper: &Canvas) -> String {
     if leak.keepers.is_empty() {
         return String::new();
     }
@@ -74,7 +75,7 @@ fn keepers(explanation: &Explanation, leak: &Leak, paper: &Canvas) -> String {
         let place = format!("{}:{}", paper.name(keeper.file.raw()), keeper.line);
         let tensors: Vec<_> = resolved(explanation, &keeper.tensors).collect();
         grid.row([
-            Cell::from(paper.size(explanation.held_by(&tensors))),
+            Cell::from(paper.size(holders.held_by(&tensors))),
             Cell::from(count(tensors.len() as u64)),
             Cell::from(place),
             Cell::from(paper.name(keeper.text.raw())).styled(STRONG),
@@ -86,7 +87,7 @@ fn keepers(explanation: &Explanation, leak: &Leak, paper: &Canvas) -> String {
 
 /// Describes in one sentence how much memory each step leaves, with the largest kind of tensor.
 pub(super) fn summary(explanation: &Explanation, leak: &Leak, paper: &Canvas) -> String {
-    let kinds = kinds_of(explanation, leak);
+    let kinds = kinds_of(explanation, &MemoryHolders::new(&explanation.tensors), leak);
     let largest = kinds.first().and_then(|kind| kind.first());
     let what = largest.map_or_else(String::new, |tensor| {
         let (shape, dtype) = (paper.shape(&tensor.shape), paper.name(tensor.dtype.raw()));
@@ -135,7 +136,7 @@ fn steps(leak: &Leak, paper: &Canvas) -> String {
 
 /// Groups the tensors of a leak by kind, the largest kind first. Tensors of a kind have the same bytes, shape, dtype,
 /// operation and source line.
-fn kinds_of<'a>(explanation: &'a Explanation, leak: &'a Leak) -> Vec<Vec<&'a TensorLife>> {
+fn kinds_of<'a>(explanation: &'a Explanation, holders: &MemoryHolders<'_>, leak: &'a Leak) -> Vec<Vec<&'a TensorLife>> {
     let mut kinds: Vec<Vec<&TensorLife>> = Vec::new();
     let mut places = HashMap::new();
     for tensor in resolved(explanation, &leak.tensors) {
@@ -149,11 +150,11 @@ fn kinds_of<'a>(explanation: &'a Explanation, leak: &'a Leak) -> Vec<Vec<&'a Ten
             None => kinds.push(vec![tensor]),
         }
     }
-    kinds.sort_by_cached_key(|tensors| std::cmp::Reverse(explanation.held_by(tensors)));
+    kinds.sort_by_cached_key(|tensors| std::cmp::Reverse(holders.held_by(tensors)));
     kinds
 }
 
-fn kinds(explanation: &Explanation, kinds: &[Vec<&TensorLife>], paper: &Canvas) -> String {
+fn kinds(holders: &MemoryHolders<'_>, kinds: &[Vec<&TensorLife>], paper: &Canvas) -> String {
     if kinds.is_empty() {
         return String::new();
     }
@@ -172,7 +173,7 @@ fn kinds(explanation: &Explanation, kinds: &[Vec<&TensorLife>], paper: &Canvas) 
     for tensors in kinds.iter().take(KINDS) {
         let Some(one) = tensors.first() else { continue };
         grid.row([
-            Cell::from(paper.size(explanation.held_by(tensors))),
+            Cell::from(paper.size(holders.held_by(tensors))),
             Cell::from(count(tensors.len() as u64)),
             Cell::from(paper.shape(&one.shape)),
             Cell::from(paper.name(one.dtype.raw())).styled(DIM),
@@ -182,7 +183,7 @@ fn kinds(explanation: &Explanation, kinds: &[Vec<&TensorLife>], paper: &Canvas) 
     }
     let rest = kinds.get(KINDS..).unwrap_or_default();
     if !rest.is_empty() {
-        let sum = explanation.held_by(&rest.concat());
+        let sum = holders.held_by(&rest.concat());
         grid.remark(
             format!("and {} more kinds, {} in total", rest.len(), paper.size(sum)),
             DIM,
