@@ -229,23 +229,16 @@ fn distributed_workers_have_an_optimizer_each_and_agree_in_every_byte() {
         return;
     }
     let estimate = |more: &[&str]| {
-        // Half of ResNet-18's blocks and three steps, so that these runs take less time. `tests/run` builds this.
-        let build = [
-            "--features",
-            "distributed,cargo-vram/distributed",
-            "--config",
-            "profile.dev.package.cargo-vram-generics-0_21.opt-level=0",
-        ];
-        let model = [
-            "estimate", "-p", "cards", "--gpu", "l4", "--set", "blocks=1", "--steps", "3",
-        ];
-        let (report, exit, text) = common::report(&[&model[..], &build, more].concat());
+        // `tests/run` builds this.
+        let manifest = common::manifest("fixtures/distributed");
+        let model = ["estimate", "--manifest-path", &manifest, "--gpu", "l4", "--steps", "3"];
+        let (report, exit, text) = common::report(&[&model[..], more].concat());
         (report.runs, exit, text)
     };
-    let ddp = |more: &[&str]| estimate(&[&["-m", "resnet18_ddp"], more].concat());
-    let (runs, exit, text) = estimate(&["-m", "resnet18_ddp", "-m", "resnet18_data_parallel"]);
+    let ddp = |more: &[&str]| estimate(&[&["-m", "ddp"], more].concat());
+    let (runs, exit, text) = estimate(&["-m", "ddp", "-m", "data_parallel"]);
     assert_eq!((exit, runs.len()), (0, 2), "{text}");
-    let [run, both] = ["resnet18_ddp", "resnet18_data_parallel"].map(|model| {
+    let [run, both] = ["ddp", "data_parallel"].map(|model| {
         let run = runs.iter().find(|run| run.model == model);
         run.unwrap_or_else(|| panic!("{text}"))
     });
@@ -279,7 +272,7 @@ fn distributed_workers_have_an_optimizer_each_and_agree_in_every_byte() {
     let again = &again[0];
     assert_eq!((&run.gpus, run.peaks), (&again.gpus, again.peaks));
     // If one worker runs out of memory, the others do not wait for it.
-    let (runs, _, text) = ddp(&["--set", "batch_size=512"]);
+    let (runs, _, text) = ddp(&["--set", "batch_size=1000000"]);
     assert!(text.contains("out of memory"), "{text}");
     assert!(runs[0].oom.is_some() && runs[0].seconds < 120.0, "{:?}", runs[0]);
     let (runs, _, text) = ddp(&["--set", "gpus=1"]);
