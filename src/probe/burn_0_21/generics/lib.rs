@@ -12,7 +12,10 @@
 #[inline(never)]
 pub fn instantiate() {
     #[cfg(shared)]
-    std::hint::black_box(generics::ALL);
+    {
+        cargo_vram_kernels_0_21::instantiate();
+        std::hint::black_box(generics::ALL);
+    }
 }
 
 #[cfg(shared)]
