@@ -151,7 +151,8 @@ fn write_workspace(folder: &Path, members: &[&str]) {
     let named = old
         .lines()
         .filter(|line| (line.contains("@0.") || line.starts_with("cargo-vram")) && line.contains("opt-level"));
-    let profile = named.fold(profile.trim_end().to_owned(), |profile, line| profile + "\n" + line);
+    let others = profile.lines().filter(|line| !line.starts_with("cargo-vram"));
+    let profile = others.chain(named).collect::<Vec<_>>().join("\n");
     let manifest = format!("[workspace]\nmembers = {members:?}\nresolver = \"3\"\n\n{profile}\n");
     std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
     std::fs::copy(common::root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
