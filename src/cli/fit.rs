@@ -474,18 +474,17 @@ impl Search<'_> {
                 multiple_of,
                 start: start.unwrap_or(32),
                 room: self.room(gpu),
-                fixed: Bytes(0),
             };
             if range.first() > range.last() {
                 return Err(FitError::EmptyRange { from, to }.into());
             }
-            gpus.push(self.gpu(gpu, input, range)?);
+            gpus.push(self.gpu(gpu, input, &range)?);
         }
         Ok(gpus)
     }
 
     /// Finds the largest value that fits on one GPU.
-    fn gpu(&self, gpu: &Profile, input: &str, mut range: Range) -> Result<GpuFit, CliError> {
+    fn gpu(&self, gpu: &Profile, input: &str, range: &Range) -> Result<GpuFit, CliError> {
         let mut search = Searched {
             search: self,
             profile: gpu,
@@ -495,7 +494,6 @@ impl Search<'_> {
             tuned: BTreeMap::new(),
             replayed: BTreeMap::new(),
             gpu: None,
-            fixed: range.fixed,
             is_cold: false,
         };
         let jobs = self.plan.context.running.jobs();
@@ -508,7 +506,6 @@ impl Search<'_> {
                 break;
             }
             search.probe(&next, unsettled)?;
-            range.fixed = search.fixed;
         }
         let Searched { probes, gpu, .. } = search;
         let (largest, too_large) = boundary(&probes);
@@ -561,9 +558,6 @@ struct Searched<'a> {
     /// The folders with the autotune choices that each value replayed.
     replayed: BTreeMap<u64, PathBuf>,
     gpu: Option<RunGpu>,
-    /// The bytes that the first value's run had with any value: what the CUDA context takes and, as with Adam, four times
-    /// the parameters. A guess, which is only used for the second value.
-    fixed: Bytes,
     /// Whether a first launch needed more memory than later launches, so that every value must run cold.
     is_cold: bool,
 }
@@ -691,12 +685,7 @@ impl Searched<'_> {
     }
 
     fn add(&mut self, value: u64, run: &Run, probe: Probe) {
-        if self.gpu.is_none() {
-            let context = run.gpu.total_bytes.0.saturating_sub(run.gpu.available_bytes.0);
-            let parameters = run.parameters.map_or(0, |parameters| parameters.bytes.0);
-            self.fixed = Bytes(parameters.saturating_mul(4).saturating_add(context));
-            self.gpu = Some(run.gpu.clone());
-        }
+        self.gpu.get_or_insert_with(|| run.gpu.clone());
         self.probes.insert(value, probe);
     }
 }

@@ -28,8 +28,6 @@ pub struct Range {
     pub start: u64,
     /// The bytes that the model may need.
     pub room: Bytes,
-    /// The bytes that the model needs with any value, as far as they are known. They only help to guess from one value.
-    pub fixed: Bytes,
 }
 
 /// The search ends after this many values between the known ends that cannot run.
@@ -58,9 +56,6 @@ impl Range {
         if self.first() > self.last() {
             return Vec::new();
         }
-        // The first value shows where to look next, and a guess from one value is rough. So these two run alone, which takes
-        // less time than to run them beside others.
-        let at_once = if tried.len() < 2 { 1 } else { at_once };
         let step = self.multiple_of;
         let fits = tried.iter().rev().find(|(_, of)| matches!(of, TriedValue::Fits(_)));
         let low = fits.map(|(value, _)| *value);
@@ -76,12 +71,13 @@ impl Range {
             // The value next to the guess shows on which side of it to continue.
             guess
                 .into_iter()
-                .flat_map(move |guess| [guess, guess + (wide / 64).max(step)])
+                .flat_map(move |guess| [guess, guess + (wide / 32).max(step)])
         };
         let candidates: Vec<u64> = match (low, high) {
             // Nothing is known except values that cannot run.
             (None, None) => {
                 let start = self.clamp(self.start);
+                // Two distant values show better how memory grows, and a value that is far too large fails at once.
                 (0..11).map(|times| start.saturating_mul(1 << (3 * times))).collect()
             }
             // The guess, or the largest value that fits times 2, 4, 8, …
@@ -139,8 +135,7 @@ impl Range {
         next
     }
 
-    /// Guesses the largest value that fits. It assumes linear growth between two known values near the limit, or from
-    /// `fixed` if only one is known.
+    /// Guesses the largest value that fits. It assumes linear growth between two known values near the limit.
     fn guess(&self, tried: &BTreeMap<u64, TriedValue>) -> Option<u64> {
         let known: Vec<(u64, u64)> = tried
             .iter()
@@ -161,15 +156,9 @@ impl Range {
             .iter()
             .chain(known[..above.saturating_sub(1)].iter().rev());
         // Two values within one page need the same, and show nothing about the model.
-        let far = other
+        let &(far, at_far) = other
             .clone()
-            .find(|(value, needed)| *value != near && *needed != at_near);
-        let Some(&(far, at_far)) = far else {
-            let left = u128::from(room.checked_sub(self.fixed.0)?);
-            let grown = at_near.checked_sub(self.fixed.0).filter(|grown| *grown > 0)?;
-            let guess = u128::from(near) * left / u128::from(grown);
-            return Some(self.clamp(u64::try_from(guess).unwrap_or(u64::MAX)));
-        };
+            .find(|(value, needed)| *value != near && *needed != at_near)?;
         let ((low, less), (high, more)) = match near < far {
             true => ((near, at_near), (far, at_far)),
             false => ((far, at_far), (near, at_near)),
@@ -195,7 +184,6 @@ mod tests {
             multiple_of: 1,
             start: 32,
             room: Bytes(room),
-            fixed: Bytes(0),
         }
     }
 
@@ -245,23 +233,6 @@ mod tests {
             assert_eq!(largest(&tried), Some(221), "{rounds:?}");
             assert!(tried.contains_key(&222));
             assert!(rounds.len() <= 4, "{rounds:?}");
-        }
-    }
-
-    #[test]
-    fn the_second_value_is_guessed_from_the_first_and_wrong_guesses_only_cost_rounds() {
-        let needs = |value| 500 + 97 * value;
-        for fixed in [0, 500, 3_000, 100_000] {
-            let range = Range {
-                fixed: Bytes(fixed),
-                ..range(22_000)
-            };
-            let (rounds, tried) = search(&range, 2, gpu(22_000, true, needs));
-            assert_eq!(largest(&tried), Some(221), "{fixed} {rounds:?}");
-            assert_eq!(rounds[0], [32]);
-            if fixed == 500 {
-                assert_eq!(rounds[1], [221]);
-            }
         }
     }
 

@@ -89,9 +89,7 @@ fn manifest(text: &str, is_top: bool) -> String {
     let burn = zoo.lines().find(|line| line.starts_with("burn = ")).unwrap();
     let profile = &zoo[zoo.find("[profile.dev]").unwrap()..];
     let own = text.find("[profile.dev]").map_or(text, |at| &text[..at]);
-    // Burn 0.22 has no such feature.
-    let lines = own.lines().filter(|line| !line.contains("burn/distributed"));
-    let lines = lines.map(|line| match line {
+    let lines = own.lines().map(|line| match line {
         line if line.starts_with("burn = ") && line.contains("\"0.21\"") => burn.to_owned(),
         line => line
             .replace("burn-0_21", "burn-0_22")

@@ -39,7 +39,7 @@ mod generics {
 
     pub(super) const ALL: [fn(); 4] = [operations, training, images, texts];
 
-    /// Compiles fusion's streams and searches, the memory's pages and the kernels of matrix products.
+    /// Compiles fusion's streams and searches, the memory's pages and the fused kernels of matrix products.
     fn operations() {
         let device = CudaDevice::default();
         let tensor = || Untracked::float_zeros(Shape::new([1]), &device, FloatDType::F32);

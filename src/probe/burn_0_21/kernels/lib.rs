@@ -2,12 +2,12 @@
 //!
 //! A kernel's definition is generic code that writes the kernel's source. It is most of Burn's generic code, and it runs
 //! only the first time that a kernel is needed. So it has a crate of its own, which need not be optimized: the crate
-//! `cargo-vram-generics-0_21` has what every pass runs, and takes the kernels from here. All values stay the same.
+//! `cargo-vram-generics-0_21` has what every pass runs, and takes the kernels from here. Estimates do not change.
 //!
 //! rustc shares generic code between crates only at `opt-level` 0, 1, s and z. At other levels, this crate is empty.
 //! See docs/design/builds.md.
 
-/// Makes rustc compile the functions of this crate, and runs none of them.
+/// Makes rustc compile the definitions here. It takes pointers to functions and calls none of them.
 #[inline(never)]
 pub fn instantiate() {
     #[cfg(shared)]
@@ -25,7 +25,7 @@ mod kernels {
     /// The backend below fusion. It launches the kernels.
     type Unfused = CubeBackend<CudaRuntime, f32, i32, u8>;
 
-    /// Names the operations whose kernels have most of the code. The pointers compile the functions.
+    /// Names the operations whose kernels have most of the code. Taking a pointer makes rustc compile the function.
     pub(super) fn all() {
         black_box(<Unfused as FloatTensorOps<Unfused>>::float_matmul as fn(_, _) -> _);
         black_box(<Unfused as IntTensorOps<Unfused>>::int_matmul as fn(_, _) -> _);
