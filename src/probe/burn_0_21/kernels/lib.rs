@@ -1,7 +1,7 @@
 //! Compiles the definitions of Burn 0.21's kernels, once for all builds of models.
 //!
 //! A kernel's definition is generic code that writes the kernel's source. It is most of Burn's generic code, and it runs
-//! only the first time that a kernel is needed. So it has a crate of its own, which need not be optimized: the crate
+//! mostly when a kernel is compiled. So it has a crate of its own, which need not be optimized: the crate
 //! `cargo-vram-generics-0_21` has what every pass runs, and takes the kernels from here. Estimates do not change.
 //!
 //! rustc shares generic code between crates only at `opt-level` 0, 1, s and z. At other levels, this crate is empty.
