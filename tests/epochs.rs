@@ -26,6 +26,9 @@ models:
   no_data: { reserved: 8 GiB }
   worker_panics: { reserved: 8 GiB }
   exits: { reserved: 8 GiB }
+  wants_a_network: { reserved: 8 GiB }
+  fewer_items_than_a_batch: { reserved: 8 GiB }
+  prints: { reserved: 8 GiB }
   peeks: { reserved: 8 GiB }
   breaks_off: { reserved: 8 GiB }
   only_reads: { reserved: 8 GiB }
@@ -337,6 +340,19 @@ fn each_mistake_is_found_and_explained_by_its_line_and_the_same_loop_without_it_
 }
 
 #[test]
+fn a_training_that_prints_and_one_with_fewer_items_than_a_batch_run_as_any_other() {
+    let (report, exit, text) = check(&["fewer_items_than_a_batch", "prints"]);
+    assert_eq!(exit, 0, "{text}");
+    assert!(!text.contains("printed"), "{text}");
+    let steps = |model: &str| -> Vec<u32> { parts(&report, model).iter().map(|part| part.steps).collect() };
+    assert_eq!(steps("fewer_items_than_a_batch"), [1, 1, 1]);
+    assert_eq!(steps("prints"), [2, 2, 2]);
+    // A batch of 64 images needs less memory than one of 128.
+    let peak = |model: &str| parts(&report, model).iter().map(|part| part.live_peak).max();
+    assert!(peak("fewer_items_than_a_batch") < peak("prints"), "{text}");
+}
+
+#[test]
 fn a_training_that_does_not_train_is_an_error() {
     let (report, exit, text) = check(&[
         "stops_early",
@@ -347,6 +363,7 @@ fn a_training_that_does_not_train_is_an_error() {
         "only_reads",
         "two_at_once",
         "exits",
+        "wants_a_network",
         "own_loaders_by_hand",
         "own_loaders_and_logger",
         "own_loaders_stop_early",
@@ -369,6 +386,7 @@ fn a_training_that_does_not_train_is_an_error() {
         ("only_reads", "no-gpu-work", "step 0 of 4 launches no kernel"),
         ("two_at_once", "impossible", "two data loaders at once"),
         ("exits", "model-exited", ""),
+        ("wants_a_network", "model-panicked", "the server of the dataset"),
         ("own_loaders_by_hand", "model-exited", "trained on no batch"),
         ("own_loaders_and_logger", "impossible", "installed a logger before"),
         ("own_loaders_stop_early", "model-exited", "trained for 1 of 2 epochs"),

@@ -495,13 +495,10 @@ fn a_model_over_several_gpus_is_estimated_and_not_measured() {
     let (report, exit, text) = report(&gpu, &[&["measure"], &model[..]].concat());
     assert_eq!(exit, 101, "{text}");
     assert_eq!(report.runs[0].error.as_ref().unwrap().code, "too-few-gpus");
-    // With Burn 0.22, the fixture is a workspace without budgets.
-    let (_folder, file) = common::budgets("version: 1\ngpu: l4\nmodels:\n  transformer_split: { reserved: 20 GiB }\n");
-    let budgets = match common::is_burn_0_22() {
-        true => &["--budgets", &file][..],
-        false => &[],
-    };
-    let (report, exit, text) = self::report(&gpu, &[&["check"], &model[..], budgets].concat());
+    // Half of the layers take half of the time.
+    let budgets = "version: 1\ngpu: l4\nmodels:\n  transformer_split: { reserved: 20 GiB, inputs: { layers: 2 } }\n";
+    let (_folder, file) = common::budgets(budgets);
+    let (report, exit, text) = self::report(&gpu, &[&["check"], &model[..], &["--budgets", &file]].concat());
     assert_eq!(exit, 0, "{text}");
     let [run] = report.runs.as_slice() else {
         panic!("{} runs\n{text}", report.runs.len());

@@ -142,7 +142,7 @@ fn what_an_update_leaves_is_there_however_few_steps_are_asked_for() {
     let gpus_after = |steps: &str| {
         let model = selected(
             "estimate",
-            &["-m", "transformer_split", "--gpu", "l4", "--steps", steps],
+            &["-m", "transformer_split", "--set", "layers=2", "--gpu", "l4", "--steps", steps],
         );
         let (mut report, exit, text) = common::report(&model);
         assert_eq!(exit, 0, "{text}");
@@ -154,7 +154,7 @@ fn what_an_update_leaves_is_there_however_few_steps_are_asked_for() {
 
 #[test]
 fn a_gpu_over_its_limits_fails_by_its_number() {
-    let models = "  transformer_split:\n    gpus:\n      0: { reserved: 1 GiB }\n      1: { live: 16 MiB, cold: { reserved: 32 MiB } }\n      7: { live: 1 GiB }\n";
+    let models = "  transformer_split:\n    inputs: { layers: 2 }\n    gpus:\n      0: { reserved: 1 GiB }\n      1: { live: 16 MiB, cold: { reserved: 32 MiB } }\n      7: { live: 1 GiB }\n";
     let (_folder, file) = budgets(models);
     let (report, exit, text) = common::report(&split(&file));
     assert_eq!(exit, 101, "{text}");
@@ -164,10 +164,10 @@ fn a_gpu_over_its_limits_fails_by_its_number() {
         .map(|verdict| (verdict.gpu_number, verdict.status, verdict.line))
         .collect();
     let expected = [
-        (Some(0), Status::Pass, Some(6)),
-        (Some(1), Status::Fail, Some(7)),
-        (Some(1), Status::Fail, Some(7)),
-        (Some(7), Status::Error, Some(8)),
+        (Some(0), Status::Pass, Some(7)),
+        (Some(1), Status::Fail, Some(8)),
+        (Some(1), Status::Fail, Some(8)),
+        (Some(7), Status::Error, Some(9)),
     ];
     assert_eq!(told, expected, "{text}");
     assert!(text.contains("live memory on GPU 1"), "{text}");
@@ -200,7 +200,7 @@ fn a_model_may_be_over_more_gpus_than_it_says() {
 
 #[test]
 fn a_gpu_without_limits_is_a_warning_and_a_row_is_of_the_gpu_that_fails() {
-    let models = "  transformer_split: { gpus: { 0: { live: 16 MiB } } }\n";
+    let models = "  transformer_split: { inputs: { layers: 2 }, gpus: { 0: { live: 16 MiB } } }\n";
     let (_folder, file) = budgets(models);
     let (report, exit, text) = common::report(&split(&file));
     assert_eq!(exit, 100, "{text}");
@@ -212,9 +212,11 @@ fn a_gpu_without_limits_is_a_warning_and_a_row_is_of_the_gpu_that_fails() {
     assert_eq!(told, [(Some(0), Status::Fail), (Some(1), Status::Warn)], "{text}");
     assert!(text.contains("`transformer_split` has no limits for GPU 1"), "{text}");
     let live = report.runs[0].gpus[0].peaks.warm.live.unwrap();
-    let comment = common::said(&common::output(
-        &[&split(&file)[..], &["--message-format", "markdown"]].concat(),
-    ));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.json");
+    std::fs::write(&path, serde_json::to_vec(&report).unwrap()).unwrap();
+    let path = path.to_str().unwrap();
+    let comment = common::said(&common::output(&["merge", path, "--message-format", "markdown"]));
     assert!(
         comment.contains(&format!("live on GPU 0, {live} of 16 MiB")),
         "{comment}"

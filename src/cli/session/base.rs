@@ -27,7 +27,10 @@ pub(in crate::cli) enum BaseError {
     #[error("--base needs a git checkout, but {0} is not in one")]
     #[diagnostic(
         code(base::no_git),
-        help("run the command in a git checkout; for an archive, pass --base to `cargo vram archive`")
+        help(
+            "run the command in a git checkout; for an archive, pass --base to `cargo vram archive`; without git, \
+             compare two explanations with `cargo vram diff --why`"
+        )
     )]
     NoGit(Utf8PathBuf),
     /// The name is empty or looks like an option.

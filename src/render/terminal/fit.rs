@@ -64,12 +64,12 @@ fn headline(fit: &FitAnswer) -> String {
         }
     };
     // The reader must know which pass is meant: a cold pass may need more than all later ones.
-    let passes = if fit.warm_only {
-        "warm pass"
+    let needed = if fit.warm_only {
+        "process memory of the warm pass"
     } else {
-        "cold and warm pass"
+        "the higher process memory of the cold and the warm pass"
     };
-    format!("{name}{with}{on}{free}; process memory of the {passes}; no GPU was used")
+    format!("{name}{with}{on}{free}; `needed` is {needed}; no GPU was used")
 }
 
 /// Returns the id of a GPU, with the what-if.

@@ -56,12 +56,24 @@ fn look(report: &ShownReport<'_>) -> Vec<NextStep> {
         format!("cargo vram fit {} --gpu {} --advise", run.full_name(), run.gpu.id)
     });
     steps.extend(fitted.into_iter().map(|command| ("inspect", command)));
-    if !of(&|rule| rule == Rule::Growth).is_empty() {
-        let diff =
-            "cargo vram diff BEFORE.json AFTER.json (each from `cargo vram check --message-format json -o FILE`)";
-        steps.push(("inspect", diff.to_owned()));
+    // A report with the lines that grew needs no other command to find them.
+    if !of(&|rule| rule == Rule::Growth).is_empty() && report.growth.is_empty() {
+        steps.push(("inspect", name_the_lines(report)));
     }
     steps
+}
+
+/// Returns the command that names the source lines that made a model grow.
+fn name_the_lines(report: &ShownReport<'_>) -> String {
+    let base = report.base.as_ref().map(|base| base.revision.raw());
+    let (base, since) = match base.filter(|base| is_plain(base)) {
+        Some(base) => (base, String::new()),
+        None => (
+            "REV",
+            ", where REV is a branch or commit from before the growth".to_owned(),
+        ),
+    };
+    format!("cargo vram check --base {base} --rebuild --why (names the lines that need more memory{since})")
 }
 
 fn accept(report: &ShownReport<'_>, failed: &[&Verdict]) -> Vec<NextStep> {

@@ -354,6 +354,43 @@ fn growth_since_another_revision_is_not_accepted_with_bless_and_an_outdated_file
 }
 
 #[test]
+fn growth_without_lines_is_followed_by_the_command_that_names_them() {
+    let mut all = report(vec![since(resnet18("l4"), 1000)]);
+    let next = |all: &Report| {
+        let style = ReportStyle {
+            wraps: false,
+            ..style()
+        };
+        let text = seen(all, &style);
+        text.split("next steps").nth(1).unwrap_or_default().to_owned()
+    };
+    let text = next(&all);
+    assert!(
+        text.contains("cargo vram check --base REV --rebuild --why (names the lines"),
+        "{text}"
+    );
+    let mut base = Base {
+        folder: Foreign::default(),
+        revision: "origin/main".into(),
+        commit: "0123456789".into(),
+        edited: Vec::new(),
+        dependencies: Vec::new(),
+    };
+    all.base = Some(base.clone());
+    let text = next(&all);
+    assert!(
+        text.contains("check --base origin/main --rebuild --why (names the lines that need more memory)"),
+        "{text}"
+    );
+    // A name that a shell would run is not offered for copying.
+    base.revision = "main;reboot".into();
+    all.base = Some(base);
+    assert!(next(&all).contains("--base REV "), "{}", next(&all));
+    all.growth = vec![sample::growth()];
+    assert!(!next(&all).contains("--why"), "{}", next(&all));
+}
+
+#[test]
 fn a_baseline_that_nothing_moved_from_is_told() {
     let seen = |runs| seen(&report(runs), &style());
     assert!(seen(vec![since(vgg16("l4"), 6021)]).contains("\nbaseline: unchanged\n"));
