@@ -517,13 +517,15 @@ fn the_figures_are_those_of_an_estimate_and_add_up() {
 #[test]
 fn a_model_whose_first_operation_runs_at_once_is_explained() {
     // The model makes its rotary table with an operation that fusion does not delay.
-    let explanation = explain(&["decoder_inference", "--gpu", "l4"]);
+    let model = ["--gpu", "l4", "--set", "prompt_len=64", "--set", "new_tokens=1"];
+    let explanation = explain(&[&["decoder_inference"], &model[..]].concat());
     assert_eq!((&explanation.partial, &explanation.run.error), (&None, &None));
     assert_eq!(
         explanation.timeline.live.iter().max(),
         explanation.run.peaks.warm.live.as_ref()
     );
-    let (report, ..) = common::report(&["estimate", "-p", "zoo", "--gpu", "l4", "-m", "decoder_inference"]);
+    let estimate = ["estimate", "-p", "zoo", "-m", "decoder_inference"];
+    let (report, ..) = common::report(&[&estimate[..], &model].concat());
     let estimated = common::run(&report, "decoder_inference");
     assert_eq!(explanation.run.peaks.warm.live, estimated.peaks.warm.live);
     assert_eq!(explanation.run.peaks.cold, estimated.peaks.cold);
