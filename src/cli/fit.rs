@@ -493,7 +493,6 @@ impl Search<'_> {
             probes: BTreeMap::new(),
             tuned: BTreeMap::new(),
             replayed: BTreeMap::new(),
-            first_only: BTreeMap::new(),
             gpu: None,
             is_cold: false,
         };
@@ -501,7 +500,7 @@ impl Search<'_> {
         loop {
             // Predictions only choose the next values. The loop ends with two neighbours that were both run.
             let next = range.next(&search.tried(), jobs);
-            // A job without another value to try runs what is missing of the largest value that fits so far.
+            // A job without another value to try runs the largest value that fits so far as a first launch.
             let unsettled = search.unsettled().filter(|_| next.len() < jobs);
             if next.is_empty() && unsettled.is_none() {
                 break;
@@ -558,11 +557,8 @@ struct Searched<'a> {
     tuned: BTreeMap<u64, PathBuf>,
     /// The folders with the autotune choices that each value replayed.
     replayed: BTreeMap<u64, PathBuf>,
-    /// The folders with the autotune choices of values that only ran as a first launch.
-    first_only: BTreeMap<u64, PathBuf>,
     gpu: Option<RunGpu>,
-    /// Whether a first launch needed more memory than later launches. Then first launches decide which values fit, and
-    /// later launches run only for the answer.
+    /// Whether a first launch needed more memory than later launches, so that every value must run cold.
     is_cold: bool,
 }
 
@@ -574,11 +570,26 @@ impl Searched<'_> {
             .collect()
     }
 
-    /// Returns the largest value that fits, with the launches that it still has to run; `None` if it ran all.
-    fn unsettled(&self) -> Option<(u64, CaseLaunches)> {
-        let value = boundary(&self.probes).0.filter(|_| !self.search.plan.warm)?;
-        if let Some(own) = self.first_only.get(&value) {
-            return Some((value, CaseLaunches::Later(own.clone())));
+    /// Returns the largest value that fits, if its first launch still has to be tried.
+    fn unsettled(&self) -> Option<u64> {
+        let (largest, _) = boundary(&self.probes);
+        // A value that replayed choices has run only warm. Its first launch tries kernels, and may need more.
+        largest.filter(|value| self.probes[value].shares_plan && !self.search.plan.warm)
+    }
+
+    /// Runs the values, and the first launch of `unsettled`. A value replays the autotune choices of a value in the
+    /// same range if there are any.
+    fn probe(&mut self, values: &[u64], unsettled: Option<u64>) -> Result<(), CliError> {
+        let mut asked: Vec<(u64, CaseLaunches)> = Vec::new();
+        for &value in values {
+            // Values of one range replay the choices of the first of them, so only that one tunes.
+            let shared = self.tuned.get(&range_of_choices(value)).filter(|_| !self.is_cold);
+            let launches = shared.map_or(CaseLaunches::All, |plan| CaseLaunches::Later(plan.clone()));
+            // One value per range makes the choices. The other values of the range wait for them.
+            let is_made = |(other, _): &(u64, CaseLaunches)| range_of_choices(*other) == range_of_choices(value);
+            if self.is_cold || shared.is_some() || !asked.iter().any(is_made) {
+                asked.push((value, launches));
+            }
         }
         // The later launches of this value are known already. But a recording may have choices for exactly this value.
         let recordings = &self.search.plan.recordings;
@@ -590,33 +601,10 @@ impl Searched<'_> {
         } else {
             CaseLaunches::First
         };
-        // A value that replayed choices has run only warm. Its first launch tries kernels, and may need more.
-        self.probes[&value].shares_plan.then_some((value, first))
-    }
-
-    /// Runs the values, and what is missing of `unsettled`. A value replays the autotune choices of a value in the same
-    /// range if there are any.
-    fn probe(&mut self, values: &[u64], unsettled: Option<(u64, CaseLaunches)>) -> Result<(), CliError> {
-        let mut asked: Vec<(u64, CaseLaunches)> = Vec::new();
-        for &value in values {
-            // Values of one range replay the choices of the first of them, so only that one tunes.
-            let shared = self.tuned.get(&range_of_choices(value)).filter(|_| !self.is_cold);
-            let launches = match shared {
-                _ if self.is_cold => CaseLaunches::First,
-                Some(plan) => CaseLaunches::Later(plan.clone()),
-                None => CaseLaunches::All,
-            };
-            // One value per range makes the choices. The other values of the range wait for them.
-            let is_made = |(other, _): &(u64, CaseLaunches)| range_of_choices(*other) == range_of_choices(value);
-            if self.is_cold || shared.is_some() || !asked.iter().any(is_made) {
-                asked.push((value, launches));
-            }
-        }
-        let settled = unsettled.as_ref().map(|(value, _)| *value);
-        asked.extend(unsettled);
+        asked.extend(unsettled.map(|value| (value, first)));
         self.run(asked)?;
         // If this first launch does not fit, those of other values may not fit either. They must run again, cold.
-        if !self.is_cold && settled.is_some_and(|value| !self.probes[&value].fits) {
+        if unsettled.is_some_and(|value| !self.probes[&value].fits) {
             self.is_cold = true;
             self.probes.retain(|_, probe| !(probe.fits && probe.shares_plan));
         }
@@ -640,15 +628,8 @@ impl Searched<'_> {
         for ((value, launches), ((run, choices), unplanned)) in asked.into_iter().zip(came) {
             let probe = |warm_only| Probe::from_run(Some(value), run, self.room, warm_only);
             let probe = match launches {
-                // The replayed choices lacked some that this value needs, so it runs again with its own. If they are its
-                // own already, that run tells that the model is not deterministic.
-                CaseLaunches::Later(_) if unplanned > 0 => {
-                    self.first_only.remove(&value);
-                    None
-                }
-                CaseLaunches::Later(_) if self.first_only.remove(&value).is_some() => {
-                    Some(probe(true).with_first(&self.probes[&value]))
-                }
+                // The replayed choices lacked some that this value needs, so it runs again with its own.
+                CaseLaunches::Later(_) if unplanned > 0 => None,
                 CaseLaunches::Later(plan) => {
                     let probe = probe(true);
                     self.replayed.insert(value, plan);
@@ -656,13 +637,6 @@ impl Searched<'_> {
                         shares_plan: true,
                         ..probe
                     })
-                }
-                CaseLaunches::First if !self.probes.contains_key(&value) => {
-                    let first = probe(false);
-                    if first.fits {
-                        self.first_only.insert(value, choices);
-                    }
-                    Some(first)
                 }
                 CaseLaunches::First => {
                     let first = self.probes[&value].with_first(&probe(false));

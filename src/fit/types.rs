@@ -85,8 +85,8 @@ pub enum SearchEnd {
 pub struct Probe {
     /// The value of the varied input; null if no input was varied.
     pub value: Option<u64>,
-    /// Whether the model fits within the room, in each pass that ran: `peaks` has their values. The answer ran in both,
-    /// or only in the warm pass if `warm_only` is set.
+    /// Whether the model fits within the room, in the cold and the warm pass, or only in the warm pass if `warm_only`
+    /// is set.
     pub fits: bool,
     /// The peak of process memory in bytes, cold or warm. If the GPU ran out of memory: the bytes held and requested at
     /// that moment or, if GPUs are compared, the peak of a run without a memory limit. Null if the model cannot run.

@@ -169,9 +169,6 @@ pub(in crate::render) fn outcome(probe: &Probe) -> String {
             words(error.raw().lines().next().unwrap_or_default())
         );
     }
-    if probe.fits && probe.peaks.warm.process.is_none() {
-        return "first launch fits".to_owned();
-    }
     if probe.fits {
         return "fits".to_owned();
     }
