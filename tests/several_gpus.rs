@@ -142,7 +142,16 @@ fn what_an_update_leaves_is_there_however_few_steps_are_asked_for() {
     let gpus_after = |steps: &str| {
         let model = selected(
             "estimate",
-            &["-m", "transformer_split", "--set", "layers=2", "--gpu", "l4", "--steps", steps],
+            &[
+                "-m",
+                "transformer_split",
+                "--set",
+                "layers=2",
+                "--gpu",
+                "l4",
+                "--steps",
+                steps,
+            ],
         );
         let (mut report, exit, text) = common::report(&model);
         assert_eq!(exit, 0, "{text}");

@@ -216,9 +216,12 @@ impl Failures {
             // traits.
             BuildFailure::Errors if self.names_observed(target, selection) => observed_help(&target.name),
             BuildFailure::Errors if self.lacks_train(target) => {
-                "enable the feature `train` of burn, which the feature `train` of cargo-vram needs: `cargo add burn \
-                 --features train`; or remove `train` from the features of cargo-vram, and train without `TrainStep`"
-                    .to_owned()
+                format!(
+                    "enable the feature `train` of burn, which the feature `train` of cargo-vram needs: `cargo add -p {} \
+                     burn --features train`; or remove `train` from the features of cargo-vram, and train without \
+                     `TrainStep`",
+                    target.package
+                )
             }
             BuildFailure::Errors => format!("correct these errors; {command} shows them again"),
             BuildFailure::Signal => format!(
@@ -242,7 +245,7 @@ impl Failures {
     /// Whether the errors are those of cargo-vram's feature `train` beside a Burn without `train`. Cargo does not switch
     /// that on: see the feature in `Cargo.toml`.
     fn lacks_train(&self, target: &DeclaredTarget) -> bool {
-        // As rustc writes it: "could not find `train` in `burn21`".
+        // As rustc writes it: "cannot find `train` in `burn21`".
         let errors = self.of(target);
         ["`train` in `burn21`", "`train` in `burn22`"]
             .iter()

@@ -7,7 +7,7 @@ use crate::render::commands::{bless, is_plain};
 use crate::render::terminal::text::BOLD;
 use crate::report::change::key_of_run;
 use crate::report::words::counted;
-use crate::report::{Mode, Rule, Run, Status, Verdict};
+use crate::report::{Mode, Rule, Run, SkippedCheck, Status, Verdict};
 use crate::untrusted::named;
 
 /// The most models, and the most places in a file, that are listed.
@@ -56,8 +56,13 @@ fn look(report: &ShownReport<'_>) -> Vec<NextStep> {
         format!("cargo vram fit {} --gpu {} --advise", run.full_name(), run.gpu.id)
     });
     steps.extend(fitted.into_iter().map(|command| ("inspect", command)));
-    // A report with the lines that grew needs no other command to find them.
-    if !of(&|rule| rule == Rule::Growth).is_empty() && report.growth.is_empty() {
+    // A report with the lines that grew needs no other command to find them, and one that has none although the command
+    // looked for them would have none again.
+    let has_looked = report
+        .skipped
+        .iter()
+        .any(|skipped| skipped.check == SkippedCheck::GrowthCauses);
+    if !of(&|rule| rule == Rule::Growth).is_empty() && report.growth.is_empty() && !has_looked {
         steps.push(("inspect", name_the_lines(report)));
     }
     steps
