@@ -22,14 +22,6 @@ fn selected(package: &str) -> Vec<&str> {
     }
 }
 
-/// The folder to which source paths are relative, and the zoo's path in it.
-fn named_from() -> (std::path::PathBuf, &'static str) {
-    match common::is_burn_0_22() {
-        true => (common::workspace(), ""),
-        false => (common::root().to_owned(), "fixtures/zoo/"),
-    }
-}
-
 fn explain_of(package: &str, arguments: &[&str]) -> Explanation {
     explained_and_shown(package, arguments).0
 }
@@ -294,17 +286,16 @@ fn resnet18_names_its_layers_and_its_lines_add_up() {
     let add = explanation.layers.iter().find(|layer| layer.kind == "add").unwrap();
     assert!(add.path.raw().starts_with("layer1.0") && add.inferred, "{add:?}");
     let source = explanation.layers[1].source.as_ref().unwrap();
-    assert_eq!(source.file, named_from().1.to_owned() + "src/resnet18.rs");
+    assert_eq!(source.file, "src/resnet18.rs");
     assert!(source.function.raw().contains("ResNet"), "{source:?}");
     the_lines_add_up(&explanation);
     the_lines_have_their_text(&explanation);
 }
 
 fn the_lines_have_their_text(explanation: &Explanation) {
-    let (root, _) = named_from();
     for line in &explanation.lines {
         let source = &line.source;
-        let content = std::fs::read_to_string(root.join(source.file.raw())).unwrap();
+        let content = std::fs::read_to_string(common::workspace().join(source.file.raw())).unwrap();
         let text = content.lines().nth(source.line as usize - 1).unwrap().trim();
         let mut told = explanation.texts.iter();
         let told = told.find(|told| (&told.file, told.line) == (&source.file, source.line));
@@ -584,13 +575,9 @@ fn a_tensor_that_is_too_large_for_the_gpu_is_named_with_its_shape_and_its_line()
     assert_eq!(tensor.largest, Bytes(5_914_755_072));
     assert_eq!(tensor.shape, [867, 3, 1024, 1024]);
     assert_eq!(tensor.dtype.as_ref().map(cargo_vram::report::Foreign::raw), Some("f32"));
-    let (root, zoo) = named_from();
-    let file = zoo.to_owned() + "benches/vram.rs";
-    assert_eq!(
-        tensor.file.as_ref().map(cargo_vram::report::Foreign::raw),
-        Some(file.as_str())
-    );
-    let source = std::fs::read_to_string(root.join(file)).unwrap();
+    let file = "benches/vram.rs";
+    assert_eq!(tensor.file.as_ref().map(cargo_vram::report::Foreign::raw), Some(file));
+    let source = std::fs::read_to_string(common::workspace().join(file)).unwrap();
     let line = source.lines().nth(tensor.line.unwrap() as usize - 1).unwrap();
     assert!(line.contains("zeros"), "{line}");
 }

@@ -63,16 +63,10 @@ impl<B: AutodiffBackend> TrainStep for Classifier<B> {
 }
 "#;
 
-/// The end of one of the zoo's manifests, starting at `from`: the line of Burn or the profile. A project with both
+/// The end of the zoo's manifest, starting at `from`: the line of Burn or the profile. A project with both
 /// shares the zoo's build of Burn.
 fn of_the_zoo(from: &str) -> String {
-    let package = common::workspace().join(if common::is_burn_0_22() { "" } else { "fixtures/zoo" });
-    let folder = if from.starts_with('[') {
-        common::workspace()
-    } else {
-        package
-    };
-    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+    let manifest = std::fs::read_to_string(common::workspace().join("Cargo.toml")).unwrap();
     manifest[manifest.find(from).unwrap()..].to_owned()
 }
 

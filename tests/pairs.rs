@@ -65,6 +65,8 @@ fn put_folder(repository: &Repository, root: &Path, folder: &Path, pair: &str, s
         let text = text
             .replace(&format!("-{side}\""), "\"")
             .replace(&format!("_{side}::"), "::")
+            // The package before and after the change is in the zoo's workspace, and its copy is not.
+            .replace("workspace = \"../../../zoo\"\n", "")
             .replace("../../../..", common::root().to_str().unwrap());
         repository.folder.write(&format!("{pair}/{name}"), &text);
     }

@@ -89,7 +89,9 @@ fn manifest(text: &str, is_top: bool) -> String {
     let burn = zoo.lines().find(|line| line.starts_with("burn = ")).unwrap();
     let profile = &zoo[zoo.find("[profile.dev]").unwrap()..];
     let own = text.find("[profile.dev]").map_or(text, |at| &text[..at]);
-    let lines = own.lines().map(|line| match line {
+    // No package is in the zoo's workspace, which is for Burn 0.21.
+    let own = own.lines().filter(|line| !line.starts_with("workspace = "));
+    let lines = own.map(|line| match line {
         line if line.starts_with("burn = ") && line.contains("\"0.21\"") => burn.to_owned(),
         line => line
             .replace("burn-0_21", "burn-0_22")

@@ -34,7 +34,7 @@ pub(crate) fn workspace() -> PathBuf {
     if is_burn_0_22() {
         root().join(burn_0_22::ZOO)
     } else {
-        root().to_owned()
+        root().join("fixtures/zoo")
     }
 }
 
@@ -55,12 +55,12 @@ pub(crate) fn manifest(fixture: &str) -> String {
 
 /// The path of the manifest of the workspace with the packages `retained-loss-before` and `-after`.
 ///
-/// For Burn 0.21, this is the root's, which has already compiled Burn.
+/// For Burn 0.21, this is the zoo's.
 pub(crate) fn retained_loss() -> &'static str {
     static MANIFEST: LazyLock<String> = LazyLock::new(|| {
         let manifest = match is_burn_0_22() {
             true => burn_0_22::workspace("fixtures/pairs/retained-loss"),
-            false => root().join("Cargo.toml"),
+            false => workspace().join("Cargo.toml"),
         };
         manifest.into_os_string().into_string().unwrap()
     });

@@ -363,7 +363,9 @@ def check_out(workspace, depth):
     (workspace / ".git").mkdir(exist_ok=True)
     if depth != "0":
         (workspace / ".git/shallow").touch()
-    for name in ("Cargo.toml", "Cargo.lock", "README.md", "LICENSE-MIT", "LICENSE-APACHE"):
+    (workspace / "fixtures/zoo").mkdir(parents=True, exist_ok=True)
+    zoo = ("fixtures/zoo/Cargo.toml", "fixtures/zoo/Cargo.lock")
+    for name in ("Cargo.toml", "Cargo.lock", "README.md", "LICENSE-MIT", "LICENSE-APACHE", *zoo):
         shutil.copy(ROOT / name, workspace / name)
     shutil.copytree(ROOT / ".github", workspace / ".github", dirs_exist_ok=True)
     if os.access(ROOT / "tests/run", os.X_OK):
