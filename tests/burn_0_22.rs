@@ -1,6 +1,6 @@
 //! Behaviour that only Burn 0.22 has. The other tests run with both versions of Burn.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -90,7 +90,7 @@ fn the_documented_values_of_both_burns_are_those_of_the_baselines() {
             _ => format!("{whole}.{part:02}"),
         }
     };
-    let baseline = |path: &str| -> std::collections::BTreeMap<String, [String; 3]> {
+    let baseline = |path: &str| -> BTreeMap<String, [String; 3]> {
         let lock = text(path);
         let entries = lock.split("[[baseline]]").skip(1);
         let of_zoo =
@@ -155,7 +155,47 @@ fn write_workspace(folder: &Path, members: &[&str]) {
     let profile = others.chain(named).collect::<Vec<_>>().join("\n");
     let manifest = format!("[workspace]\nmembers = {members:?}\nresolver = \"3\"\n\n{profile}\n");
     std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
-    std::fs::copy(common::root().join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+    let locks =
+        ["fixtures/zoo", ZOO].map(|zoo| std::fs::read_to_string(common::root().join(zoo).join("Cargo.lock")).unwrap());
+    std::fs::write(folder.join("Cargo.lock"), joined(&locks)).unwrap();
+}
+
+/// Joins lock files into one for a workspace with the packages of both. With other versions, Cargo would compile Burn
+/// again.
+fn joined(locks: &[String]) -> String {
+    let mut joined: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for lock in locks {
+        let mut versions: BTreeMap<&str, &str> = BTreeMap::new();
+        let packages = || lock.split("[[package]]\n").skip(1);
+        for package in packages() {
+            versions.insert(value_of(package, "name"), value_of(package, "version"));
+        }
+        for package in packages() {
+            let (head, dependencies) = package.split_once("dependencies = [\n").unwrap_or((package, ""));
+            // A name stands alone if a lock file has one version of it. The joined file may have two.
+            let dependencies = dependencies
+                .lines()
+                .filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\","));
+            let full = dependencies.map(|name| match versions.get(name) {
+                Some(version) => format!("{name} {version}"),
+                None => name.to_owned(),
+            });
+            joined.entry(head.trim_end().to_owned()).or_default().extend(full);
+        }
+    }
+    let packages = joined.into_iter().map(|(head, dependencies)| {
+        let lines: String = dependencies.iter().map(|name| format!(" \"{name}\",\n")).collect();
+        format!("[[package]]\n{head}\ndependencies = [\n{lines}]\n")
+    });
+    "version = 4\n\n".to_owned() + &packages.collect::<Vec<_>>().join("\n")
+}
+
+/// The value of a field of a package in a lock file.
+fn value_of<'a>(package: &'a str, field: &str) -> &'a str {
+    let line = package
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(" = "));
+    line.unwrap().trim_matches('"')
 }
 
 /// Writes a workspace with a package for each version of Burn: `old` and `new`.
@@ -273,7 +313,7 @@ fn a_workspace_with_both_burns_is_checked_in_one_command() {
     );
     assert_eq!((exit, report.status), (0, Status::Pass), "{text}");
     let burns = report.runs.iter().map(|run| (run.package.as_str(), run.burn.raw()));
-    let burns: std::collections::BTreeMap<_, _> = burns.collect();
+    let burns: BTreeMap<_, _> = burns.collect();
     assert_eq!(burns["old"], "0.21.0");
     assert!(burns["new"].starts_with("0.22."), "{burns:?}");
     for line in ["Burn 0.21.0 with fusion and autotune: layer", "Burn 0.22."] {

@@ -461,7 +461,7 @@ fn the_command_line_tool_compiles_no_burn_and_the_models_no_command_line_tool() 
                 .find(|line| line.starts_with(name) && !line.contains(version));
             assert_eq!(foreign, None, "{adapter}");
         }
-        // The feature `train` is off here because Burn's learner needs some of these crates.
+        // The feature `train` is off here: `burn/train` would bring some of these crates.
         let models = tree(&["--features", adapter]);
         for tool in [
             "clap",

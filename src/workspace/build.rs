@@ -215,6 +215,14 @@ impl Failures {
             // Only a build for `explain` has this type. Errors name it if a model needs more than Burn's own backend
             // traits.
             BuildFailure::Errors if self.names_observed(target, selection) => observed_help(&target.name),
+            BuildFailure::Errors if self.lacks_train(target) => {
+                format!(
+                    "enable the feature `train` of burn, which the feature `train` of cargo-vram needs: `cargo add -p {} \
+                     burn --features train`; or remove `train` from the features of cargo-vram, and train without \
+                     `TrainStep`",
+                    target.package
+                )
+            }
             BuildFailure::Errors => format!("correct these errors; {command} shows them again"),
             BuildFailure::Signal => format!(
                 "set CARGO_BUILD_JOBS=1 if the machine ran out of memory (fewer jobs need less), or run {command} \
@@ -232,6 +240,16 @@ impl Failures {
         let errors = self.of(target);
         let is_explained = selection.features.iter().any(|feature| feature.contains(EXPLAIN));
         errors.contains("observed::Observed") || is_explained && errors.contains("`Observed`")
+    }
+
+    /// Whether the errors are those of cargo-vram's feature `train` beside a Burn without `train`. Cargo does not switch
+    /// that on: see the feature in `Cargo.toml`.
+    fn lacks_train(&self, target: &DeclaredTarget) -> bool {
+        // As rustc writes it: "cannot find `train` in `burn21`".
+        let errors = self.of(target);
+        ["`train` in `burn21`", "`train` in `burn22`"]
+            .iter()
+            .any(|missing| errors.contains(missing))
     }
 
     /// Returns why the target was not built.
@@ -556,15 +574,35 @@ mod tests {
     }
 
     #[test]
-    fn the_command_that_shows_the_same_errors_builds_the_same() {
-        let target = DeclaredTarget {
+    fn a_burn_without_train_is_explained() {
+        let target = zoo();
+        // As rustc 1.95 prints it for `features = ["burn-0_21", "train"]`, if no package enables Burn's `train`.
+        let error = "error[E0433]: cannot find `train` in `burn21`\n --> src/probe/burn_0_21/train.rs:17:13\n";
+        let failures = |error: &str| Failures {
+            errors: vec![("path+file:///cargo-vram#0.1.0".to_owned(), error.to_owned())],
+            ..Failures::default()
+        };
+        let help = |failures: &Failures| failures.help(&target, &Selection::default(), &BuildOptions::default());
+        let told = help(&failures(error));
+        assert!(told.starts_with("enable the feature `train` of burn"), "{told}");
+        let told = help(&failures("error[E0425]: cannot find value `x` in this scope\n"));
+        assert!(told.starts_with("correct these errors"), "{told}");
+    }
+
+    fn zoo() -> DeclaredTarget {
+        DeclaredTarget {
             package: "zoo".into(),
             package_id: "path+file:///zoo#0.1.0".to_owned(),
             folder: "/zoo".into(),
             name: "vram".to_owned(),
             option: "--bench",
             burn: "0.21.0".to_owned(),
-        };
+        }
+    }
+
+    #[test]
+    fn the_command_that_shows_the_same_errors_builds_the_same() {
+        let target = zoo();
         let told = |selection: &Selection, profile: Option<&str>| {
             let options = BuildOptions {
                 profile: profile.map(str::to_owned),
