@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The version of this protocol. The tool does not run models that were built with another version.
 // Raise it with every change to a type of this file that the other side must know.
 // See docs/design/processes.md.
-pub const PROTOCOL: u32 = 17;
+pub const PROTOCOL: u32 = 18;
 
 /// The largest number of GPUs in one process. It is the limit of the driver library, and more than any machine that
 /// Burn runs on has.
@@ -534,6 +534,16 @@ pub enum ProbeEvent {
         threads: OtherThreads,
         /// The streams that have been used so far. Empty if the pass does not observe launches.
         streams: Vec<StreamMemory>,
+    },
+    /// The training never iterated over a data loader that the program passed to the probe.
+    UnreadLoader {
+        /// The program's line that passed it: `benches/vram.rs:46`.
+        loader: String,
+    },
+    /// Burn's learner logged that it stopped by an error.
+    LearnerFailed {
+        /// Its reason.
+        why: String,
     },
     /// The model uploads tensors, and chance decides the order of these allocations among those of its operations. The
     /// tool runs the pass again with [`Inside::All`].

@@ -778,6 +778,7 @@ fn a_learner_keeps_its_workers_and_a_loss_of_each_epoch_is_a_leak() {
   dataset_fails: { reserved: 8 GiB }
   images_of_own_loaders: { reserved: 8 GiB, inputs: { items: 512 } }
   own_loaders_fail: { reserved: 8 GiB }
+  own_validation_fails: { reserved: 8 GiB }
 ";
     // One model after the other: they have the same kernels, and models that run at once would all compile them.
     let (report, exit, text) = check(&fixture("fixtures/epochs"), budgets, &["--jobs", "1"]);
@@ -825,5 +826,11 @@ fn a_learner_keeps_its_workers_and_a_loss_of_each_epoch_is_a_leak() {
     let error = |model: &str| common::run(&report, model).error.as_ref().unwrap().message.to_string();
     assert!(error("stops_early").contains("1 of 2 epochs"), "{text}");
     assert!(error("dataset_fails").contains("cannot be read"), "{text}");
-    assert!(error("own_loaders_fail").contains("0 of 1 epochs"), "{text}");
+    for model in ["own_loaders_fail", "own_validation_fails"] {
+        let told = error(model);
+        assert!(
+            told.starts_with("Burn's learner stopped by an error: ") && told.contains("cannot be read"),
+            "{text}"
+        );
+    }
 }

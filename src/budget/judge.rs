@@ -62,20 +62,26 @@ pub fn unjudged(runs: &[Run]) -> Option<Skipped> {
     let ended = |run: &&Run| run.error.is_none() && run.oom.is_none();
     let few_epochs = |run: &Run| !run.epochs.is_empty() && run.count_epochs() < ENOUGH_EPOCHS;
     let few_steps = |run: &Run| matches!(run.trend(), Trend::Unknown { .. });
-    let mut ended = runs.iter().filter(ended);
-    let why = if ended.clone().any(|run| run.epochs.is_empty() && few_steps(run)) {
-        format!("needs `--steps {ENOUGH_STEPS}`")
-    } else if ended.clone().any(few_epochs) {
-        format!("needs `epochs: {ENOUGH_EPOCHS}` in the inputs of the budget")
-    } else if ended.any(few_steps) {
-        format!("needs {ENOUGH_STEPS} steps per epoch")
-    } else {
-        return None;
-    };
-    Some(Skipped {
+    let needs = |is_meant: &dyn Fn(&Run) -> bool, what: String| runs.iter().filter(ended).any(|run| is_meant(run)).then_some(what);
+    // Different models may need different things.
+    let needed: Vec<_> = [
+        needs(
+            &|run| run.epochs.is_empty() && few_steps(run),
+            format!("`--steps {ENOUGH_STEPS}`"),
+        ),
+        needs(&few_epochs, format!("`epochs: {ENOUGH_EPOCHS}` in the inputs of the budget")),
+        needs(
+            &|run| run.count_epochs() >= ENOUGH_EPOCHS && few_steps(run),
+            format!("{ENOUGH_STEPS} steps per epoch"),
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    (!needed.is_empty()).then(|| Skipped {
         check: SkippedCheck::Leaks,
         model: None,
-        why: why.into(),
+        why: format!("needs {}", needed.join(", and ")).into(),
     })
 }
 

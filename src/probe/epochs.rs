@@ -119,6 +119,8 @@ pub(super) struct WatchedEpochs {
     markers: Vec<Marker>,
     lockstep: bool,
     progress: Mutex<EpochProgress>,
+    /// The loaders that the program passed.
+    loaders: Mutex<Vec<LoaderFacts>>,
 }
 
 /// How a part of an epoch ended.
@@ -155,6 +157,27 @@ impl WatchedEpochs {
             markers,
             lockstep,
             progress: Mutex::default(),
+            loaders: Mutex::default(),
+        }
+    }
+
+    /// Returns the facts of a loader that the caller passed.
+    #[track_caller]
+    pub(super) fn passed(&self, part: EpochPart, is_tracked: bool) -> LoaderFacts {
+        let about = LoaderFacts::new(part, is_tracked);
+        let mut loaders = self.loaders.lock().unwrap_or_else(PoisonError::into_inner);
+        loaders.push(about.clone());
+        about
+    }
+
+    /// Ends a training that has returned.
+    pub(super) fn finish(&self) {
+        self.end_step();
+        let loaders = self.loaders.lock().unwrap_or_else(PoisonError::into_inner);
+        for about in loaders.iter().filter(|about| about.iterations.load(Relaxed) == 0) {
+            events::send(&ProbeEvent::UnreadLoader {
+                loader: about.place.to_string(),
+            });
         }
     }
 

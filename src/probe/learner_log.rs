@@ -6,14 +6,17 @@ use std::sync::Arc;
 #[cfg(feature = "burn-0_21")]
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use log::{LevelFilter, Metadata, Record};
+use log::{Level, LevelFilter, Metadata, Record};
 
 use super::epochs::{LoaderFacts, PartEnd, TrainingInputs, WatchedEpochs};
 use super::events;
-use crate::protocol::EpochPart;
+use crate::protocol::{EpochPart, ProbeEvent};
 
 /// The beginning of the log targets of the learner's loops in burn-train 0.21 and 0.22.
 const LOOPS: &str = "burn_train::learner::supervised::strategies::";
+
+/// The log target of the errors that stop a learner of burn-train 0.22.
+const ERRORS: &str = "burn_train::learner::base";
 
 thread_local! {
     /// The training that runs on this thread.
@@ -21,7 +24,7 @@ thread_local! {
 }
 
 /// What the learner logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum LearnerMoment {
     /// The training part of the epoch with this number begins.
     Training(u32),
@@ -29,12 +32,17 @@ enum LearnerMoment {
     Iteration,
     /// The validation of an epoch begins. Its steps are not logged.
     Validation,
+    /// The learner stops by an error with this text.
+    Failed(String),
 }
 
 impl LearnerMoment {
     fn parse(text: &str) -> Option<Self> {
         if let Some(epoch) = text.strip_prefix("Executing training step for epoch ") {
             return epoch.parse().ok().map(Self::Training);
+        }
+        if let Some(why) = text.strip_prefix("Stopped by an error: ") {
+            return Some(Self::Failed(why.to_owned()));
         }
         let moments = [
             ("Iteration ", Self::Iteration),
@@ -85,6 +93,8 @@ impl LoggedTraining {
                 self.running = Some(EpochPart::Validation);
                 self.watched.begin_step(EpochPart::Validation);
             }
+            // The function may return as if it had trained, and only the log tells that a validation broke off.
+            LearnerMoment::Failed(why) => events::send(&ProbeEvent::LearnerFailed { why }),
         }
     }
 
@@ -169,9 +179,9 @@ impl log::Log for LearnerLogger {
     fn flush(&self) {}
 }
 
-/// Whether the entry may be one of a learner's loop.
+/// Whether the entry may be one of a learner's loop, or an error that stops it.
 pub(super) fn is_of_learner(metadata: &Metadata<'_>) -> bool {
-    metadata.target().starts_with(LOOPS)
+    metadata.target().starts_with(LOOPS) || metadata.target() == ERRORS && metadata.level() == Level::Error
 }
 
 /// Reads an entry of the log.

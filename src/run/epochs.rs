@@ -34,9 +34,9 @@ pub(super) fn is_of_validation(events: &[ProbeEvent], number: u32) -> bool {
     })
 }
 
-/// Returns the number of epochs that were trained to the end of their data, and of all steps.
+/// Returns the number of epochs that were trained to the end of the data of all their loaders, and of all steps.
 pub(super) fn finished(events: &[ProbeEvent]) -> (usize, u32) {
-    let mut epochs = BTreeSet::new();
+    let (mut epochs, mut left) = (BTreeSet::new(), BTreeSet::new());
     let mut all = 0_u32;
     for event in events {
         if let ProbeEvent::EpochEnd {
@@ -48,12 +48,45 @@ pub(super) fn finished(events: &[ProbeEvent]) -> (usize, u32) {
         } = event
         {
             all = all.saturating_add(*steps);
-            if *part == EpochPart::Training && *is_complete && *steps > 0 {
-                epochs.insert(*epoch);
+            if *part == EpochPart::Training && *steps > 0 {
+                let of = if *is_complete { &mut epochs } else { &mut left };
+                of.insert(*epoch);
             }
         }
     }
-    (epochs.len(), all)
+    (epochs.difference(&left).count(), all)
+}
+
+/// Returns the epoch of the first validation that stopped before its data ended, and the program's line that passed its
+/// data loader.
+pub(super) fn unfinished_validation(events: &[ProbeEvent]) -> Option<(u32, &str)> {
+    events.iter().find_map(|event| match event {
+        ProbeEvent::EpochEnd {
+            epoch,
+            part: EpochPart::Validation,
+            is_complete: false,
+            is_end_seen: true,
+            loader,
+            ..
+        } => Some((*epoch, loader.as_str())),
+        _ => None,
+    })
+}
+
+/// Returns the program's line that passed a data loader over which the training never iterated.
+pub(super) fn unread_loader(events: &[ProbeEvent]) -> Option<&str> {
+    events.iter().find_map(|event| match event {
+        ProbeEvent::UnreadLoader { loader } => Some(loader.as_str()),
+        _ => None,
+    })
+}
+
+/// Returns the error by which Burn's learner stopped.
+pub(super) fn learner_error(events: &[ProbeEvent]) -> Option<&str> {
+    events.iter().find_map(|event| match event {
+        ProbeEvent::LearnerFailed { why } => Some(why.as_str()),
+        _ => None,
+    })
 }
 
 /// Whether more memory is in use after an epoch than after an earlier one, in any part.

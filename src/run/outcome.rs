@@ -341,7 +341,9 @@ fn hidden_panic(left: &PassOutput) -> Option<RunError> {
 /// Returns the error if the model reported its end before its last step.
 fn too_few_steps(left: &PassOutput, done: &PassSummary) -> Option<RunError> {
     if let Some(wanted) = epochs::wanted(&left.events) {
-        return too_few_epochs(left, wanted);
+        return learner_failed(left)
+            .or_else(|| too_few_epochs(left, wanted))
+            .or_else(|| unfinished_validation(left));
     }
     if done.steps >= left.steps {
         return None;
@@ -350,6 +352,34 @@ fn too_few_steps(left: &PassOutput, done: &PassSummary) -> Option<RunError> {
         ErrorCode::Exited,
         format!("the model ran {} of {} steps", done.steps, left.steps),
         COMPLETE,
+    )
+}
+
+/// Returns the error if Burn's learner stopped by an error and the program went on.
+fn learner_failed(left: &PassOutput) -> Option<RunError> {
+    let why = epochs::learner_error(&left.events)?;
+    told(
+        ErrorCode::Exited,
+        format!("Burn's learner stopped by an error: {why}"),
+        "correct the error: the training ends there, and the run has no values",
+    )
+}
+
+/// Returns the error if a validation did not read all of its data, so that its memory is not that of the training.
+fn unfinished_validation(left: &PassOutput) -> Option<RunError> {
+    if let Some((epoch, loader)) = epochs::unfinished_validation(&left.events) {
+        return told(
+            ErrorCode::Exited,
+            format!("the validation of epoch {epoch} stopped before its data ended (the data loader of {loader})"),
+            "take every batch of the data loader that `training.validation(…)` returns, and limit it with `items` only",
+        );
+    }
+    let loader = epochs::unread_loader(&left.events)?;
+    told(
+        ErrorCode::Exited,
+        format!("the training never read the data loader of {loader}, so the memory of its batches is unknown"),
+        "pass only data loaders that the training reads, and read the one that `training.data(…)` or \
+         `training.validation(…)` returned",
     )
 }
 

@@ -10,9 +10,7 @@ use burn21::tensor::backend::{AutodiffBackend, Backend};
 use super::run::Run;
 use super::train::step_done;
 use super::{launches, stage};
-use crate::probe::epochs::{
-    EpochBackend, ItemsDone, LoaderFacts, TrainingInputs, WatchedEpochs, WatchedLoader, WatchedPart,
-};
+use crate::probe::epochs::{EpochBackend, ItemsDone, TrainingInputs, WatchedEpochs, WatchedLoader, WatchedPart};
 use crate::probe::pass::Train;
 use crate::probe::{events, learner_log};
 use crate::protocol::{EpochPart, StreamMemory};
@@ -60,7 +58,7 @@ impl<B: AutodiffBackend> Epochs<'_, B> {
         let (inputs, watched) = self.begin(false);
         let training = Training { inputs, watched };
         train(&training);
-        training.watched.end_step();
+        training.watched.finish();
     }
 
     /// Runs a training that makes its own data loaders: `train` gets the [`TrainingInputs`], and must train with Burn's
@@ -150,7 +148,7 @@ impl<B: AutodiffBackend> Training<B> {
         };
         Arc::new(WatchedLoader {
             inner,
-            about: LoaderFacts::new(part, V::ad_enabled(&self.inputs.device())),
+            about: self.watched.passed(part, V::ad_enabled(&self.inputs.device())),
             watched: self.watched.clone(),
         })
     }

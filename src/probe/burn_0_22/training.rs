@@ -11,9 +11,7 @@ use super::gpus::Gpus;
 use super::run::Run;
 use super::train::step_done;
 use super::{launches, uploads};
-use crate::probe::epochs::{
-    EpochBackend, ItemsDone, LoaderFacts, TrainingInputs, WatchedEpochs, WatchedLoader, WatchedPart,
-};
+use crate::probe::epochs::{EpochBackend, ItemsDone, TrainingInputs, WatchedEpochs, WatchedLoader, WatchedPart};
 use crate::probe::pass::Train;
 use crate::probe::{events, learner_log};
 use crate::protocol::{EpochPart, Inside, ProbeEvent, StreamMemory};
@@ -61,7 +59,7 @@ impl Epochs<'_> {
         let (inputs, watched) = self.begin(false);
         let training = Training { inputs, watched };
         train(&training);
-        training.watched.end_step();
+        training.watched.finish();
     }
 
     /// Runs a training that makes its own data loaders: `train` gets the [`TrainingInputs`], and must train with Burn's
@@ -150,7 +148,7 @@ impl Training {
         Arc::new(WatchedLoader {
             inner,
             // A loader does not tell its device. `to_device` does.
-            about: LoaderFacts::new(part, false),
+            about: self.watched.passed(part, false),
             watched: self.watched.clone(),
         })
     }
