@@ -65,8 +65,6 @@ fn put_folder(repository: &Repository, root: &Path, folder: &Path, pair: &str, s
         let text = text
             .replace(&format!("-{side}\""), "\"")
             .replace(&format!("_{side}::"), "::")
-            // The package before and after the change is in the zoo's workspace, and its copy is not.
-            .replace("workspace = \"../../../zoo\"\n", "")
             .replace("../../../..", common::root().to_str().unwrap());
         repository.folder.write(&format!("{pair}/{name}"), &text);
     }
@@ -82,7 +80,6 @@ fn before() -> Repository {
             "\"*/before\", \"*/after\"",
             &PAIRS.map(|pair| format!("{pair:?}")).join(", "),
         )
-        .replace("\"retained-loss\", \"dependency-bump\"", "\"dependency-bump\"")
         .replace("\"../..\"", &format!("{:?}", common::root()));
     repository.folder.write("Cargo.toml", &manifest);
     std::fs::copy(pairs().join("Cargo.lock"), repository.folder.path("Cargo.lock")).unwrap();

@@ -62,14 +62,19 @@ pub fn unjudged(runs: &[Run]) -> Option<Skipped> {
     let ended = |run: &&Run| run.error.is_none() && run.oom.is_none();
     let few_epochs = |run: &Run| !run.epochs.is_empty() && run.count_epochs() < ENOUGH_EPOCHS;
     let few_steps = |run: &Run| matches!(run.trend(), Trend::Unknown { .. });
-    let needs = |is_meant: &dyn Fn(&Run) -> bool, what: String| runs.iter().filter(ended).any(|run| is_meant(run)).then_some(what);
+    let needs = |is_meant: &dyn Fn(&Run) -> bool, what: String| {
+        runs.iter().filter(ended).any(is_meant).then_some(what)
+    };
     // Different models may need different things.
     let needed: Vec<_> = [
         needs(
             &|run| run.epochs.is_empty() && few_steps(run),
             format!("`--steps {ENOUGH_STEPS}`"),
         ),
-        needs(&few_epochs, format!("`epochs: {ENOUGH_EPOCHS}` in the inputs of the budget")),
+        needs(
+            &few_epochs,
+            format!("`epochs: {ENOUGH_EPOCHS}` in the inputs of the budget"),
+        ),
         needs(
             &|run| run.count_epochs() >= ENOUGH_EPOCHS && few_steps(run),
             format!("{ENOUGH_STEPS} steps per epoch"),

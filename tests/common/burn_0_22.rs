@@ -60,19 +60,6 @@ pub(crate) fn fixture(folder: &str) -> PathBuf {
     made
 }
 
-/// Makes a workspace for Burn 0.22 of the packages in a folder, and returns the path of its manifest.
-pub(crate) fn workspace(folder: &str) -> PathBuf {
-    let made = fixture(folder);
-    let zoo = fs::read_to_string(root().join(ZOO).join("Cargo.toml")).unwrap();
-    let profile = &zoo[zoo.find("[profile.dev]").unwrap()..];
-    let manifest = made.join("Cargo.toml");
-    let text = format!("[workspace]\nmembers = [\"*\"]\nresolver = \"3\"\n\n{profile}");
-    if fs::read_to_string(&manifest).ok().as_ref() != Some(&text) {
-        fs::write(&manifest, text).unwrap();
-    }
-    manifest
-}
-
 /// Translates code to Burn 0.22.
 pub(crate) fn translated(code: &str) -> String {
     let mut code = code.to_owned();

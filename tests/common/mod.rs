@@ -54,16 +54,8 @@ pub(crate) fn manifest(fixture: &str) -> String {
 }
 
 /// The path of the manifest of the workspace with the packages `retained-loss-before` and `-after`.
-///
-/// For Burn 0.21, this is the zoo's.
 pub(crate) fn retained_loss() -> &'static str {
-    static MANIFEST: LazyLock<String> = LazyLock::new(|| {
-        let manifest = match is_burn_0_22() {
-            true => burn_0_22::workspace("fixtures/pairs/retained-loss"),
-            false => workspace().join("Cargo.toml"),
-        };
-        manifest.into_os_string().into_string().unwrap()
-    });
+    static MANIFEST: LazyLock<String> = LazyLock::new(|| manifest("fixtures/pairs"));
     &MANIFEST
 }
 

@@ -30,6 +30,9 @@ use crate::workspace::EXPLAIN;
 /// The largest untracked file that counts as part of a change.
 const MOST_BYTES: u64 = 1 << 20;
 
+/// Files that a program is built from or reads. A lock file or a README has numbers and names, too.
+const SOURCES: [&str; 6] = ["*.rs", "*.toml", "*.yaml", "*.yml", "*.json", "*.ron"];
+
 /// Adds to the report why each value that failed its growth, budget or leak check grew since the base.
 ///
 /// What cannot be explained is listed among the skipped checks. It never changes the result of the check.
@@ -309,37 +312,32 @@ fn write_pages(
 /// Returns the lines that differ between a commit and the files of the workspace, and a note if git cannot compare them.
 /// No line then counts as edited.
 fn changes(root: &Utf8Path, commit: &str) -> (SourceChanges, Option<String>) {
-    let diff = git_or_why(
-        root,
-        &[
-            "-c",
-            "core.quotePath=false",
-            "diff",
-            "--unified=0",
-            "--inter-hunk-context=0",
-            "--no-color",
-            "--no-ext-diff",
-            "--no-textconv",
-            "--find-renames",
-            "--relative",
-            "--src-prefix=a/",
-            "--dst-prefix=b/",
-            commit,
-            "--",
-            // Only files that a program is built from or reads. A lock file or a README has numbers and names, too.
-            "*.rs",
-            "*.toml",
-            "*.yaml",
-            "*.yml",
-            "*.json",
-            "*.ron",
-        ],
-    );
+    let diff = [
+        "-c",
+        "core.quotePath=false",
+        "diff",
+        "--unified=0",
+        "--inter-hunk-context=0",
+        "--no-color",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--find-renames",
+        "--relative",
+        "--src-prefix=a/",
+        "--dst-prefix=b/",
+        commit,
+        "--",
+    ];
+    let diff = git_or_why(root, &[&diff[..], &SOURCES].concat());
     let untracked = git_or_why(root, &["ls-files", "--others", "--exclude-standard", "-z", "--", "."]);
     let untracked = untracked.unwrap_or_default();
     let new = untracked
         .split('\0')
-        .filter(|file| file.ends_with(".rs"))
+        .filter(|file| {
+            SOURCES
+                .iter()
+                .any(|source| file.ends_with(source.trim_start_matches('*')))
+        })
         .filter_map(|file| {
             let is_small = std::fs::metadata(root.join(file)).is_ok_and(|metadata| metadata.len() <= MOST_BYTES);
             let text = is_small.then(|| source_text::content(root, file)).flatten()?;
