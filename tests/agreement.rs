@@ -14,13 +14,8 @@ fn estimate(target: Option<&std::path::Path>, jobs: &str) -> Value {
     let mut command = common::vram(&["estimate", "-p", "zoo", "--gpu", "l4", "--jobs", jobs]);
     // A first launch compiles every kernel of Burn 0.22, which takes minutes for a large model.
     let models = match common::is_burn_0_22() {
-        true => [
-            "sequential",
-            "sequential_inference",
-            "resnet18_train_step",
-            "resnet18_free_form",
-        ],
-        false => ["vgg16", "transformer", "sequential", "resnet18_free_form"],
+        true => ["sequential", "resnet18_train_step", "resnet18_free_form"],
+        false => ["transformer", "sequential", "resnet18_free_form"],
     };
     for model in models {
         command.args(["-m", model]);

@@ -62,9 +62,7 @@ pub fn unjudged(runs: &[Run]) -> Option<Skipped> {
     let ended = |run: &&Run| run.error.is_none() && run.oom.is_none();
     let few_epochs = |run: &Run| !run.epochs.is_empty() && run.count_epochs() < ENOUGH_EPOCHS;
     let few_steps = |run: &Run| matches!(run.trend(), Trend::Unknown { .. });
-    let needs = |is_meant: &dyn Fn(&Run) -> bool, what: String| {
-        runs.iter().filter(ended).any(is_meant).then_some(what)
-    };
+    let needs = |is_meant: &dyn Fn(&Run) -> bool, what: String| runs.iter().filter(ended).any(is_meant).then_some(what);
     // Different models may need different things.
     let needed: Vec<_> = [
         needs(
