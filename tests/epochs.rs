@@ -403,7 +403,7 @@ fn a_training_that_does_not_train_is_an_error() {
         ),
         ("only_reads", "no-gpu-work", "step 0 of 4 launches no kernel"),
         ("two_at_once", "impossible", "two data loaders at once"),
-        ("exits", "model-exited", ""),
+        ("exits", "model-exited", "before it finished its steps"),
         ("wants_a_network", "model-panicked", "the server of the dataset"),
         ("own_loaders_by_hand", "model-exited", "trained on no batch"),
         ("own_loaders_and_logger", "impossible", "installed a logger before"),
