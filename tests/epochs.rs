@@ -31,6 +31,10 @@ models:
   prints: { reserved: 8 GiB }
   peeks: { reserved: 8 GiB }
   breaks_off: { reserved: 8 GiB }
+  breaks_off_the_second_loader: { reserved: 8 GiB }
+  breaks_off_the_validation: { reserved: 8 GiB }
+  never_validates: { reserved: 8 GiB }
+  every_pass_differs: { reserved: 8 GiB }
   only_reads: { reserved: 8 GiB }
   two_at_once: { reserved: 8 GiB }
   total_of_losses: { reserved: 8 GiB }
@@ -45,12 +49,17 @@ models:
 ";
 
 fn check(models: &[&str]) -> (Report, i32, String) {
+    check_with(models, |_| {})
+}
+
+/// Checks models of the package. `with` changes the command.
+fn check_with(models: &[&str], with: impl FnOnce(&mut Command)) -> (Report, i32, String) {
     let (_folder, file) = common::budgets(BUDGETS);
     let manifest = common::manifest("fixtures/epochs");
     let selected = models.iter().flat_map(|model| ["-m", model]);
     let arguments = ["check", "--estimate", "--manifest-path", &manifest, "--budgets", &file];
     let arguments: Vec<&str> = arguments.into_iter().chain(selected).collect();
-    common::report_of(&arguments, |_| {})
+    common::report_of(&arguments, with)
 }
 
 /// Estimates a model of the package. `with` changes the command.
@@ -204,6 +213,31 @@ fn an_estimate_whose_passes_differ_says_so_if_threads_are_the_cause_and_fails_ot
         (exit, run.error.unwrap().code),
         (101, ErrorCode::Nondeterministic),
         "{text}"
+    );
+}
+
+#[test]
+fn growth_in_either_order_of_the_threads_fails_and_both_peaks_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (report, exit, text) = check_with(&["every_pass_differs"], |command| {
+        command.env("EPOCHS_MARKER", folder.path().join("marker"));
+    });
+    assert_eq!(exit, 100, "{text}");
+    let leaks = report.verdicts.iter().filter(|verdict| verdict.rule == Rule::Leak);
+    assert_eq!(leaks.count(), 1, "{text}");
+    let run = common::run(&report, "every_pass_differs");
+    let differs = run
+        .assumptions
+        .iter()
+        .find(|assumption| assumption.code() == "threads-differ");
+    let differs = differs.unwrap_or_else(|| panic!("{text}")).to_string();
+    assert!(
+        differs.contains("live memory peaked at ") && differs.contains("reserved memory peaked at "),
+        "{differs}"
+    );
+    assert!(
+        differs.contains(&format!("and at {}", run.peaks.warm.live.unwrap())),
+        "{differs}"
     );
 }
 

@@ -63,8 +63,10 @@ pub enum Assumption {
     HandWrittenStep,
     /// Threads of the program, such as workers of a data loader, ran in another order in a later pass.
     ThreadsDiffer {
-        /// Whether there are two warm passes, of which the largest values count.
-        is_verified: bool,
+        /// The lower and the higher peak of live memory of both warm passes. `None` if there is one pass.
+        live: Option<[Bytes; 2]>,
+        /// The same of reserved memory.
+        reserved: Option<[Bytes; 2]>,
     },
     /// Each step of a training of several epochs waits until the program's other threads are idle.
     ThreadsWait,
@@ -294,16 +296,21 @@ impl fmt::Display for Assumption {
                 "threads of the program worked for a minute without a pause, and no step waits for them: two runs can \
                  differ, and fewer batches may wait on the GPU than in a real training",
             ),
-            Self::ThreadsDiffer { is_verified } => write!(
-                f,
-                "the program's own threads, such as workers of a data loader, run in another order in each run, and the \
-                 passes differ: {}",
-                if *is_verified {
-                    "the largest values of both count"
-                } else {
-                    "two runs can have other values; `cargo vram check` takes the largest of two passes"
+            Self::ThreadsDiffer { live, reserved } => {
+                f.write_str(
+                    "the program's own threads, such as workers of a data loader, run in another order in each run, and \
+                     the passes differ: ",
+                )?;
+                for (name, peaks) in [("live", live), ("reserved", reserved)] {
+                    if let Some([lower, higher]) = peaks {
+                        write!(f, "{name} memory peaked at {lower} and at {higher}, ")?;
+                    }
                 }
-            ),
+                f.write_str(match live.or(*reserved) {
+                    Some(_) => "and the higher values count",
+                    None => "two runs can have other values; `cargo vram check` takes the largest of two passes",
+                })
+            }
             Self::HandWrittenStep => f.write_str(
                 "the loop is hand-written: unless it forks its model to the device, its reserved memory \
                  varies between real runs",

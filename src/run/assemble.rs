@@ -20,8 +20,8 @@ use crate::bytes::Bytes;
 use crate::protocol::{BurnFeatures, Float, Inside, OtherThreads, ProbeEvent};
 use crate::report::words::pass_name;
 use crate::report::{
-    Assumption, Autotune, ErrorCode, GpuShare, Measurement, Mode, Oom, Parameters, Pass, PassSeconds, Peak, Peaks,
-    RecordingId, Run, RunError, RunGpu, Settling, Step, Tuning, grows,
+    Assumption, Autotune, EpochMemory, ErrorCode, GpuShare, Measurement, Mode, Oom, Parameters, Pass, PassSeconds,
+    Peak, Peaks, RecordingId, Run, RunError, RunGpu, Settling, Step, Tuning, grows,
 };
 use crate::untrusted::PlainName;
 
@@ -267,7 +267,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
         .map(|gpu| gpu.steps.clone())
         .reduce(fullest)
         .unwrap_or_default();
-    Run {
+    let run = Run {
         model: case.model.name.clone(),
         package: case.model.built.target.package.clone(),
         budget: case.budget.as_deref().map(PlainName::escaped),
@@ -295,11 +295,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
         varying: some_pass
             .and_then(|left| varying::varying(&left.events, case.sizes, is_complete, peaks, &steps_of_run, &gpus)),
         steps: steps_of_run,
-        epochs: traced
-            .filter(|left| epochs::wanted(&left.events).is_some())
-            .map_or_else(Vec::new, |left| {
-                epochs::epochs(&left.events, &left.record, &steps(left, 0))
-            }),
+        epochs: traced.map_or_else(Vec::new, epochs_of),
         // The values of a single GPU are those of the run itself. See docs/design/several-gpus.md.
         gpus: if gpus.len() > 1 { gpus } else { Vec::new() },
         recovered_refusals: match outputs.oom {
@@ -318,7 +314,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
             cold,
             outputs.whole(Pass::Warm),
             outputs.whole(outputs.observed()),
-            outputs.differs_by_threads(collected),
+            outputs.difference_by_threads(collected),
         ),
         range: None,
         error,
@@ -331,6 +327,21 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
                 seconds: seconds(took),
             })
             .collect(),
+    };
+    // Threads of the program run in another order in the second warm pass. Growth in either is growth of the model.
+    let other = outputs.other.filter(|_| run.growing_epochs().is_empty());
+    let again = other.map(|left| Run {
+        epochs: epochs_of(left),
+        ..run.clone()
+    });
+    again.filter(|again| !again.growing_epochs().is_empty()).unwrap_or(run)
+}
+
+/// Returns the parts of the epochs of a pass; none if it is of single steps.
+fn epochs_of(left: &PassOutput) -> Vec<EpochMemory> {
+    match epochs::wanted(&left.events) {
+        Some(_) => epochs::epochs(&left.events, &left.record, &steps(left, 0)),
+        None => Vec::new(),
     }
 }
 
@@ -458,6 +469,24 @@ impl<'a> Outputs<'a> {
     fn differs_by_threads(&self, collected: &Collected) -> bool {
         let is_complete = self.other.is_some() || collected.passes.other.is_none();
         is_complete && self.of(Pass::Warm).is_some_and(has_threads)
+    }
+
+    /// Returns the assumption if threads of the program caused a difference between two passes.
+    fn difference_by_threads(&self, collected: &Collected) -> Option<Assumption> {
+        let is_meant = matches!(collected.disagreement, Some(PassDifference::Nondeterministic(_)));
+        if !is_meant || !self.differs_by_threads(collected) {
+            return None;
+        }
+        let both = self.of(self.observed()).zip(self.other);
+        let range = |of: &dyn Fn(&PassOutput) -> Option<Bytes>| {
+            let (first, second) = both?;
+            let (first, second) = (of(first)?, of(second)?);
+            Some([first.min(second), first.max(second)])
+        };
+        Some(Assumption::ThreadsDiffer {
+            live: range(&|left| live(Some(left), &steps(left, 0), 0)),
+            reserved: range(&|left| self.reserved(Some(left), 0)),
+        })
     }
 
     /// Returns the error if another checkout replaced the program since its models were listed.
@@ -674,7 +703,7 @@ fn assumptions(
     cold: Option<&PassOutput>,
     warm: Option<&PassOutput>,
     traced: Option<&PassOutput>,
-    differs_by_threads: bool,
+    by_threads: Option<Assumption>,
 ) -> Vec<Assumption> {
     let passes: Vec<&PassOutput> = [cold, warm, traced].into_iter().flatten().collect();
     let mut list = match hardware {
@@ -727,11 +756,7 @@ fn assumptions(
     if let Some(loader) = epochs::tracked_validation(of_events) {
         list.push(Assumption::ValidationTracked { loader: loader.into() });
     }
-    if differs_by_threads && matches!(collected.disagreement, Some(PassDifference::Nondeterministic(_))) {
-        list.push(Assumption::ThreadsDiffer {
-            is_verified: collected.passes.other.is_some(),
-        });
-    }
+    list.extend(by_threads);
     if passes.iter().any(|left| left.is_inside) {
         list.push(Assumption::ProgramOrder);
     }
