@@ -329,12 +329,14 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
             .collect(),
     };
     // Threads of the program run in another order in the second warm pass. Growth in either is growth of the model.
-    let other = outputs.other.filter(|_| run.growing_epochs().is_empty());
-    let again = other.map(|left| Run {
+    let again = outputs.other.map(|left| Run {
         epochs: epochs_of(left),
         ..run.clone()
     });
-    again.filter(|again| !again.growing_epochs().is_empty()).unwrap_or(run)
+    let grown = run.growing_epochs().len();
+    again
+        .filter(|again| again.growing_epochs().len() > grown)
+        .unwrap_or(run)
 }
 
 /// Returns the parts of the epochs of a pass; none if it is of single steps.
