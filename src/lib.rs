@@ -48,7 +48,7 @@
 //! | feature | use |
 //! | --- | --- |
 //! | `burn-0_21`, `burn-0_22` | the adapter for a version of Burn |
-//! | `train` | `.train_step(...)`, for models that implement Burn's `TrainStep`, and `run.epochs(...)`, for whole trainings |
+//! | `train` | `.train_step(...)`, for models that implement Burn's `TrainStep`, and `run.epochs(...)`, for whole trainings; Burn needs its own feature `train` |
 //! | `distributed` | `.ddp(...)`, distributed data parallel training over several GPUs (Burn 0.21) |
 //! | `cli` | the command line tool, without any version of Burn (default) |
 //!

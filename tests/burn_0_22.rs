@@ -829,9 +829,9 @@ fn a_learner_keeps_its_workers_and_a_loss_of_each_epoch_is_a_leak() {
     assert!(error("stops_early").contains("1 of 2 epochs"), "{text}");
     assert!(error("dataset_fails").contains("cannot be read"), "{text}");
     for model in ["own_loaders_fail", "own_validation_fails"] {
-        let told = error(model);
+        let message = error(model);
         assert!(
-            told.starts_with("Burn's learner stopped by an error: ") && told.contains("cannot be read"),
+            message.starts_with("Burn's learner stopped because of an error: ") && message.contains("cannot be read"),
             "{text}"
         );
     }

@@ -217,7 +217,7 @@ fn an_estimate_whose_passes_differ_says_so_if_threads_are_the_cause_and_fails_ot
 }
 
 #[test]
-fn growth_in_either_order_of_the_threads_fails_and_both_peaks_are_told() {
+fn growth_in_either_order_of_the_threads_fails_and_both_peaks_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (report, exit, text) = check_with(&["every_pass_differs"], |command| {
         command.env("EPOCHS_MARKER", folder.path().join("marker"));

@@ -163,7 +163,7 @@ impl WatchedEpochs {
 
     /// Returns the facts of a loader that the caller passed.
     #[track_caller]
-    pub(super) fn passed(&self, part: EpochPart, is_tracked: bool) -> LoaderFacts {
+    pub(super) fn add_loader(&self, part: EpochPart, is_tracked: bool) -> LoaderFacts {
         let about = LoaderFacts::new(part, is_tracked);
         let mut loaders = self.loaders.lock().unwrap_or_else(PoisonError::into_inner);
         loaders.push(about.clone());

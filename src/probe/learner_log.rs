@@ -24,7 +24,7 @@ thread_local! {
 }
 
 /// What the learner logs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LearnerMoment {
     /// The training part of the epoch with this number begins.
     Training(u32),
@@ -32,17 +32,12 @@ enum LearnerMoment {
     Iteration,
     /// The validation of an epoch begins. Its steps are not logged.
     Validation,
-    /// The learner stops by an error with this text.
-    Failed(String),
 }
 
 impl LearnerMoment {
     fn parse(text: &str) -> Option<Self> {
         if let Some(epoch) = text.strip_prefix("Executing training step for epoch ") {
             return epoch.parse().ok().map(Self::Training);
-        }
-        if let Some(why) = text.strip_prefix("Stopped by an error: ") {
-            return Some(Self::Failed(why.to_owned()));
         }
         let moments = [
             ("Iteration ", Self::Iteration),
@@ -93,8 +88,6 @@ impl LoggedTraining {
                 self.running = Some(EpochPart::Validation);
                 self.watched.begin_step(EpochPart::Validation);
             }
-            // The function may return as if it had trained, and only the log tells that a validation broke off.
-            LearnerMoment::Failed(why) => events::send(&ProbeEvent::LearnerFailed { why }),
         }
     }
 
@@ -189,7 +182,12 @@ pub(super) fn heard(record: &Record<'_>) {
     if !is_of_learner(record.metadata()) {
         return;
     }
-    let Some(moment) = LearnerMoment::parse(&record.args().to_string()) else {
+    let text = record.args().to_string();
+    // With loaders of the tool, too: the function may return as if it had trained.
+    if let Some(why) = text.strip_prefix("Stopped by an error: ") {
+        events::send(&ProbeEvent::LearnerFailed { why: why.to_owned() });
+    }
+    let Some(moment) = LearnerMoment::parse(&text) else {
         return;
     };
     LOGGED.with(|logged| {

@@ -63,7 +63,9 @@ pub enum Assumption {
     HandWrittenStep,
     /// Threads of the program, such as workers of a data loader, ran in another order in a later pass.
     ThreadsDiffer {
-        /// The lower and the higher peak of live memory of both warm passes. `None` if there is one pass.
+        /// Whether there are two warm passes, of which the largest values count.
+        is_verified: bool,
+        /// The lower and the higher peak of live memory of both passes, if they differ.
         live: Option<[Bytes; 2]>,
         /// The same of reserved memory.
         reserved: Option<[Bytes; 2]>,
@@ -296,7 +298,11 @@ impl fmt::Display for Assumption {
                 "threads of the program worked for a minute without a pause, and no step waits for them: two runs can \
                  differ, and fewer batches may wait on the GPU than in a real training",
             ),
-            Self::ThreadsDiffer { live, reserved } => {
+            Self::ThreadsDiffer {
+                is_verified,
+                live,
+                reserved,
+            } => {
                 f.write_str(
                     "the program's own threads, such as workers of a data loader, run in another order in each run, and \
                      the passes differ: ",
@@ -306,9 +312,10 @@ impl fmt::Display for Assumption {
                         write!(f, "{name} memory peaked at {lower} and at {higher}, ")?;
                     }
                 }
-                f.write_str(match live.or(*reserved) {
-                    Some(_) => "and the higher values count",
-                    None => "two runs can have other values; `cargo vram check` takes the largest of two passes",
+                f.write_str(match (is_verified, live.or(*reserved)) {
+                    (true, Some(_)) => "and the higher values count",
+                    (true, None) => "but the peaks of both passes are equal",
+                    (false, _) => "two runs can have other values; `cargo vram check` takes the largest of two passes",
                 })
             }
             Self::HandWrittenStep => f.write_str(

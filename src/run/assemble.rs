@@ -483,9 +483,10 @@ impl<'a> Outputs<'a> {
         let range = |of: &dyn Fn(&PassOutput) -> Option<Bytes>| {
             let (first, second) = both?;
             let (first, second) = (of(first)?, of(second)?);
-            Some([first.min(second), first.max(second)])
+            (first != second).then(|| [first.min(second), first.max(second)])
         };
         Some(Assumption::ThreadsDiffer {
+            is_verified: self.other.is_some(),
             live: range(&|left| live(Some(left), &steps(left, 0), 0)),
             reserved: range(&|left| self.reserved(Some(left), 0)),
         })

@@ -48,9 +48,10 @@ pub(super) fn finished(events: &[ProbeEvent]) -> (usize, u32) {
         } = event
         {
             all = all.saturating_add(*steps);
-            if *part == EpochPart::Training && *steps > 0 {
-                let of = if *is_complete { &mut epochs } else { &mut left };
-                of.insert(*epoch);
+            if *part == EpochPart::Training && !*is_complete {
+                left.insert(*epoch);
+            } else if *part == EpochPart::Training && *steps > 0 {
+                epochs.insert(*epoch);
             }
         }
     }

@@ -360,7 +360,7 @@ fn learner_failed(left: &PassOutput) -> Option<RunError> {
     let why = epochs::learner_error(&left.events)?;
     told(
         ErrorCode::Exited,
-        format!("Burn's learner stopped by an error: {why}"),
+        format!("Burn's learner stopped because of an error: {why}"),
         "correct the error: the training ends there, and the run has no values",
     )
 }
@@ -371,7 +371,8 @@ fn unfinished_validation(left: &PassOutput) -> Option<RunError> {
         return told(
             ErrorCode::Exited,
             format!("the validation of epoch {epoch} stopped before its data ended (the data loader of {loader})"),
-            "take every batch of the data loader that `training.validation(…)` returns, and limit it with `items` only",
+            "take every batch of the data loader that `training.validation(…)` returns; to validate on fewer items, pass a \
+             part of the data: `training.validation(loader.slice(0, 64))`",
         );
     }
     let loader = epochs::unread_loader(&left.events)?;
@@ -379,7 +380,7 @@ fn unfinished_validation(left: &PassOutput) -> Option<RunError> {
         ErrorCode::Exited,
         format!("the training never read the data loader of {loader}, so the memory of its batches is unknown"),
         "pass only data loaders that the training reads, and read the one that `training.data(…)` or \
-         `training.validation(…)` returned",
+         `training.validation(…)` returned; if the program validates only in some epochs, train for enough of them",
     )
 }
 

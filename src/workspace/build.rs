@@ -217,9 +217,8 @@ impl Failures {
             BuildFailure::Errors if self.names_observed(target, selection) => observed_help(&target.name),
             BuildFailure::Errors if self.lacks_train(target) => {
                 format!(
-                    "enable the feature `train` of burn, which the feature `train` of cargo-vram needs: `cargo add -p {} \
-                     burn --features train`; or remove `train` from the features of cargo-vram, and train without \
-                     `TrainStep`",
+                    "enable the feature `train` of burn in the manifest of {}, because the feature `train` of cargo-vram \
+                     needs it; or remove `train` from the features of cargo-vram, and train without `TrainStep`",
                     target.package
                 )
             }

@@ -148,7 +148,7 @@ impl<B: AutodiffBackend> Training<B> {
         };
         Arc::new(WatchedLoader {
             inner,
-            about: self.watched.passed(part, V::ad_enabled(&self.inputs.device())),
+            about: self.watched.add_loader(part, V::ad_enabled(&self.inputs.device())),
             watched: self.watched.clone(),
         })
     }

@@ -148,7 +148,7 @@ impl Training {
         Arc::new(WatchedLoader {
             inner,
             // A loader does not tell its device. `to_device` does.
-            about: self.watched.passed(part, false),
+            about: self.watched.add_loader(part, false),
             watched: self.watched.clone(),
         })
     }
