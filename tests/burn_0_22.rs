@@ -783,7 +783,12 @@ fn a_learner_keeps_its_workers_and_a_loss_of_each_epoch_is_a_leak() {
   own_validation_fails: { reserved: 8 GiB }
 ";
     // One model after the other: they have the same kernels, and models that run at once would all compile them.
-    let (report, exit, text) = check(&fixture("fixtures/epochs"), budgets, &["--jobs", "1"]);
+    let budgeted = budgets
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split_once(':'));
+    let selected = budgeted.flat_map(|(model, _)| ["-m", model]);
+    let options: Vec<&str> = ["--jobs", "1"].into_iter().chain(selected).collect();
+    let (report, exit, text) = check(&fixture("fixtures/epochs"), budgets, &options);
     assert_eq!(exit, 101, "{text}");
     let learner = common::run(&report, "images_of_four_workers");
     let parts = learner.epochs.iter().filter(|part| part.part != EpochPhase::Between);
