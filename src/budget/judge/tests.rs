@@ -314,6 +314,21 @@ fn a_leak_fails_with_the_command_that_shows_it_and_too_few_steps_are_told() {
     assert!(judged(grown(4))[0].starts_with("5:11 Budget Pass"));
     let told = unjudged(&[grown(5), grown(4)]).unwrap();
     assert_eq!((told.what().as_str(), told.why.raw()), ("leaks", "needs `--steps 5`"));
+    // A training of two epochs needs something else than a model with four steps.
+    let mut trained = grown(5);
+    let epoch = |epoch: u32| {
+        serde_json::json!({
+            "epoch": epoch, "part": "training", "first_step": 0, "steps": 5, "live_peak": 1, "in_use_end": 1,
+            "reserved_peak": 1, "reserved_end": 1, "streams": 1, "new_streams": 0, "new_streams_reserved": 0,
+        })
+    };
+    trained.epochs = [1, 2]
+        .map(|number| serde_json::from_value(epoch(number)).unwrap())
+        .into();
+    assert_eq!(
+        unjudged(&[grown(4), trained]).unwrap().why.raw(),
+        "needs `--steps 5`, and `epochs: 3` in the inputs of the budget"
+    );
     // A run that ended early reports that itself.
     let mut died = grown(3);
     died.error = Some(RunError {
