@@ -540,7 +540,7 @@ pub enum ProbeEvent {
         /// The program's line that passed it: `benches/vram.rs:46`.
         loader: String,
     },
-    /// Burn's learner logged that it stopped by an error.
+    /// Burn's learner logged that it stopped because of an error.
     LearnerFailed {
         /// Its reason.
         why: String,

@@ -75,12 +75,6 @@ fn workspace_of(name: &str, models: &str) -> tempfile::TempDir {
 #[test]
 fn the_documented_values_of_both_burns_are_those_of_the_baselines() {
     let text = |path: &str| std::fs::read_to_string(common::root().join(path)).unwrap();
-    let field = |entry: &str, name: &str| {
-        let mut lines = entry.lines().filter_map(|line| line.split_once(" = "));
-        lines
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| value.trim_matches('"').to_owned())
-    };
     let mib = |bytes: &str| {
         let bytes = bytes.parse::<u64>().unwrap();
         let hundredths = (bytes * 100 + (1 << 19)) >> 20;
@@ -93,12 +87,11 @@ fn the_documented_values_of_both_burns_are_those_of_the_baselines() {
     let baseline = |path: &str| -> BTreeMap<String, [String; 3]> {
         let lock = text(path);
         let entries = lock.split("[[baseline]]").skip(1);
-        let of_zoo =
-            entries.filter(|entry| field(entry, "package").unwrap() == "zoo" && field(entry, "gpu").unwrap() == "l4");
+        let of_zoo = entries.filter(|entry| value_of(entry, "package") == "zoo" && value_of(entry, "gpu") == "l4");
         let values =
-            |entry: &str| ["warm.live", "warm.reserved", "cold.reserved"].map(|name| mib(&field(entry, name).unwrap()));
+            |entry: &str| ["warm.live", "warm.reserved", "cold.reserved"].map(|name| mib(value_of(entry, name)));
         of_zoo
-            .map(|entry| (field(entry, "model").unwrap(), values(entry)))
+            .map(|entry| (value_of(entry, "model").to_owned(), values(entry)))
             .collect()
     };
     let old = baseline("fixtures/zoo/budgets.lock");
@@ -190,9 +183,9 @@ fn joined(locks: &[String]) -> String {
     "version = 4\n\n".to_owned() + &packages.collect::<Vec<_>>().join("\n")
 }
 
-/// The value of a field of a package in a lock file.
-fn value_of<'a>(package: &'a str, field: &str) -> &'a str {
-    let line = package
+/// The value of a field of an entry in a lock file.
+fn value_of<'a>(entry: &'a str, field: &str) -> &'a str {
+    let line = entry
         .lines()
         .find_map(|line| line.strip_prefix(field)?.strip_prefix(" = "));
     line.unwrap().trim_matches('"')

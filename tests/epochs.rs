@@ -191,6 +191,13 @@ fn a_training_that_makes_its_own_data_loaders_is_seen_by_the_log_of_the_learner(
     );
 }
 
+/// What the run says of passes that differ by the program's threads.
+fn threads_differ(run: &Run, text: &str) -> String {
+    let mut assumptions = run.assumptions.iter();
+    let differs = assumptions.find(|assumption| assumption.code() == "threads-differ");
+    differs.unwrap_or_else(|| panic!("{text}")).to_string()
+}
+
 /// Threads of a program may change its work from pass to pass. Without them, another cause must be found.
 #[test]
 fn an_estimate_whose_passes_differ_says_so_if_threads_are_the_cause_and_fails_otherwise() {
@@ -202,11 +209,7 @@ fn an_estimate_whose_passes_differ_says_so_if_threads_are_the_cause_and_fails_ot
     };
     let (run, exit, text) = marked("later_passes_differ");
     assert_eq!((exit, run.error.is_none()), (0, true), "{text}");
-    let differs = run
-        .assumptions
-        .iter()
-        .find(|assumption| assumption.code() == "threads-differ");
-    let differs = differs.unwrap_or_else(|| panic!("{text}")).to_string();
+    let differs = threads_differ(&run, &text);
     assert!(differs.contains("two runs can have other values"), "{differs}");
     let (run, exit, text) = marked("later_passes_differ_without_workers");
     assert_eq!(
@@ -228,11 +231,7 @@ fn growth_in_either_order_of_the_threads_fails_and_both_peaks_are_reported() {
     let leaks: Vec<_> = leaks.map(|leak| leak.metric).collect();
     assert_eq!(leaks, [Some(Metric::Live), Some(Metric::Reserved)], "{text}");
     let run = common::run(&report, "every_pass_differs");
-    let differs = run
-        .assumptions
-        .iter()
-        .find(|assumption| assumption.code() == "threads-differ");
-    let differs = differs.unwrap_or_else(|| panic!("{text}")).to_string();
+    let differs = threads_differ(run, &text);
     assert!(differs.contains("live memory peaked at "), "{differs}");
     assert!(
         differs.contains(&format!("and at {}", run.peaks.warm.live.unwrap())),

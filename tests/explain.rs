@@ -772,7 +772,7 @@ fn a_page_is_of_all_models_that_a_glob_means_with_what_was_asked_for() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("no model matches nowhere"), "{said}");
-    // Models that no package told apart have their names without it, and once.
+    // Each model is named once.
     assert_eq!(said.matches("retained-loss-before/charted").count(), 1, "{said}");
 }
 

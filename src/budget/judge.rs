@@ -59,28 +59,30 @@ pub fn judge_since(runs: &[Run], budgets: &Budgets, file: &str, revision: Option
 /// Returns the skipped leak detection if any finished run had fewer than [`ENOUGH_STEPS`] steps.
 #[must_use]
 pub fn unjudged(runs: &[Run]) -> Option<Skipped> {
-    let ended = |run: &&Run| run.error.is_none() && run.oom.is_none();
+    let ended = runs.iter().filter(|run| run.error.is_none() && run.oom.is_none());
     let few_epochs = |run: &Run| !run.epochs.is_empty() && run.count_epochs() < ENOUGH_EPOCHS;
     let few_steps = |run: &Run| matches!(run.trend(), Trend::Unknown { .. });
-    let needs = |is_meant: &dyn Fn(&Run) -> bool, what: String| runs.iter().filter(ended).any(is_meant).then_some(what);
     // Different models may need different things.
-    let needed: Vec<_> = [
-        needs(
-            &|run| run.epochs.is_empty() && few_steps(run),
+    let needs = [
+        (
+            ended.clone().any(|run| run.epochs.is_empty() && few_steps(run)),
             format!("`--steps {ENOUGH_STEPS}`"),
         ),
-        needs(
-            &few_epochs,
+        (
+            ended.clone().any(few_epochs),
             format!("`epochs: {ENOUGH_EPOCHS}` in the inputs of the budget"),
         ),
-        needs(
-            &|run| run.count_epochs() >= ENOUGH_EPOCHS && few_steps(run),
+        (
+            ended
+                .clone()
+                .any(|run| run.count_epochs() >= ENOUGH_EPOCHS && few_steps(run)),
             format!("{ENOUGH_STEPS} steps per epoch"),
         ),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    ];
+    let needed: Vec<_> = needs
+        .into_iter()
+        .filter_map(|(is_needed, what)| is_needed.then_some(what))
+        .collect();
     (!needed.is_empty()).then(|| Skipped {
         check: SkippedCheck::Leaks,
         model: None,

@@ -329,7 +329,8 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
             .collect(),
     };
     // Threads of the program run in another order in the second warm pass. Growth in either is growth of the model.
-    let again = outputs.other.map(|left| Run {
+    let other = outputs.other.filter(|_| !run.epochs.is_empty());
+    let again = other.map(|left| Run {
         epochs: epochs_of(left),
         ..run.clone()
     });

@@ -82,7 +82,7 @@ pub(super) fn unread_loader(events: &[ProbeEvent]) -> Option<&str> {
     })
 }
 
-/// Returns the error by which Burn's learner stopped.
+/// Returns the error because of which Burn's learner stopped.
 pub(super) fn learner_error(events: &[ProbeEvent]) -> Option<&str> {
     events.iter().find_map(|event| match event {
         ProbeEvent::LearnerFailed { why } => Some(why.as_str()),

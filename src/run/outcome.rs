@@ -355,7 +355,7 @@ fn too_few_steps(left: &PassOutput, done: &PassSummary) -> Option<RunError> {
     )
 }
 
-/// Returns the error if Burn's learner stopped by an error and the program went on.
+/// Returns the error if Burn's learner stopped because of an error and the program went on.
 fn learner_failed(left: &PassOutput) -> Option<RunError> {
     let why = epochs::learner_error(&left.events)?;
     told(
