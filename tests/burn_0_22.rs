@@ -259,7 +259,7 @@ fn an_upgrade_of_burn_is_no_growth_of_the_model() {
     // A limit holds for every version of Burn. The causes name the larger batch, and the upgrade beside it.
     let on_live = "version: 1\ngpu: l4\nmodels:\n  layer: { live: 200 MiB }\n";
     repository.folder.write("budgets.yaml", on_live);
-    let (report, exit, said) = Repository::check(folder, "HEAD", &["--rebuild", "--why"]);
+    let (report, exit, said) = Repository::check(folder, "HEAD", &["--why"]);
     assert_eq!(exit, 100, "{said}");
     let report = report.unwrap();
     let [of] = report.growth.as_slice() else {

@@ -112,10 +112,23 @@ pub(crate) fn before(package: &str, changes: &[String]) -> Repository {
     repository
 }
 
-fn why(repository: &Repository, more: &[&str]) -> (Option<Report>, i32, String) {
-    let mut arguments = vec!["--rebuild", "--why"];
-    arguments.extend(more);
-    Repository::check(repository.folder.root(), "main", &arguments)
+/// The feature of explanations. With it from the start, one build serves the check and the explanations.
+const EXPLAIN: [&str; 2] = ["--features", "cargo-vram/explain"];
+
+fn why(repository: &Repository, more: &[&str]) -> (Report, i32, String) {
+    let arguments = [&["--why"], more].concat();
+    let (report, exit, said) = Repository::check(repository.folder.root(), "main", &arguments);
+    (report.unwrap_or_else(|| panic!("{said}")), exit, said)
+}
+
+/// Returns the models whose growth is not explained, with the reasons.
+fn unexplained(report: &Report) -> Vec<(&str, &str)> {
+    report
+        .skipped
+        .iter()
+        .filter(|skipped| skipped.check == SkippedCheck::GrowthCauses)
+        .map(|skipped| (skipped.model.as_ref().unwrap().raw(), skipped.why.raw()))
+        .collect()
 }
 
 /// Checks that each view of a growth adds up to it.
@@ -140,9 +153,7 @@ fn each_change_is_named_by_its_line_among_changes_that_cost_nothing() {
         put(&repository, &lines().join("changes").join(change), change);
     }
     repository.commit("change");
-    // The feature of explanations from the start: the same build then serves the check and the explanations.
-    let (report, exit, said) = why(&repository, &["--features", "cargo-vram/explain"]);
-    let report = report.unwrap_or_else(|| panic!("{said}"));
+    let (report, exit, said) = why(&repository, &[&["--rebuild"], &EXPLAIN[..]].concat());
     assert_eq!(exit, 100, "{said}");
     let mut named = BTreeMap::new();
     for of in &report.growth {
@@ -236,22 +247,32 @@ fn a_model_that_the_base_lacks_or_that_did_not_grow_is_listed_with_the_reason() 
         "budgets.yaml",
         "version: 1\ngpu: l4\nmodels:\n  larger_embedding: { live: 1 MiB }\n  again: { live: 1 MiB }\n",
     );
-    let (report, exit, said) = why(&repository, &[]);
-    let report = report.unwrap_or_else(|| panic!("{said}"));
+    let did_not_grow = ("unchanged/larger_embedding", "live memory did not grow since main");
+    let (report, exit, said) = why(&repository, &[&["--rebuild"], &EXPLAIN[..]].concat());
     assert_eq!((exit, report.growth.len()), (100, 0), "{said}");
-    let skipped = report
-        .skipped
-        .iter()
-        .filter(|skipped| skipped.check == SkippedCheck::GrowthCauses);
-    let skipped: Vec<_> = skipped
-        .map(|skipped| (skipped.model.as_ref().unwrap().raw(), skipped.why.raw()))
-        .collect();
     assert_eq!(
-        skipped,
-        [
-            ("unchanged/larger_embedding", "live memory did not grow since main"),
-            ("unchanged/again", "main has no value to compare with"),
-        ]
+        unexplained(&report),
+        [did_not_grow, ("unchanged/again", "main has no value to compare with")]
+    );
+
+    // Without the base's models and without a budgets.lock, the explanation of the base shows its value.
+    let (report, exit, said) = why(&repository, &EXPLAIN);
+    assert_eq!((exit, report.growth.len()), (100, 0), "{said}");
+    let [first, (model, lacks)] = unexplained(&report)[..] else {
+        panic!("{said}");
+    };
+    assert_eq!((first, model), (did_not_grow, "unchanged/again"));
+    assert!(lacks.starts_with("at main, ") && lacks.contains("again"), "{lacks}");
+    put(&repository, &lines().join("changes").join(&name), &name);
+    let (report, exit, said) = why(&repository, &EXPLAIN);
+    assert_eq!(exit, 100, "{said}");
+    let [of] = &report.growth[..] else { panic!("{said}") };
+    assert_sums(of);
+    assert_eq!((of.unexplained, of.model.as_str()), (0, "larger_embedding"), "{said}");
+    let place = of.largest().and_then(|cause| cause.place.as_ref()).unwrap();
+    assert!(
+        place.edited && place.file == "lines/src/larger_embedding/settings.rs",
+        "{said}"
     );
 }
 
@@ -319,8 +340,7 @@ fn a_constant_is_named_without_line_tables_and_a_dependency_that_grew_is_not_bla
     let other_bench = "[package.metadata.vram]\ntargets = [\"memory\"]\n\n[[bench]]\nname = \"memory\"";
     edit("lines/Cargo.toml", "[[bench]]\nname = \"vram\"", other_bench);
     repository.commit("a dependency, a constant, an input and a benchmark");
-    let (report, exit, said) = why(&repository, &[]);
-    let report = report.unwrap_or_else(|| panic!("{said}"));
+    let (report, exit, said) = why(&repository, &["--rebuild"]);
     assert_eq!((exit, report.growth.len()), (100, 2), "{said}");
     let [of, sized] = [&report.growth[0], &report.growth[1]];
     assert_sums(of);
@@ -344,9 +364,9 @@ fn a_constant_is_named_without_line_tables_and_a_dependency_that_grew_is_not_bla
 }
 
 #[test]
-fn the_option_needs_the_models_of_the_base() {
-    let output = common::vram(&["check", "--base", "main", "--why"]).output().unwrap();
+fn the_option_needs_a_base() {
+    let output = common::vram(&["check", "--why"]).output().unwrap();
     let said = common::said(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("--rebuild"), "{said}");
+    assert!(said.contains("--base"), "{said}");
 }

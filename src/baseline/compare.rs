@@ -16,7 +16,7 @@ impl BaselineFile {
             BaselineFrom::Base | BaselineFrom::Rebuilt => SkippedCheck::GrowthSinceBase,
         };
         for run in &mut report.runs {
-            match self.of(run, report.tool.fingerprint.raw()) {
+            match self.entry_for(run, report.tool.fingerprint.raw()) {
                 Ok(entry) => {
                     run.baseline = entry.map(|entry| Baseline {
                         from,
@@ -45,7 +45,7 @@ impl BaselineFile {
         without
             .map(|run| {
                 let why = self
-                    .of(run, report.tool.fingerprint.raw())
+                    .entry_for(run, report.tool.fingerprint.raw())
                     .err()
                     .unwrap_or_else(|| format!("{file} has no entry for this run"));
                 let message = format!("no baseline to compare with: {why}; {}", advice(run));
@@ -61,7 +61,7 @@ impl BaselineFile {
             .iter()
             .filter(|run| before.get(&BaselineKey::from_run(run)).is_some());
         let unjudged = known.filter_map(|run| {
-            let why = self.of(run, report.tool.fingerprint.raw()).err()?;
+            let why = self.entry_for(run, report.tool.fingerprint.raw()).err()?;
             Some(Skipped {
                 check: SkippedCheck::Growth,
                 model: Some(run.full_name().into()),
@@ -120,7 +120,7 @@ impl BaselineFile {
     ///
     /// # Errors
     /// The reason why the run cannot be compared, such as an entry for another GPU only.
-    fn of(&self, run: &Run, fingerprint: &str) -> Result<Option<&BaselineEntry>, String> {
+    pub fn entry_for(&self, run: &Run, fingerprint: &str) -> Result<Option<&BaselineEntry>, String> {
         // Inputs are not part of the key. If they changed, the comparison happens, and `differs` names them.
         // See docs/design/baseline.md.
         let key = BaselineKey::from_run(run);

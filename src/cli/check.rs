@@ -52,7 +52,7 @@ Examples:
                                           which limits it edits
   cargo vram check --base origin/main --rebuild
                                           the same, without any budgets.lock
-  cargo vram check --base origin/main --rebuild --why
+  cargo vram check --base origin/main --why
                                           also name the lines that made failed
                                           models grow
   cargo vram check --require-baseline     fail if a model has no baseline
@@ -91,9 +91,9 @@ pub(super) struct CheckCommand {
     rebuild: bool,
     /// Find the source lines that made failed models grow
     ///
-    /// Explains each model whose growth, budget or leak check failed, here and at the base, and compares the two. With
-    /// Burn 0.21, this builds the models once more on each side.
-    #[arg(long, requires = "rebuild", help_heading = "Baseline")]
+    /// Explains each model whose growth, budget or leak check failed, here and at the base, and compares the two. If
+    /// none failed, this builds nothing.
+    #[arg(long, requires = "base", help_heading = "Baseline")]
     why: bool,
     /// Fail if the change loosens its own limits
     ///
@@ -196,7 +196,7 @@ impl CheckCommand {
 
         self.judge(&mut report, budgets, context, &lock, base.as_ref(), scope);
         gpus.keep_own_verdicts(&mut report);
-        if let Some(base) = base.as_ref().filter(|_| self.why) {
+        if let Some(base) = base.as_mut().filter(|_| self.why) {
             why::explain_growth(context, base, &mut report)?;
         }
         if let Some(base) = base {

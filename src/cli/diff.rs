@@ -52,7 +52,7 @@ pub(super) struct DiffCommand {
     /// Show what made live memory grow, and the source lines
     ///
     /// Needs two explanations. A line counts as edited if the older explanation has no line with this text; inside a git
-    /// repository, `cargo vram check --base REV --rebuild --why` reads the edited lines from git.
+    /// repository, `cargo vram check --base REV --why` reads the edited lines from git.
     #[arg(long, help_heading = "Baseline")]
     why: bool,
     /// Set the output format
@@ -158,7 +158,7 @@ impl MixedKinds {
     code(diff::no_explanations),
     help(
         "write an explanation of each version with `cargo vram explain MODEL --message-format json -o FILE`, or run \
-         `cargo vram check --base REV --rebuild --why` in a git checkout"
+         `cargo vram check --base REV --why` in a git checkout"
     )
 )]
 struct NoExplanations;

@@ -163,9 +163,9 @@ def bases(one):
 @test
 def a_pull_request_is_compared_with_its_base_and_a_push_with_none(folder):
     for event, told in (
-        (pull_request(), ["--base=origin/main"]),
-        (pull_request(FORK, base="release/1"), ["--base=origin/release/1"]),
-        (pull_request(base="$(touch injected) *"), ["--base=origin/$(touch injected) *"]),
+        (pull_request(), ["--base=origin/main", "--why"]),
+        (pull_request(FORK, base="release/1"), ["--base=origin/release/1", "--why"]),
+        (pull_request(base="$(touch injected) *"), ["--base=origin/$(touch injected) *", "--why"]),
         (PUSH, []),
     ):
         one = run("vram.yml", event, folder)
@@ -175,20 +175,22 @@ def a_pull_request_is_compared_with_its_base_and_a_push_with_none(folder):
 @test
 def a_checkout_of_another_user_has_a_base(folder):
     one = run("vram.yml", pull_request(), folder, environment={"STAND_IN_CONTAINER": "1"})
-    expect(one.results == {"estimate": "success"} and bases(one) == ["--base=origin/main"], one.log)
+    expect(one.results == {"estimate": "success"} and bases(one) == ["--base=origin/main", "--why"], one.log)
 
 
 @test
 def a_base_is_an_input_and_left_out_where_it_cannot_be(folder):
     for inputs, told in (
-        ({"base": "v1.0"}, ["--base=v1.0"]),
+        ({"base": "v1.0"}, ["--base=v1.0", "--why"]),
+        ({"base": "v1.0", "why": "false"}, ["--base=v1.0"]),
         ({"base": ""}, []),
-        ({"args": "--base v1.0"}, ["--base"]),
+        ({"args": "--base v1.0"}, ["--base", "--why"]),
+        ({"args": "--base v1.0 --why"}, ["--base", "--why"]),
         ({"args": "-m a --archive-file models.tar.zst"}, []),
         ({"command": "estimate"}, []),
         ({"base": "v1.0", "rebuild": "true"}, ["--base=v1.0", "--rebuild", "--why"]),
         ({"base": "", "rebuild": "true"}, []),
-        ({"args": "--base v1.0 --rebuild"}, ["--base", "--rebuild", "--why"]),
+        ({"args": "--base v1.0 --rebuild", "why": "false"}, ["--base", "--rebuild"]),
         ({"args": "--base v1.0 --rebuild --why"}, ["--base", "--rebuild", "--why"]),
         ({"args": "--base v1.0", "rebuild": "true"}, ["--base", "--rebuild", "--why"]),
         ({"args": "-m a --archive-file models.tar.zst", "rebuild": "true"}, []),

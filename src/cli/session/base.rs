@@ -17,7 +17,7 @@ use crate::cli::session::source::BaseFiles;
 use crate::cli::session::source::ModelSource;
 use crate::gpu::Profiles;
 use crate::names::{near, quoted};
-use crate::report::{Base, BaselineFrom, ChangedDependency, Report, Skipped, SkippedCheck};
+use crate::report::{Base, BaselineFrom, ChangedDependency, Peaks, Report, Run, Skipped, SkippedCheck};
 use crate::workspace;
 
 /// Why a base revision cannot be used.
@@ -315,7 +315,7 @@ pub(in crate::cli) struct BaseRevision {
     dependencies: Vec<ChangedDependency>,
     /// The folder of the workspace within the repository, such as `model/`; empty for the top.
     folder: String,
-    /// The base's checkout; `None` unless its models are rebuilt.
+    /// The base's checkout; `None` until its models are built, or if it has no such workspace.
     checkout: Option<Checkout>,
 }
 
@@ -418,6 +418,12 @@ impl BaseRevision {
     /// Returns the merge base.
     pub(in crate::cli) fn commit(&self) -> &str {
         &self.commit
+    }
+
+    /// Returns the peaks of a run at the base; `None` if its baseline has no values of this estimator.
+    pub(in crate::cli) fn peaks(&self, run: &Run, fingerprint: &str) -> Option<&Peaks> {
+        let entry = self.lock.entry_for(run, fingerprint).ok()??;
+        Some(&entry.peaks)
     }
 
     /// Returns the values of the base's own models if they were run.

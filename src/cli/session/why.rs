@@ -23,7 +23,9 @@ use crate::explain::{Activations, Explanation};
 
 use crate::growth::{GrowthInput, SourceChanges, growth};
 use crate::report::change::{Judged, figure};
-use crate::report::{GrowthExplanation, Metric, Pass, Report, Rule, Run, Skipped, SkippedCheck, Status, Verdict};
+use crate::report::{
+    GrowthExplanation, Metric, Pass, Peaks, Report, Rule, Run, Skipped, SkippedCheck, Status, Verdict,
+};
 use crate::untrusted::{PlainName, clean};
 use crate::workspace::EXPLAIN;
 
@@ -38,15 +40,22 @@ const SOURCES: [&str; 6] = ["*.rs", "*.toml", "*.yaml", "*.yml", "*.json", "*.ro
 /// What cannot be explained is listed among the skipped checks. It never changes the result of the check.
 pub(in crate::cli) fn explain_growth(
     context: &Context<'_>,
-    base: &BaseRevision,
+    base: &mut BaseRevision,
     report: &mut Report,
 ) -> Result<(), CliError> {
     let (mut wanted, mut unexplained) = (Vec::new(), Vec::new());
     let judged = Judged::new(report);
     for run in &report.runs {
-        match grown(run, judged.of(run), base.revision()) {
+        // A pull request may accept its own growth in `budgets.lock`. Its change is what differs from the base.
+        let before = base.peaks(run, report.tool.fingerprint.raw());
+        match grown(run, judged.of(run), before) {
             None => {}
-            Some(Ok(value)) => wanted.push((run.clone(), value)),
+            // Without a baseline of the base, its explanation shows the value.
+            Some(Ok(value)) if value.before.is_none() && base.rebuilt().is_none() => wanted.push((run.clone(), value)),
+            Some(Ok(value)) => match value.since(value.before, base) {
+                Ok(_) => wanted.push((run.clone(), value)),
+                Err(why) => unexplained.push(skipped(&run.full_name(), why)),
+            },
             Some(Err(why)) => unexplained.push(skipped(&run.full_name(), why)),
         }
     }
@@ -72,17 +81,32 @@ pub(in crate::cli) fn explain_growth(
     Ok(())
 }
 
-/// The value of a run that failed a check, with its bytes at the base and here.
+/// The value of a run that failed a check.
 #[derive(Debug, Clone, Copy)]
 struct GrownValue {
     pass: Pass,
     metric: Metric,
-    before: Bytes,
+    /// The bytes at the base; `None` if only an explanation of the base can show them.
+    before: Option<Bytes>,
     after: Bytes,
 }
 
+impl GrownValue {
+    /// Returns the bytes at the base and here, or why there is no growth to explain.
+    fn since(&self, before: Option<Bytes>, base: &BaseRevision) -> Result<(Bytes, Bytes), String> {
+        let revision = base.revision();
+        match before {
+            None => Err(format!("{revision} has no value to compare with")),
+            Some(before) if before >= self.after => {
+                Err(format!("{} memory did not grow since {revision}", self.metric.name()))
+            }
+            Some(before) => Ok((before, self.after)),
+        }
+    }
+}
+
 /// Returns the value whose growth is to be explained, or why it cannot be; `None` if the run did not fail by its memory.
-fn grown(run: &Run, verdicts: &[&Verdict], revision: &str) -> Option<Result<GrownValue, String>> {
+fn grown(run: &Run, verdicts: &[&Verdict], before: Option<&Peaks>) -> Option<Result<GrownValue, String>> {
     let failed = |rule: Rule| {
         let verdicts = verdicts.iter().copied();
         verdicts.filter(move |verdict| verdict.status == Status::Fail && verdict.rule == rule)
@@ -94,7 +118,7 @@ fn grown(run: &Run, verdicts: &[&Verdict], revision: &str) -> Option<Result<Grow
     let verdict = failed(Rule::Growth).rev().max_by_key(grew);
     let grew_since_base = |verdict: &&Verdict| {
         let (pass, metric) = (verdict.pass?, verdict.metric?);
-        let before = figure(&run.baseline.as_ref()?.peaks, pass, metric)?;
+        let before = figure(before?, pass, metric)?;
         Some(figure(&run.peaks, pass, metric)?.less(before))
     };
     let verdict = verdict
@@ -109,22 +133,15 @@ fn grown(run: &Run, verdicts: &[&Verdict], revision: &str) -> Option<Result<Grow
         verdict.pass.unwrap_or(Pass::Warm),
         verdict.metric.unwrap_or(Metric::Live),
     );
-    let before = run
-        .baseline
-        .as_ref()
-        .and_then(|baseline| figure(&baseline.peaks, pass, metric));
-    let (Some(before), Some(after)) = (before, figure(&run.peaks, pass, metric)) else {
-        return Some(Err(format!("{revision} has no value to compare with")));
+    let Some(after) = figure(&run.peaks, pass, metric) else {
+        return Some(Err(format!("{} memory is unknown", metric.name())));
     };
-    Some(match after > before {
-        true => Ok(GrownValue {
-            pass,
-            metric,
-            before,
-            after,
-        }),
-        false => Err(format!("{} memory did not grow since {revision}", metric.name())),
-    })
+    Some(Ok(GrownValue {
+        pass,
+        metric,
+        before: before.and_then(|before| figure(before, pass, metric)),
+        after,
+    }))
 }
 
 type Wanted = (Run, GrownValue);
@@ -132,7 +149,7 @@ type Wanted = (Run, GrownValue);
 /// Explains the models on both sides.
 fn both_sides(
     context: &Context<'_>,
-    base: &BaseRevision,
+    base: &mut BaseRevision,
     wanted: &[Wanted],
 ) -> Result<(Vec<GrowthExplanation>, Vec<Skipped>), CliError> {
     let root = context.prepared.source.root();
@@ -141,6 +158,7 @@ fn both_sides(
     let packages = context.packages.with_feature(EXPLAIN);
     let here = prepared::prepare(&packages, None, context.running.budgets.as_deref())?;
     let after = side(context, here, &packages, wanted)?;
+    base.check_out(context)?;
     let Some((there, packages)) = base.prepared(context, Some(EXPLAIN))? else {
         let why = format!("{} has no such workspace", base.revision());
         let skipped = wanted.iter().map(|(run, _)| skipped(&run.full_name(), why.clone()));
@@ -152,10 +170,18 @@ fn both_sides(
         let key = ExplainedCase::from_run(run);
         match (&before[&key], &after[&key]) {
             (Ok(before), Ok(after)) => {
+                let explained_before = || figure(&before.run.peaks, value.pass, value.metric);
+                let grown = match value.since(value.before.or_else(explained_before), base) {
+                    Ok(grown) => grown,
+                    Err(why) => {
+                        failed.push(skipped(&run.full_name(), why));
+                        continue;
+                    }
+                };
                 let mut growth = growth(&GrowthInput {
                     run,
                     value: (value.pass, value.metric),
-                    grown: (value.before, value.after),
+                    grown,
                     before,
                     after,
                     changes: &changes,

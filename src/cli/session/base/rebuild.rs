@@ -41,7 +41,7 @@ impl BaseRevision {
         // has no such models, and so no values to compare with.
         self.from = BaselineFrom::Rebuilt;
         self.lock = BaselineFile::default();
-        self.checkout = self.check_out(context)?;
+        self.check_out(context)?;
         let Some((base, packages)) = self.prepared(context, None)? else {
             return Ok(());
         };
@@ -71,11 +71,11 @@ impl BaseRevision {
         Ok(())
     }
 
-    /// Checks the base out; `None` if it has no such workspace.
-    fn check_out(&self, context: &Context<'_>) -> Result<Option<Checkout>, CliError> {
+    /// Checks the base out, unless that was done before or the base has no such workspace.
+    pub(in crate::cli) fn check_out(&mut self, context: &Context<'_>) -> Result<(), CliError> {
         let &Context { prepared, packages, .. } = context;
-        let ModelSource::Workspace(here) = &prepared.source else {
-            return Ok(None);
+        let (ModelSource::Workspace(here), None) = (&prepared.source, &self.checkout) else {
+            return Ok(());
         };
         let root = here.workspace().root();
         let Some(top) = git(root, &["rev-parse", "--show-toplevel"]) else {
@@ -88,17 +88,18 @@ impl BaseRevision {
             Some(worktree.path().join(within))
         });
         let Some(manifest) = manifest.filter(|manifest| manifest.exists()) else {
-            return Ok(None);
+            return Ok(());
         };
         // Cargo runs in the folder of the command, not in the checkout. There, it would read the project's
         // configuration twice, which changes the flags of every crate.
         // See docs/design/base.md.
         let packages = packages.at(&manifest, &worktree.config());
-        Ok(Some(Checkout { worktree, packages }))
+        self.checkout = Some(Checkout { worktree, packages });
+        Ok(())
     }
 
-    /// Reads the workspace of the base's checkout, with one more feature if `feature` names one; `None` if the base has
-    /// no such workspace or packages.
+    /// Reads the workspace of the base's checkout, with one more feature if `feature` names one; `None` if the base was
+    /// not checked out, or has no such workspace or packages.
     pub(in crate::cli) fn prepared(
         &self,
         context: &Context<'_>,

@@ -78,7 +78,7 @@ fn name_the_lines(report: &ShownReport<'_>) -> String {
             ", where REV is a branch or commit from before the growth".to_owned(),
         ),
     };
-    format!("cargo vram check --base {base} --rebuild --why (names the lines that need more memory{since})")
+    format!("cargo vram check --base {base} --why (names the lines that need more memory{since})")
 }
 
 fn accept(report: &ShownReport<'_>, failed: &[&Verdict]) -> Vec<NextStep> {

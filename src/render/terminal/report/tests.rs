@@ -366,7 +366,7 @@ fn growth_without_lines_is_followed_by_the_command_that_names_them() {
     };
     let text = next(&all);
     assert!(
-        text.contains("cargo vram check --base REV --rebuild --why (names the lines"),
+        text.contains("cargo vram check --base REV --why (names the lines"),
         "{text}"
     );
     let mut base = Base {
@@ -379,7 +379,7 @@ fn growth_without_lines_is_followed_by_the_command_that_names_them() {
     all.base = Some(base.clone());
     let text = next(&all);
     assert!(
-        text.contains("check --base origin/main --rebuild --why (names the lines that need more memory)"),
+        text.contains("check --base origin/main --why (names the lines that need more memory)"),
         "{text}"
     );
     // A name that a shell would run is not offered for copying.
