@@ -109,6 +109,56 @@ fn the_largest_batch_is_found_and_is_what_an_estimate_says() {
     assert!(gpu.probes.iter().any(|probe| probe.shares_plan), "{said}");
 }
 
+/// On this GPU, the first launch of the largest batch that fits warm does not fit. The search then goes by first
+/// launches, and completes only the answer.
+#[test]
+fn first_launches_decide_where_they_need_more_than_later_ones() {
+    let small = GPUS.replace("1 GiB", "4 GiB");
+    let (folder, budgets) = common::budgets(&small);
+    let inputs = ["--set", "height=64", "--set", "width=64", "--budgets", &budgets];
+    let file = folder.path().join("fit.json");
+    let output = common::vram(&["fit", "-p", "zoo", "sequential", "--gpu", "small"])
+        .args(inputs)
+        .args(["--message-format", "json", "--output"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let said = common::said(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let answer: FitAnswer = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let gpu = only(Some(answer));
+    let largest = gpu.largest.unwrap();
+    assert_eq!(
+        (gpu.ended, gpu.too_large),
+        (SearchEnd::Found, Some(largest + 1)),
+        "{said}"
+    );
+    let probe = |value| gpu.probes.iter().find(|probe| probe.value == Some(value)).unwrap();
+    let found = probe(largest);
+    assert!(!found.first_only && !found.shares_plan, "{found:?}");
+    let later = found.peaks.warm.process.unwrap();
+    assert!(probe(largest + 1).at_least && later < gpu.room, "{said}");
+
+    let first_only = gpu.probes.iter().rev().find(|probe| probe.first_only);
+    let first_only = first_only.unwrap_or_else(|| panic!("{said}"));
+    let process = |value: u64| {
+        let set = format!("batch_size={value}");
+        let chosen = ["estimate", "-p", "zoo", "-m", "sequential", "--set", &set];
+        let (report, ..) = common::report(&[&chosen[..], &inputs, &["--gpu", "small"]].concat());
+        let run = report.runs.into_iter().next().unwrap();
+        (run.oom.is_none(), run.peaks.warm.process, run.peaks.cold.process)
+    };
+    let cold = found.peaks.cold.process;
+    assert_eq!(process(largest), (true, Some(later), cold));
+    assert!(!process(largest + 1).0);
+    let (fits, warm, cold) = process(first_only.value.unwrap());
+    assert!(fits && warm.is_some() && first_only.fits);
+    assert_eq!(
+        (first_only.peaks.warm.process, first_only.peaks.cold.process),
+        (None, cold)
+    );
+}
+
 #[test]
 fn gpus_are_told_by_what_they_have_left() {
     let (answer, exit, said) = fit(&["--set", "batch_size=200000"]);

@@ -493,6 +493,7 @@ impl Search<'_> {
             probes: BTreeMap::new(),
             tuned: BTreeMap::new(),
             replayed: BTreeMap::new(),
+            own: BTreeMap::new(),
             gpu: None,
             is_cold: false,
         };
@@ -500,7 +501,7 @@ impl Search<'_> {
         loop {
             // Predictions only choose the next values. The loop ends with two neighbours that were both run.
             let next = range.next(&search.tried(), jobs);
-            // A job without another value to try runs the largest value that fits so far as a first launch.
+            // A job without another value to try completes the largest value that fits so far.
             let unsettled = search.unsettled().filter(|_| next.len() < jobs);
             if next.is_empty() && unsettled.is_none() {
                 break;
@@ -557,8 +558,10 @@ struct Searched<'a> {
     tuned: BTreeMap<u64, PathBuf>,
     /// The folders with the autotune choices that each value replayed.
     replayed: BTreeMap<u64, PathBuf>,
+    /// The folders with the autotune choices of each value that ran only as a first launch.
+    own: BTreeMap<u64, PathBuf>,
     gpu: Option<RunGpu>,
-    /// Whether a first launch needed more memory than later launches, so that every value must run cold.
+    /// Whether a first launch needed more memory than later launches, so that first launches decide.
     is_cold: bool,
 }
 
@@ -570,41 +573,52 @@ impl Searched<'_> {
             .collect()
     }
 
-    /// Returns the largest value that fits, if its first launch still has to be tried.
-    fn unsettled(&self) -> Option<u64> {
-        let (largest, _) = boundary(&self.probes);
+    /// Returns the largest value that fits, with the launches that it still has to run.
+    fn unsettled(&self) -> Option<(u64, CaseLaunches)> {
+        let value = boundary(&self.probes).0?;
+        let probe = &self.probes[&value];
+        if probe.first_only {
+            return Some((value, CaseLaunches::Later(self.own[&value].clone())));
+        }
         // A value that replayed choices has run only warm. Its first launch tries kernels, and may need more.
-        largest.filter(|value| self.probes[value].shares_plan && !self.search.plan.warm)
+        let needs_first = probe.shares_plan && !self.search.plan.warm;
+        needs_first.then(|| (value, self.first_launch()))
     }
 
-    /// Runs the values, and the first launch of `unsettled`. A value replays the autotune choices of a value in the
-    /// same range if there are any.
-    fn probe(&mut self, values: &[u64], unsettled: Option<u64>) -> Result<(), CliError> {
+    /// Returns the launches that show whether the first launch of a value fits.
+    fn first_launch(&self) -> CaseLaunches {
+        let recordings = &self.search.plan.recordings;
+        let gpu = self.profile;
+        match recordings.for_estimate(&gpu.id, gpu.like.as_deref()) {
+            // The recording may have choices for exactly this value, so its later launches are not known.
+            Some(_) => CaseLaunches::All,
+            None => CaseLaunches::First,
+        }
+    }
+
+    /// Runs the values, and the launches that `unsettled` still needs. A value replays the autotune choices of a value
+    /// in the same range if there are any.
+    fn probe(&mut self, values: &[u64], unsettled: Option<(u64, CaseLaunches)>) -> Result<(), CliError> {
         let mut asked: Vec<(u64, CaseLaunches)> = Vec::new();
         for &value in values {
+            if self.is_cold {
+                asked.push((value, self.first_launch()));
+                continue;
+            }
             // Values of one range replay the choices of the first of them, so only that one tunes.
-            let shared = self.tuned.get(&range_of_choices(value)).filter(|_| !self.is_cold);
+            let shared = self.tuned.get(&range_of_choices(value));
             let launches = shared.map_or(CaseLaunches::All, |plan| CaseLaunches::Later(plan.clone()));
             // One value per range makes the choices. The other values of the range wait for them.
             let is_made = |(other, _): &(u64, CaseLaunches)| range_of_choices(*other) == range_of_choices(value);
-            if self.is_cold || shared.is_some() || !asked.iter().any(is_made) {
+            if shared.is_some() || !asked.iter().any(is_made) {
                 asked.push((value, launches));
             }
         }
-        // The later launches of this value are known already. But a recording may have choices for exactly this value.
-        let recordings = &self.search.plan.recordings;
-        let is_recorded = recordings
-            .for_estimate(&self.profile.id, self.profile.like.as_deref())
-            .is_some();
-        let first = if is_recorded {
-            CaseLaunches::All
-        } else {
-            CaseLaunches::First
-        };
-        asked.extend(unsettled.map(|value| (value, first)));
+        let completed = unsettled.as_ref().map(|(value, _)| *value);
+        asked.extend(unsettled);
         self.run(asked)?;
         // If this first launch does not fit, those of other values may not fit either. They must run again, cold.
-        if unsettled.is_some_and(|value| !self.probes[&value].fits) {
+        if !self.is_cold && completed.is_some_and(|value| !self.probes[&value].fits) {
             self.is_cold = true;
             self.probes.retain(|_, probe| !(probe.fits && probe.shares_plan));
         }
@@ -627,10 +641,12 @@ impl Searched<'_> {
         let came = ran.runs.iter().zip(ran.choices).zip(ran.unplanned);
         for ((value, launches), ((run, choices), unplanned)) in asked.into_iter().zip(came) {
             let probe = |warm_only| Probe::from_run(Some(value), run, self.room, warm_only);
-            let probe = match launches {
+            let probe = match (launches, self.probes.get(&value)) {
+                // The choices of the value's own first launch.
+                (CaseLaunches::Later(_), Some(first)) if first.first_only => Some(probe(true).with_first(first)),
                 // The replayed choices lacked some that this value needs, so it runs again with its own.
-                CaseLaunches::Later(_) if unplanned > 0 => None,
-                CaseLaunches::Later(plan) => {
+                (CaseLaunches::Later(_), _) if unplanned > 0 => None,
+                (CaseLaunches::Later(plan), _) => {
                     let probe = probe(true);
                     self.replayed.insert(value, plan);
                     Some(Probe {
@@ -638,14 +654,22 @@ impl Searched<'_> {
                         ..probe
                     })
                 }
-                CaseLaunches::First => {
-                    let first = self.probes[&value].with_first(&probe(false));
+                (CaseLaunches::First, Some(later)) => {
+                    let first = later.with_first(&probe(false));
                     // This launch may make other choices than the replayed ones, if its candidates had less free
                     // memory.
                     let is_known = !first.fits || self.replays(value, &choices);
                     is_known.then_some(first)
                 }
-                CaseLaunches::All => {
+                (CaseLaunches::First, None) => {
+                    self.own.insert(value, choices);
+                    let probe = probe(false);
+                    Some(Probe {
+                        first_only: probe.fits,
+                        ..probe
+                    })
+                }
+                (CaseLaunches::All, _) => {
                     let probe = probe(self.search.plan.warm);
                     // A pass that ended early did not make all of its choices.
                     if run.error.is_none() && run.oom.is_none() {

@@ -105,6 +105,9 @@ pub struct Probe {
     /// Whether there was no cold pass, because the warm pass needed only the autotune choices of another value. If the
     /// value was tried as a first launch afterwards, it made the same choices.
     pub shares_plan: bool,
+    /// Whether only the first launch was run, because it alone showed where to search. Absent if false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub first_only: bool,
 }
 
 impl Probe {
@@ -145,6 +148,7 @@ impl Probe {
             out_of_memory: run.oom.is_some() || needed.is_some_and(|needed| needed > run.gpu.total_bytes),
             error,
             shares_plan: false,
+            first_only: false,
         }
     }
 
@@ -157,22 +161,23 @@ impl Probe {
         }
     }
 
-    /// Combines a probe of warm passes with the result of the first launch.
+    /// Combines a probe of warm passes with the result of the first launch. At most one of them does not fit.
     #[must_use]
     pub fn with_first(&self, first: &Self) -> Self {
         Self {
             value: self.value,
             fits: self.fits && first.fits,
-            needed: first.needed.map(|cold| self.needed.map_or(cold, |warm| warm.max(cold))),
-            left: first.left.map(|cold| self.left.map_or(cold, |warm| warm.min(cold))),
+            needed: first.needed.zip(self.needed).map(|(cold, warm)| warm.max(cold)),
+            left: first.left.zip(self.left).map(|(cold, warm)| warm.min(cold)),
             peaks: Peaks {
                 warm: self.peaks.warm,
                 cold: first.peaks.cold,
             },
-            at_least: first.at_least,
-            out_of_memory: first.out_of_memory,
-            error: first.error.clone(),
+            at_least: self.at_least || first.at_least,
+            out_of_memory: self.out_of_memory || first.out_of_memory,
+            error: self.error.clone().or_else(|| first.error.clone()),
             shares_plan: false,
+            first_only: false,
         }
     }
 
@@ -216,6 +221,7 @@ mod tests {
             out_of_memory: false,
             error: None,
             shares_plan: false,
+            first_only: false,
         }
     }
 
