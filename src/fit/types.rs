@@ -273,6 +273,17 @@ mod tests {
         assert_eq!(told(&full), (false, Some(130), Some(-30), false));
         assert!(full.at_least && full.out_of_memory);
         assert_eq!(full.peaks.warm, warm.peaks.warm);
+        // The first launch fits, and then later ones do not.
+        let later = Probe {
+            fits: false,
+            needed: Some(Bytes(120)),
+            left: Some(-20),
+            out_of_memory: true,
+            ..warm.clone()
+        };
+        let later = later.with_first(&first(Some(90), true));
+        assert_eq!(told(&later), (false, Some(120), Some(-20), false));
+        assert!(later.out_of_memory && !later.first_only);
         // The need is unknown, or the model cannot run.
         let refused = Probe {
             left: None,
