@@ -300,6 +300,20 @@ await test('before and after stand side by side', 'compare', async (page) => {
   await shot(page, 'compare', true);
 }, { width: 1800, height: 1400 });
 
+await test('growth has causes with lines, which add up to it', 'grown', async (page) => {
+  const grown = sample('before').peak.live - sample('after').peak.live;
+  assert.ok(grown > 0);
+  const titles = (of) => of.locator('span[title]').evaluateAll((spans) => spans.map(({ title }) => title));
+  assert.deepEqual(await titles(page.locator('.culprit', { hasText: 'Why warm live memory grew: ' })), [`+${grouped(grown)}`]);
+  const causes = rows(page, 'causes of growth');
+  const changes = (await titles(causes.locator('td:first-child'))).map((title) => Number(title.replace('−', '-').replaceAll(/[+,]/g, '')));
+  assert.ok(changes.length > 1 && changes.length === await causes.count(), changes.join(' '));
+  assert.equal(changes.reduce((sum, change) => sum + change, 0), grown);
+  assert.ok((await causes.locator('code').allTextContents()).every((place) => /^[\w./-]+:\d+/.test(place)));
+  assert.equal(await page.locator('canvas.chart').count(), 2);
+  await shot(page, 'grown', true);
+}, { width: 1800, height: 1400 });
+
 await test('phases begin with figures, and the cold pass is folded', 'resnet18', async (page) => {
   const { phases } = sample('resnet18');
   assert.equal(await rows(page, 'phases').count(), phases.filter(({ pass }) => pass !== 'cold').length);
