@@ -273,10 +273,25 @@ fn a_model_that_the_base_lacks_or_that_did_not_grow_is_listed_with_the_reason() 
     let mut skipped = unexplained(&report);
     skipped.sort_unstable();
     assert_eq!(skipped, [lacks, did_not_grow], "{said}");
+
+    // With a budgets.lock that is out of date, the explanations still show both values.
+    let bless = common::vram(&[&["bless"], &EXPLAIN[..]].concat())
+        .current_dir(repository.folder.root())
+        .output()
+        .unwrap();
+    assert!(bless.status.success(), "{}", common::said(&bless));
+    let lock = repository.folder.path("budgets.lock");
+    let text = std::fs::read_to_string(&lock).unwrap();
+    assert!(text.contains("warm.live = "), "{text}");
+    std::fs::write(&lock, text.replace("warm.live = ", "warm.live = 1")).unwrap();
+    repository.commit("a lock");
+    repository.git(&["branch", "--quiet", "--force", "main"]);
     put(&repository, &lines().join("changes").join(&name), &name);
     let (report, exit, said) = why(&repository, &EXPLAIN);
     assert_eq!(exit, 100, "{said}");
+    assert_eq!(unexplained(&report), [("unchanged/again", did_not_grow.1)], "{said}");
     let [of] = &report.growth[..] else { panic!("{said}") };
+    assert!(of.limits.is_empty(), "{said}");
     assert_sums(of);
     assert_eq!((of.unexplained, of.model.as_str()), (0, "larger_embedding"), "{said}");
     let place = of.largest().and_then(|cause| cause.place.as_ref()).unwrap();

@@ -495,7 +495,7 @@ impl Search<'_> {
             replayed: BTreeMap::new(),
             own: BTreeMap::new(),
             gpu: None,
-            is_cold: false,
+            deciding: DecidingLaunches::Later,
         };
         let jobs = self.plan.context.running.jobs();
         loop {
@@ -510,7 +510,7 @@ impl Search<'_> {
         }
         let Searched { probes, gpu, .. } = search;
         let (largest, too_large) = boundary(&probes);
-        let fits = |(value, probe): (&u64, &Probe)| probe.fits.then_some(*value);
+        let fits = |(value, probe): (&u64, &Probe)| (probe.fits && !probe.first_only).then_some(*value);
         // Reserved memory sometimes falls, so a value above one that fails may fit.
         let smallest_full = probes.iter().find(|(_, probe)| !probe.fits && probe.error.is_none());
         let not_monotonic =
@@ -561,15 +561,25 @@ struct Searched<'a> {
     /// The folders with the autotune choices of each value that ran only as a first launch.
     own: BTreeMap<u64, PathBuf>,
     gpu: Option<RunGpu>,
-    /// Whether a first launch needed more memory than later launches, so that first launches decide.
-    is_cold: bool,
+    deciding: DecidingLaunches,
+}
+
+/// The launches that decide where the search goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DecidingLaunches {
+    /// Later launches, until the first launch of the answer does not fit.
+    Later,
+    /// First launches, until the later launches of the answer do not fit.
+    First,
+    /// Both.
+    Both,
 }
 
 impl Searched<'_> {
     fn tried(&self) -> BTreeMap<u64, TriedValue> {
         let tried = self.probes.iter();
         tried
-            .map(|(value, probe)| (*value, probe.tried(self.room, !self.is_cold)))
+            .map(|(value, probe)| (*value, probe.tried(self.room, self.deciding == DecidingLaunches::Later)))
             .collect()
     }
 
@@ -601,26 +611,30 @@ impl Searched<'_> {
     fn probe(&mut self, values: &[u64], unsettled: Option<(u64, CaseLaunches)>) -> Result<(), CliError> {
         let mut asked: Vec<(u64, CaseLaunches)> = Vec::new();
         for &value in values {
-            if self.is_cold {
-                asked.push((value, self.first_launch()));
-                continue;
-            }
-            // Values of one range replay the choices of the first of them, so only that one tunes.
-            let shared = self.tuned.get(&range_of_choices(value));
-            let launches = shared.map_or(CaseLaunches::All, |plan| CaseLaunches::Later(plan.clone()));
-            // One value per range makes the choices. The other values of the range wait for them.
-            let is_made = |(other, _): &(u64, CaseLaunches)| range_of_choices(*other) == range_of_choices(value);
-            if shared.is_some() || !asked.iter().any(is_made) {
-                asked.push((value, launches));
-            }
+            let range = range_of_choices(value);
+            let launches = match (self.deciding, self.tuned.get(&range)) {
+                (DecidingLaunches::First, _) => self.first_launch(),
+                (DecidingLaunches::Both, _) => CaseLaunches::All,
+                (DecidingLaunches::Later, Some(plan)) => CaseLaunches::Later(plan.clone()),
+                // One value per range makes the choices. The other values of the range wait for them.
+                (DecidingLaunches::Later, None) if asked.iter().any(|(other, _)| range_of_choices(*other) == range) => {
+                    continue;
+                }
+                (DecidingLaunches::Later, None) => CaseLaunches::All,
+            };
+            asked.push((value, launches));
         }
         let completed = unsettled.as_ref().map(|(value, _)| *value);
         asked.extend(unsettled);
         self.run(asked)?;
-        // If this first launch does not fit, those of other values may not fit either. They must run again, cold.
-        if !self.is_cold && completed.is_some_and(|value| !self.probes[&value].fits) {
-            self.is_cold = true;
-            self.probes.retain(|_, probe| !(probe.fits && probe.shares_plan));
+        // If these launches do not fit, those of other values may not fit either. Such values must run again.
+        if completed.is_some_and(|value| !self.probes[&value].fits) {
+            self.deciding = match self.deciding {
+                DecidingLaunches::Later => DecidingLaunches::First,
+                DecidingLaunches::First | DecidingLaunches::Both => DecidingLaunches::Both,
+            };
+            self.probes
+                .retain(|_, probe| !(probe.fits && (probe.shares_plan || probe.first_only)));
         }
         Ok(())
     }
@@ -642,10 +656,10 @@ impl Searched<'_> {
         for ((value, launches), ((run, choices), unplanned)) in asked.into_iter().zip(came) {
             let probe = |warm_only| Probe::from_run(Some(value), run, self.room, warm_only);
             let probe = match (launches, self.probes.get(&value)) {
+                // The replayed choices lacked some that this value needs, so it runs completely.
+                (CaseLaunches::Later(_), _) if unplanned > 0 => None,
                 // The choices of the value's own first launch.
                 (CaseLaunches::Later(_), Some(first)) if first.first_only => Some(probe(true).with_first(first)),
-                // The replayed choices lacked some that this value needs, so it runs again with its own.
-                (CaseLaunches::Later(_), _) if unplanned > 0 => None,
                 (CaseLaunches::Later(plan), _) => {
                     let probe = probe(true);
                     self.replayed.insert(value, plan);

@@ -85,8 +85,8 @@ pub enum SearchEnd {
 pub struct Probe {
     /// The value of the varied input; null if no input was varied.
     pub value: Option<u64>,
-    /// Whether the model fits within the room, in the cold and the warm pass, or only in the warm pass if `warm_only`
-    /// is set.
+    /// Whether the model fits within the room, in the cold and the warm pass. If `warm_only` or `shares_plan` is set,
+    /// only the warm pass counts, and if `first_only` is set, only the cold pass.
     pub fits: bool,
     /// The peak of process memory in bytes, cold or warm. If the GPU ran out of memory: the bytes held and requested at
     /// that moment or, if GPUs are compared, the peak of a run without a memory limit. Null if the model cannot run.
@@ -105,7 +105,8 @@ pub struct Probe {
     /// Whether there was no cold pass, because the warm pass needed only the autotune choices of another value. If the
     /// value was tried as a first launch afterwards, it made the same choices.
     pub shares_plan: bool,
-    /// Whether only the first launch was run, because it alone showed where to search. Absent if false.
+    /// Whether the first launch fits, and later launches were not run because the search did not need them. Absent if
+    /// false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first_only: bool,
 }

@@ -80,7 +80,7 @@ pub(in crate::cli) enum BaseError {
     #[diagnostic(code(base::folder))]
     Folder { path: Utf8PathBuf, source: std::io::Error },
     /// The commit cannot be checked out.
-    #[error("cannot check out {commit} to rebuild it\n{why}")]
+    #[error("cannot check out {commit} to build it\n{why}")]
     #[diagnostic(code(base::checkout))]
     Checkout { commit: String, why: String },
     /// The commit's submodules cannot be checked out.
@@ -94,7 +94,7 @@ pub(in crate::cli) enum BaseError {
     )]
     Submodules(String),
     /// Cargo cannot read the workspace at the base.
-    #[error("cannot rebuild {revision}\n{why}")]
+    #[error("cannot build {revision}\n{why}")]
     #[diagnostic(code(base::workspace))]
     Unreadable {
         revision: String,

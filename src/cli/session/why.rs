@@ -24,7 +24,7 @@ use crate::explain::{Activations, Explanation};
 use crate::growth::{GrowthInput, SourceChanges, growth};
 use crate::report::change::{Judged, figure};
 use crate::report::{
-    GrowthExplanation, Metric, Pass, Peaks, Report, Rule, Run, Skipped, SkippedCheck, Status, Verdict,
+    GrowthExplanation, Metric, Mode, Pass, Peaks, Report, Rule, Run, Skipped, SkippedCheck, Status, Verdict,
 };
 use crate::untrusted::{PlainName, clean};
 use crate::workspace::EXPLAIN;
@@ -46,17 +46,29 @@ pub(in crate::cli) fn explain_growth(
     let (mut wanted, mut unexplained) = (Vec::new(), Vec::new());
     let judged = Judged::new(report);
     for run in &report.runs {
-        // A pull request may accept its own growth in `budgets.lock`. Its change is what differs from the base.
-        let before = base.peaks(run, report.tool.fingerprint.raw());
-        match grown(run, judged.of(run), before) {
-            None => {}
-            // Without a baseline of the base, its explanation shows the value.
-            Some(Ok(value)) if value.before.is_none() && base.rebuilt().is_none() => wanted.push((run.clone(), value)),
-            Some(Ok(value)) => match value.since(value.before, base) {
-                Ok(_) => wanted.push((run.clone(), value)),
-                Err(why) => unexplained.push(skipped(&run.full_name(), why)),
-            },
-            Some(Err(why)) => unexplained.push(skipped(&run.full_name(), why)),
+        let failed = FailedValues::of(judged.of(run));
+        if failed.is_empty() {
+            continue;
+        }
+        let known = match (base.rebuilt(), run.mode) {
+            _ if !run.gpus.is_empty() => {
+                Err("the model runs over several GPUs, and an explanation covers one".to_owned())
+            }
+            // A `budgets.lock` may be out of date, so the two explanations show the values.
+            (None, Mode::Estimate) => Ok(None),
+            // Only a baseline has values of the base for a measurement.
+            _ => {
+                let before = base.peaks(run, report.tool.fingerprint.raw());
+                failed.grown((before, &run.peaks), base.revision()).map(Some)
+            }
+        };
+        match known {
+            Ok(grown) => wanted.push(WantedGrowth {
+                run: run.clone(),
+                failed,
+                grown,
+            }),
+            Err(why) => unexplained.push(skipped(&run.full_name(), why)),
         }
     }
     report.skipped.extend(unexplained);
@@ -71,7 +83,7 @@ pub(in crate::cli) fn explain_growth(
         // A signal ends the command. Anything else must not hide the result of the check itself.
         Err(error) if error.downcast_ref::<Interrupted>().is_some() => return Err(error),
         Err(error) => {
-            let models: BTreeSet<_> = wanted.iter().map(|(run, _)| run.full_name()).collect();
+            let models: BTreeSet<_> = wanted.iter().map(|wanted| wanted.run.full_name()).collect();
             let why = one_line(&error);
             report
                 .skipped
@@ -81,76 +93,98 @@ pub(in crate::cli) fn explain_growth(
     Ok(())
 }
 
-/// The value of a run that failed a check.
-#[derive(Debug, Clone, Copy)]
+/// A run that failed a check, and the value whose growth is to be explained.
+struct WantedGrowth {
+    run: Run,
+    failed: FailedValues,
+    /// `None` if only the explanations show which value grew.
+    grown: Option<GrownValue>,
+}
+
+/// The values of a run that failed a check, the most important rule first.
+#[derive(Default)]
+struct FailedValues(Vec<FailedValue>);
+
+struct FailedValue {
+    rule: Rule,
+    pass: Pass,
+    metric: Metric,
+    /// The growth that the verdict itself states.
+    growth: Option<i64>,
+}
+
+/// A value that grew, with its bytes at the base and here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct GrownValue {
     pass: Pass,
     metric: Metric,
-    /// The bytes at the base; `None` if only an explanation of the base can show them.
-    before: Option<Bytes>,
+    before: Bytes,
     after: Bytes,
 }
 
-impl GrownValue {
-    /// Returns the bytes at the base and here, or why there is no growth to explain.
-    fn since(&self, before: Option<Bytes>, base: &BaseRevision) -> Result<(Bytes, Bytes), String> {
-        let revision = base.revision();
-        match before {
-            None => Err(format!("{revision} has no value to compare with")),
-            Some(before) if before >= self.after => {
-                Err(format!("{} memory did not grow since {revision}", self.metric.name()))
+impl FailedValues {
+    fn of(verdicts: &[&Verdict]) -> Self {
+        let of_rule = |rule: Rule| {
+            let failed = verdicts
+                .iter()
+                .filter(move |verdict| verdict.status == Status::Fail && verdict.rule == rule);
+            failed.map(move |verdict| FailedValue {
+                rule,
+                pass: verdict.pass.unwrap_or(Pass::Warm),
+                metric: verdict.metric.unwrap_or(Metric::Live),
+                growth: verdict.actual.zip(verdict.baseline).map(|(now, was)| now.less(was)),
+            })
+        };
+        Self(
+            [Rule::Growth, Rule::Budget, Rule::Leak]
+                .into_iter()
+                .flat_map(of_rule)
+                .collect(),
+        )
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the value whose growth is to be explained, or why there is none. `before` is `None` if the base has no
+    /// values.
+    fn grown(&self, (before, after): (Option<&Peaks>, &Peaks), revision: &str) -> Result<GrownValue, String> {
+        let grown = |failed: &FailedValue| {
+            Some(GrownValue {
+                pass: failed.pass,
+                metric: failed.metric,
+                before: figure(before?, failed.pass, failed.metric)?,
+                after: figure(after, failed.pass, failed.metric)?,
+            })
+        };
+        let growth = |failed: &&FailedValue| {
+            let since_base = || grown(failed).map(|grown| grown.after.less(grown.before));
+            // A growth verdict compares the two sides itself. The others only say that there is too much.
+            match failed.rule {
+                Rule::Growth => failed.growth,
+                _ => since_base(),
             }
-            Some(before) => Ok((before, self.after)),
+        };
+        // Of several values, the one that grew most. The headline of a comment names the same one.
+        let first = self.0.first().map(|failed| failed.rule);
+        let same_rule = self.0.iter().filter(|failed| Some(failed.rule) == first);
+        let chosen = same_rule.rev().max_by_key(growth);
+        let Some(grown) = chosen.and_then(grown) else {
+            return Err(format!("{revision} has no value to compare with"));
+        };
+        match grown.after > grown.before {
+            true => Ok(grown),
+            false => Err(format!("{} memory did not grow since {revision}", grown.metric.name())),
         }
     }
 }
-
-/// Returns the value whose growth is to be explained, or why it cannot be; `None` if the run did not fail by its memory.
-fn grown(run: &Run, verdicts: &[&Verdict], before: Option<&Peaks>) -> Option<Result<GrownValue, String>> {
-    let failed = |rule: Rule| {
-        let verdicts = verdicts.iter().copied();
-        verdicts.filter(move |verdict| verdict.status == Status::Fail && verdict.rule == rule)
-    };
-    // A growth verdict compares the two sides itself. The others only say that there is too much.
-    let grew = |verdict: &&Verdict| Some(verdict.actual?.less(verdict.baseline?));
-
-    // Of several values, the one that grew most. The headline of a comment names the same one.
-    let verdict = failed(Rule::Growth).rev().max_by_key(grew);
-    let grew_since_base = |verdict: &&Verdict| {
-        let (pass, metric) = (verdict.pass?, verdict.metric?);
-        let before = figure(before?, pass, metric)?;
-        Some(figure(&run.peaks, pass, metric)?.less(before))
-    };
-    let verdict = verdict
-        .or_else(|| failed(Rule::Budget).rev().max_by_key(grew_since_base))
-        .or_else(|| failed(Rule::Leak).next())?;
-    if !run.gpus.is_empty() {
-        return Some(Err(
-            "the model runs over several GPUs, and an explanation covers one".to_owned()
-        ));
-    }
-    let (pass, metric) = (
-        verdict.pass.unwrap_or(Pass::Warm),
-        verdict.metric.unwrap_or(Metric::Live),
-    );
-    let Some(after) = figure(&run.peaks, pass, metric) else {
-        return Some(Err(format!("{} memory is unknown", metric.name())));
-    };
-    Some(Ok(GrownValue {
-        pass,
-        metric,
-        before: before.and_then(|before| figure(before, pass, metric)),
-        after,
-    }))
-}
-
-type Wanted = (Run, GrownValue);
 
 /// Explains the models on both sides.
 fn both_sides(
     context: &Context<'_>,
     base: &mut BaseRevision,
-    wanted: &[Wanted],
+    wanted: &[WantedGrowth],
 ) -> Result<(Vec<GrowthExplanation>, Vec<Skipped>), CliError> {
     let root = context.prepared.source.root();
     let (changes, unknown) = changes(root, base.commit());
@@ -161,32 +195,35 @@ fn both_sides(
     base.check_out(context)?;
     let Some((there, packages)) = base.prepared(context, Some(EXPLAIN))? else {
         let why = format!("{} has no such workspace", base.revision());
-        let skipped = wanted.iter().map(|(run, _)| skipped(&run.full_name(), why.clone()));
+        let skipped = wanted
+            .iter()
+            .map(|wanted| skipped(&wanted.run.full_name(), why.clone()));
         return Ok((Vec::new(), skipped.collect()));
     };
     let before = side(context, there, &packages, wanted)?;
-    let (mut explained, mut failed) = (Vec::new(), Vec::new());
-    for (run, value) in wanted {
+    let (mut explained, mut unexplained) = (Vec::new(), Vec::new());
+    for WantedGrowth { run, failed, grown } in wanted {
         let key = ExplainedCase::from_run(run);
         match (&before[&key], &after[&key]) {
             (Ok(before), Ok(after)) => {
-                let explained_before = || figure(&before.run.peaks, value.pass, value.metric);
-                let grown = match value.since(value.before.or_else(explained_before), base) {
-                    Ok(grown) => grown,
+                let peaks = (Some(&before.run.peaks), &after.run.peaks);
+                let value = match grown.map_or_else(|| failed.grown(peaks, base.revision()), Ok) {
+                    Ok(value) => value,
                     Err(why) => {
-                        failed.push(skipped(&run.full_name(), why));
+                        unexplained.push(skipped(&run.full_name(), why));
                         continue;
                     }
                 };
                 let mut growth = growth(&GrowthInput {
                     run,
                     value: (value.pass, value.metric),
-                    grown,
+                    grown: (value.before, value.after),
                     before,
                     after,
                     changes: &changes,
                     read: Some(&read),
                 });
+                growth.limits.extend(other_value(run, value).map(Into::into));
                 growth.limits.extend(unknown.clone().map(Into::into));
                 // The pages are an extra. That they cannot be written must not hide the causes.
                 if let Err(error) = write_pages(context, &key, (before, after), &growth) {
@@ -194,11 +231,17 @@ fn both_sides(
                 }
                 explained.push(growth);
             }
-            (Err(why), _) => failed.push(skipped(&run.full_name(), format!("at {}, {why}", base.revision()))),
-            (_, Err(why)) => failed.push(skipped(&run.full_name(), why.clone())),
+            (Err(why), _) => unexplained.push(skipped(&run.full_name(), format!("at {}, {why}", base.revision()))),
+            (_, Err(why)) => unexplained.push(skipped(&run.full_name(), why.clone())),
         }
     }
-    Ok((explained, failed))
+    Ok((explained, unexplained))
+}
+
+/// Returns a note if the check itself found another value than the explanation, which runs with the largest sizes only.
+fn other_value(run: &Run, value: GrownValue) -> Option<String> {
+    let checked = figure(&run.peaks, value.pass, value.metric)?;
+    (checked != value.after).then(|| format!("both values are from explanations; the check itself found {checked}"))
 }
 
 /// A model or budget on a GPU, which both modes share.
@@ -226,9 +269,9 @@ fn side(
     context: &Context<'_>,
     prepared: Prepared,
     packages: &Packages,
-    wanted: &[Wanted],
+    wanted: &[WantedGrowth],
 ) -> Result<Explanations, CliError> {
-    let models: BTreeSet<String> = wanted.iter().map(|(run, _)| run.full_name()).collect();
+    let models: BTreeSet<String> = wanted.iter().map(|wanted| wanted.run.full_name()).collect();
     let running = &Running {
         model: models.into_iter().collect(),
         partition: None,
@@ -247,7 +290,10 @@ fn side(
     };
     let (mut explanations, mut known) = (Explanations::new(), Vec::new());
     // A model that failed both as an estimate and as a measurement is explained once.
-    let cases: BTreeSet<_> = wanted.iter().map(|(run, _)| ExplainedCase::from_run(run)).collect();
+    let cases: BTreeSet<_> = wanted
+        .iter()
+        .map(|wanted| ExplainedCase::from_run(&wanted.run))
+        .collect();
     for case in cases {
         match context.prepared.profiles.get(&case.gpu) {
             Ok(profile) => known.push((case, profile)),
@@ -386,4 +432,68 @@ fn skipped(model: &str, why: String) -> Skipped {
 
 fn one_line(error: &impl Display) -> String {
     clean(&error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Peak;
+
+    fn peaks(live: u64, reserved: u64) -> Peaks {
+        Peaks {
+            warm: Peak {
+                live: Some(Bytes(live)),
+                reserved: Some(Bytes(reserved)),
+                ..Peak::default()
+            },
+            ..Peaks::default()
+        }
+    }
+
+    fn failed(rule: Rule, metric: Metric, growth: Option<i64>) -> FailedValue {
+        FailedValue {
+            rule,
+            pass: Pass::Warm,
+            metric,
+            growth,
+        }
+    }
+
+    #[test]
+    fn of_several_limits_the_value_that_grew_most_is_explained() {
+        let limits = FailedValues(vec![
+            failed(Rule::Budget, Metric::Live, None),
+            failed(Rule::Budget, Metric::Reserved, None),
+            failed(Rule::Leak, Metric::Live, None),
+        ]);
+        let grown = |before: Option<Peaks>, after| {
+            let grown = limits.grown((before.as_ref(), &after), "main");
+            grown.map(|value| (value.metric, value.before.0, value.after.0))
+        };
+        assert_eq!(
+            grown(Some(peaks(100, 200)), peaks(100, 300)),
+            Ok((Metric::Reserved, 200, 300))
+        );
+        assert_eq!(
+            grown(Some(peaks(100, 200)), peaks(140, 230)),
+            Ok((Metric::Live, 100, 140))
+        );
+        assert_eq!(
+            grown(Some(peaks(100, 200)), peaks(90, 150)),
+            Err("live memory did not grow since main".to_owned())
+        );
+        assert_eq!(
+            grown(None, peaks(100, 300)),
+            Err("main has no value to compare with".to_owned())
+        );
+        // A failed growth check comes first, and its own values decide.
+        let rules = FailedValues(vec![
+            failed(Rule::Growth, Metric::Live, Some(7)),
+            failed(Rule::Growth, Metric::Reserved, Some(9)),
+            failed(Rule::Budget, Metric::Live, None),
+        ]);
+        let before = peaks(100, 200);
+        let value = rules.grown((Some(&before), &peaks(180, 209)), "main").unwrap();
+        assert_eq!(value.metric, Metric::Reserved);
+    }
 }
