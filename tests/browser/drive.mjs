@@ -304,7 +304,7 @@ await test('growth has causes with lines, which add up to it', 'grown', async (p
   const grown = sample('before').peak.live - sample('after').peak.live;
   assert.ok(grown > 0);
   const titles = (of) => of.locator('span[title]').evaluateAll((spans) => spans.map(({ title }) => title));
-  assert.deepEqual(await titles(page.locator('.culprit', { hasText: 'Why live memory grew: ' })), [`+${grouped(grown)}`]);
+  assert.deepEqual(await titles(page.locator('.culprit', { hasText: 'Why live memory grew: ' })), [grouped(grown)]);
   const causes = rows(page, 'causes of growth');
   const changes = (await titles(causes.locator('td:first-child'))).map((title) => Number(title.replace('−', '-').replaceAll(/[+, B]/g, '')));
   assert.ok(changes.length > 1 && changes.length === await causes.count(), changes.join(' '));
