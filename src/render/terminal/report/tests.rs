@@ -6,7 +6,7 @@ use crate::bytes::Bytes;
 use crate::report::sample::{self, measured};
 use crate::report::{
     Assumption, Autotune, Base, Baseline, BaselineFrom, Obtained, Oom, OtherProcess, Pass, Peak, Phase, ProcessOf,
-    ProcessOverhead, Run, RunError, Spread, SpreadPeak,
+    ProcessOverhead, Run, RunError, Skipped, SkippedCheck, Spread, SpreadPeak,
 };
 use crate::untrusted::{Foreign, PlainName};
 
@@ -387,6 +387,15 @@ fn growth_without_lines_is_followed_by_the_command_that_names_them() {
     all.base = Some(base);
     assert!(next(&all).contains("--base REV "), "{}", next(&all));
     all.growth = vec![sample::growth()];
+    assert!(!next(&all).contains("--why"), "{}", next(&all));
+    // The command looked for lines already, and found none.
+    all.growth.clear();
+    assert!(next(&all).contains("--why"), "{}", next(&all));
+    all.skipped.push(Skipped {
+        check: SkippedCheck::GrowthCauses,
+        model: None,
+        why: "the base has no such model".into(),
+    });
     assert!(!next(&all).contains("--why"), "{}", next(&all));
 }
 
