@@ -5,6 +5,7 @@ pub(crate) mod burn_0_22;
 #[cfg(target_os = "linux")]
 pub(crate) mod gpu;
 pub(crate) mod repository;
+pub(crate) mod workspaces;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
