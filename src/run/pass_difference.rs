@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::gpu_work;
 use super::process::PassOutput;
+use super::{epochs, gpu_work};
 use crate::bytes::Bytes;
 use crate::protocol::{Phase, ProbeEvent};
 use crate::report::words::counted;
@@ -69,13 +69,19 @@ fn sizes(changes: &[(u64, Bytes)]) -> ReservedChanges {
 
 /// Whether two passes launched the same kernels in each phase of `one` before its last step.
 ///
-/// The last step may differ: if no step follows, fusion launches some kernels later.
+/// The last step may differ: if no step follows, fusion launches some kernels later. So may a validation whose steps the
+/// learner does not log: chance decides which of its operations fusion joins, and its end is not judged.
 pub(super) fn is_same_work(one: &PassOutput, other: &PassOutput) -> bool {
+    let events = &one.events;
     let (one, other) = (gpu_work::seen(one), gpu_work::seen(other));
     let last = one.keys().map(|(step, ..)| *step).max().flatten();
+    let may_differ = |step: Option<u32>| {
+        let is_validation = |step| epochs::is_logged(events) && epochs::is_of_validation(events, step);
+        step == last || step.is_some_and(is_validation)
+    };
     one.iter().all(|(place, work)| {
         let same = other.get(place);
-        same.is_some_and(|same| place.0 == last || same.launched(work))
+        same.is_some_and(|same| may_differ(place.0) || same.launched(work))
     })
 }
 
