@@ -1,6 +1,6 @@
 //! Behaviour that only Burn 0.22 has. The other tests run with both versions of Burn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
