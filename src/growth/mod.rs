@@ -108,31 +108,25 @@ fn causes(of: &GrowthInput<'_>, pairs: &TensorPairs, held: &[HeldPair], naming: 
         }
     }
     let in_tensors: i64 = groups.values().map(|group| group.change).sum();
-    let mut causes: Vec<(Option<RootKind>, GrowthCause)> = Vec::new();
+    let mut causes: Vec<RootedCause> = Vec::new();
     for (root, group) in &groups {
         let Some(largest) = &group.largest else { continue };
-        let cause = GrowthCause {
-            what: words::what(root, largest, of, pairs, group.change).into(),
-            change: group.change,
-            place: naming.place(&evidence(root, largest, of, pairs)),
+        let cause = RootedCause {
+            kind: root.kind(),
+            is_parameter: largest.tensor(before, after).category == Category::Parameter,
+            cause: GrowthCause {
+                what: words::what(root, largest, of, pairs, group.change).into(),
+                change: group.change,
+                place: naming.place(&evidence(root, largest, of, pairs)),
+            },
         };
-        // Several operations may have one cause: everything that a loss keeps is kept by the same line.
-        let kind = root.kind();
-        let is_same = |(other_kind, other): &&mut (Option<RootKind>, GrowthCause)| {
-            other.place == cause.place && (other.what == cause.what || kind.is_some() && kind == *other_kind)
-        };
-        match causes.iter_mut().find(is_same) {
-            Some((_, other)) => {
-                if cause.change.unsigned_abs() > other.change.unsigned_abs() {
-                    other.what = cause.what;
-                }
-                other.change += cause.change;
-            }
-            None => causes.push((kind, cause)),
+        match causes.iter_mut().find(|other| other.is_same(&cause)) {
+            Some(other) => other.join(cause),
+            None => causes.push(cause),
         }
     }
     let rest = after.peak.live.less(before.peak.live) - in_tensors;
-    let mut causes: Vec<_> = causes.into_iter().map(|(_, cause)| cause).collect();
+    let mut causes: Vec<_> = causes.into_iter().map(|rooted| rooted.cause).collect();
     causes.push(GrowthCause {
         what: words::WORKSPACE.into(),
         change: rest,
@@ -141,6 +135,35 @@ fn causes(of: &GrowthInput<'_>, pairs: &TensorPairs, held: &[HeldPair], naming: 
     causes.retain(|cause| cause.change != 0);
     causes.sort_by_key(|cause| std::cmp::Reverse((cause.change, cause.place.is_some())));
     causes
+}
+
+/// A cause, and what is known of its root.
+struct RootedCause {
+    kind: Option<RootKind>,
+    /// Whether its largest tensor is a parameter.
+    is_parameter: bool,
+    cause: GrowthCause,
+}
+
+impl RootedCause {
+    /// Whether both are shown as one cause.
+    fn is_same(&self, other: &Self) -> bool {
+        // Each step of the optimizer replaces the parameters. If the peak is on the other side of such a step, all of
+        // them seem to be kept on one side, and gone on the other.
+        let is_replaced = |one: &Self| one.kind == Some(RootKind::Moment) && one.is_parameter;
+        // Several operations may have one cause: everything that a loss keeps is kept by the same line.
+        let has_place = self.cause.place == other.cause.place
+            && (self.cause.what == other.cause.what || self.kind.is_some() && self.kind == other.kind);
+        has_place || is_replaced(self) && is_replaced(other)
+    }
+
+    fn join(&mut self, other: Self) {
+        let change = self.cause.change + other.cause.change;
+        if other.cause.change.unsigned_abs() > self.cause.change.unsigned_abs() {
+            self.cause = other.cause;
+        }
+        self.cause.change = change;
+    }
 }
 
 /// Returns what is known about a root, to choose its line.
