@@ -78,7 +78,7 @@ pub(in crate::render) fn table(of: &GrowthExplanation, links: Option<&SourceLink
         ));
     }
     text.push_str("\n<details><summary>The same growth by category, layer and line</summary>\n\n");
-    let parts = |parts: &[GrowthPart], has_state: bool| -> Vec<String> {
+    let parts = |parts: &[GrowthPart], has_state: bool| -> Vec<ListItem> {
         let part = |part: &GrowthPart| match has_state {
             true => format!(
                 "{} {} ({})",
@@ -88,34 +88,39 @@ pub(in crate::render) fn table(of: &GrowthExplanation, links: Option<&SourceLink
             ),
             false => format!("{} {}", words(part.name.raw()), signed_bytes(part.change)),
         };
-        parts.iter().map(part).collect()
+        parts.iter().map(|each| (part(each), each.change)).collect()
     };
     let lines = of.lines.iter().map(|grown| {
         let place = grown.place.as_ref();
         let place = place.map_or_else(|| "no line".to_owned(), |place| link(place, links));
-        format!("{place} {}", signed_bytes(grown.change))
+        (format!("{place} {}", signed_bytes(grown.change)), grown.change)
     });
     let lines: Vec<_> = lines.collect();
     text.push_str(&list("Categories", &parts(&of.categories, false)));
     text.push_str(&list("Layers", &parts(&of.layers, true)));
     text.push_str(&list("Lines", &lines));
-    let notes: Vec<_> = of.notes.iter().map(|note| words(note.raw())).collect();
+    let notes: Vec<_> = of.notes.iter().map(|note| (words(note.raw()), 0)).collect();
     text.push_str(&list("Also changed", &notes));
-    let limits: Vec<_> = of.limits.iter().map(|limit| words(limit.raw())).collect();
+    let limits: Vec<_> = of.limits.iter().map(|limit| (words(limit.raw()), 0)).collect();
     text.push_str(&list("Note", &limits));
     text.push_str("\n</details>\n\n");
     text
 }
 
-fn list(heading: &str, items: &[String]) -> String {
+/// A text, and the bytes that it shows; 0 if it shows none.
+type ListItem = (String, i64);
+
+fn list(heading: &str, items: &[ListItem]) -> String {
     if items.is_empty() {
         return String::new();
     }
-    let more = match items.len().saturating_sub(PARTS) {
-        0 => String::new(),
-        more => format!(", and {more} more"),
+    let rest = items.get(PARTS..).unwrap_or_default();
+    let more = match (rest.len(), rest.iter().map(|(_, change)| change).sum::<i64>()) {
+        (0, _) => String::new(),
+        (more, 0) => format!(", and {more} more"),
+        (more, change) => format!(", and {more} more {}", signed_bytes(change)),
     };
-    let shown: Vec<_> = items.iter().take(PARTS).map(String::as_str).collect();
+    let shown: Vec<_> = items.iter().take(PARTS).map(|(text, _)| text.as_str()).collect();
     format!("- {heading}: {}{more}\n", shown.join(", "))
 }
 
