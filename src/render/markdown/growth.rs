@@ -164,6 +164,16 @@ mod tests {
     }
 
     #[test]
+    fn what_a_list_leaves_out_has_its_sum() {
+        let items: Vec<ListItem> = (1..=7).map(|at| (format!("layer{at}"), at << 20)).collect();
+        let shown = list("Layers", &items);
+        assert!(shown.ends_with("layer5, and 2 more +13 MiB\n"), "{shown}");
+        let notes: Vec<ListItem> = (1..=7).map(|at| (format!("note {at}"), 0)).collect();
+        assert!(list("Note", &notes).ends_with("note 5, and 2 more\n"));
+        assert!(!list("Layers", &items[..5]).contains("more"));
+    }
+
+    #[test]
     fn a_path_or_commit_that_leads_elsewhere_gets_no_link() {
         let commit = "0123456789012345678901234567890123456789";
         let place = |file: &str| GrowthPlace {
