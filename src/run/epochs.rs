@@ -21,8 +21,13 @@ pub(super) fn is_logged(events: &[ProbeEvent]) -> bool {
     events.iter().any(is_logged)
 }
 
+/// Whether the step with this number is a whole validation, because the learner logs none of its steps.
+pub(super) fn is_whole_validation(events: &[ProbeEvent], number: u32) -> bool {
+    is_logged(events) && is_of_validation(events, number)
+}
+
 /// Whether the step with this number is of a validation.
-pub(super) fn is_of_validation(events: &[ProbeEvent], number: u32) -> bool {
+fn is_of_validation(events: &[ProbeEvent], number: u32) -> bool {
     events.iter().any(|event| match event {
         ProbeEvent::EpochEnd {
             part: EpochPart::Validation,

@@ -100,7 +100,7 @@ pub(super) fn missing(left: &PassOutput) -> Option<RunError> {
     // The batch of a step of an epoch is work of the data loader.
     let is_work = |phase: Phase| wanted_epochs.is_none() || phase != Phase::Batch;
     // A validation that counts as one step may have no data.
-    let may_be_idle = |number: u32| epochs::is_logged(&left.events) && epochs::is_of_validation(&left.events, number);
+    let may_be_idle = |number: u32| epochs::is_whole_validation(&left.events, number);
     let idle = (0..steps).find(|number| {
         launches(&|(step, phase, _)| *step == Some(*number) && is_work(*phase)) == 0 && !may_be_idle(*number)
     });

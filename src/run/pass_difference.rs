@@ -75,10 +75,8 @@ pub(super) fn is_same_work(one: &PassOutput, other: &PassOutput) -> bool {
     let events = &one.events;
     let (one, other) = (gpu_work::seen(one), gpu_work::seen(other));
     let last = one.keys().map(|(step, ..)| *step).max().flatten();
-    let may_differ = |step: Option<u32>| {
-        let is_validation = |step| epochs::is_logged(events) && epochs::is_of_validation(events, step);
-        step == last || step.is_some_and(is_validation)
-    };
+    let may_differ =
+        |step: Option<u32>| step == last || step.is_some_and(|step| epochs::is_whole_validation(events, step));
     one.iter().all(|(place, work)| {
         let same = other.get(place);
         same.is_some_and(|same| may_differ(place.0) || same.launched(work))

@@ -102,7 +102,6 @@ struct WantedGrowth {
 }
 
 /// The values of a run that failed a check, the most important rule first.
-#[derive(Default)]
 struct FailedValues(Vec<FailedValue>);
 
 struct FailedValue {
