@@ -8,6 +8,7 @@ use thiserror::Error;
 use super::elf::Glibc;
 use super::manifest::MOST_RATIO;
 use crate::bytes::Bytes;
+use crate::untrusted::Foreign;
 
 /// The reason why an archive could not be made or cannot be used.
 #[derive(Debug, Error, Diagnostic)]
@@ -188,7 +189,7 @@ pub enum ArchiveRefusal {
         ours: u32,
     },
     /// Another version of this tool made the archive.
-    #[error("cargo-vram {} made it, but this is {}", .0.escape_debug(), env!("CARGO_PKG_VERSION"))]
+    #[error("cargo-vram {} made it, but this is {}", .0, env!("CARGO_PKG_VERSION"))]
     #[diagnostic(
         code(archive::tool),
         help(
@@ -196,7 +197,7 @@ pub enum ArchiveRefusal {
              are not comparable"
         )
     )]
-    Tool(String),
+    Tool(Foreign),
     /// Another build of the same version, with another virtual CUDA driver, made the archive.
     #[error("its virtual CUDA driver is from another build of cargo-vram {}", env!("CARGO_PKG_VERSION"))]
     #[diagnostic(
@@ -220,7 +221,7 @@ pub enum ArchiveRefusal {
         ours: u32,
     },
     /// The archive is for another kind of machine.
-    #[error("it was made for {}, but this machine is {here}", target.escape_debug())]
+    #[error("it was made for {}, but this machine is {here}", target)]
     #[diagnostic(
         code(archive::target),
         help(
@@ -230,7 +231,7 @@ pub enum ArchiveRefusal {
     )]
     Target {
         /// The target of the archive.
-        target: String,
+        target: Foreign,
         /// The target of this machine.
         here: String,
     },

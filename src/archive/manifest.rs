@@ -10,7 +10,7 @@ use super::machine::Machine;
 use crate::bytes::Bytes;
 use crate::driver;
 use crate::protocol::Task;
-use crate::untrusted::PlainName;
+use crate::untrusted::{Foreign, PlainName};
 use crate::workspace::KernelCompiler;
 
 /// The format version of archives. Other versions are refused.
@@ -50,23 +50,23 @@ pub struct ArchiveManifest {
     /// The format version, [`FORMAT`].
     pub format: u32,
     /// The version of the tool that made the archive.
-    pub tool: String,
+    pub tool: Foreign,
     /// The fingerprint of the virtual CUDA driver's source.
-    pub driver: String,
+    pub driver: Foreign,
     /// The protocol version of the models.
     pub protocol: u32,
     /// The target triple of the programs.
-    pub target: String,
+    pub target: Foreign,
     /// The oldest glibc version that the programs can use.
     pub glibc: Option<Glibc>,
     /// The commit that the models were built from.
-    pub commit: Option<String>,
+    pub commit: Option<PlainName>,
     /// Whether the work tree had changes since that commit; absent if unknown.
     pub dirty: Option<bool>,
     /// Whether the archive has all models of the workspace.
     pub whole: bool,
     /// The name of the budget file in reports, if there is a budget file.
-    pub budgets: Option<String>,
+    pub budgets: Option<PlainName>,
     /// The base revision whose limits are compared with the current limits, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<ArchivedBase>,
@@ -80,9 +80,9 @@ pub struct ArchiveManifest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchivedBase {
     /// The name of the revision: `origin/main`.
-    pub revision: String,
+    pub revision: PlainName,
     /// The commit at which the archive's history branched off from the revision.
-    pub commit: String,
+    pub commit: PlainName,
 }
 
 /// A Cargo target that declares models.
@@ -93,11 +93,11 @@ pub struct ArchivedTarget {
     /// The package's folder, relative to the workspace's folder. Empty for the workspace's folder itself.
     pub folder: String,
     /// The name of the target.
-    pub name: String,
+    pub name: PlainName,
     /// The kind of the target.
     pub kind: FileKind,
     /// The version of Burn.
-    pub burn: String,
+    pub burn: PlainName,
     /// The compiler of its kernels.
     pub kernel_compiler: KernelCompiler,
     /// The path of the executable in the archive.
@@ -168,7 +168,7 @@ struct ManifestHead {
     // Wider than ours, so that any later number is reported as a version and not as damage.
     format: u64,
     #[serde(default)]
-    tool: String,
+    tool: Foreign,
 }
 
 impl ArchiveManifest {
@@ -243,10 +243,6 @@ impl ArchiveManifest {
                 return Err(ArchiveRefusal::Overlap(file.to_owned()));
             }
         }
-        let base = self.base.iter().flat_map(|base| [&base.revision, &base.commit]);
-        for text in self.commit.iter().chain(&self.budgets).chain(base) {
-            plain(text)?;
-        }
         self.targets.iter().try_for_each(ArchivedTarget::validate)?;
         self.match_files(&paths)
     }
@@ -295,9 +291,6 @@ impl ArchivedTarget {
     }
 
     fn validate(&self) -> Result<(), ArchiveRefusal> {
-        for text in [&self.name, &self.burn] {
-            plain(text)?;
-        }
         // A file of the driver must not run as a model, and a model must not replace a file of the driver.
         if !self.executable.starts_with(MODELS) {
             return Err(ArchiveRefusal::Manifest(format!(
@@ -307,17 +300,6 @@ impl ArchivedTarget {
         }
         Ok(())
     }
-}
-
-/// Checks that a text is not empty and has no control characters, which could control a terminal.
-fn plain(text: &str) -> Result<(), ArchiveRefusal> {
-    if text.is_empty() || text.chars().any(char::is_control) {
-        return Err(ArchiveRefusal::Manifest(format!(
-            "`{}` is not a valid name",
-            text.escape_debug()
-        )));
-    }
-    Ok(())
 }
 
 fn check(path: &str) -> Result<(), ArchiveRefusal> {

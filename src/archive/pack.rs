@@ -19,6 +19,7 @@ use crate::bytes::Bytes;
 use crate::driver::{self, DriverLibrary};
 use crate::protocol::PROTOCOL;
 use crate::run::Listed;
+use crate::untrusted::PlainName;
 
 /// The compression level of zstd. The zoo's archive has 12.9 MB after 3 s at this level; level 19 takes 55 s for 11.1
 /// MB.
@@ -81,15 +82,17 @@ pub fn pack(contents: &Contents<'_>, to: &Path) -> Result<PackedArchive, Archive
     let (files, facts) = describe(&sources)?;
     let manifest = ArchiveManifest {
         format: FORMAT,
-        tool: env!("CARGO_PKG_VERSION").to_owned(),
-        driver: driver::fingerprint(),
+        tool: env!("CARGO_PKG_VERSION").into(),
+        driver: driver::fingerprint().into(),
         protocol: PROTOCOL,
-        target: facts.target.to_owned(),
+        target: facts.target.into(),
         glibc: facts.needed,
-        commit: contents.commit.map(str::to_owned),
+        commit: contents.commit.map(PlainName::escaped),
         dirty: contents.dirty,
         whole: contents.whole,
-        budgets: contents.budgets.map(|path| shown(contents.root, path)),
+        budgets: contents
+            .budgets
+            .map(|path| PlainName::escaped(&shown(contents.root, path))),
         base: contents.base.map(|(base, ..)| base.clone()),
         targets,
         files,
@@ -139,7 +142,7 @@ fn targets(contents: &Contents<'_>) -> Result<(Vec<ArchivedTarget>, Sources), Ar
         // The models of one executable follow each other. It is packed once.
         if last.replace(&built.executable) != Some(&built.executable) {
             // The number separates targets with the same name.
-            let executable = format!("{MODELS}{}/{}", targets.len(), target.name);
+            let executable = format!("{MODELS}{}/{}", targets.len(), target.name.raw());
             sources.insert(
                 executable.clone(),
                 PackedSource::program(built.executable.clone().into()),
@@ -147,9 +150,9 @@ fn targets(contents: &Contents<'_>) -> Result<(Vec<ArchivedTarget>, Sources), Ar
             targets.push(ArchivedTarget {
                 package: target.package.clone(),
                 folder: folder(contents.root, &target.folder, &target.package),
-                name: target.name.clone(),
+                name: PlainName::escaped(target.name.raw()),
                 kind: FileKind::from_option(target.option).unwrap_or(FileKind::Bench),
-                burn: target.burn.clone(),
+                burn: PlainName::escaped(target.burn.raw()),
                 kernel_compiler: built.kernel_compiler,
                 executable,
                 models: Vec::new(),

@@ -108,7 +108,7 @@ fn is_writable(entry: &BaselineEntry) -> bool {
     // Without these values, no run can be compared with the entry.
     let is_comparable = entry.peaks.warm.live.is_some() && entry.peaks.warm.reserved.is_some();
     is_comparable
-        && names.all(|name| !name.contains(char::is_control))
+        && names.all(|name| !name.raw().contains(char::is_control))
         && numbers.all(|number| i64::try_from(number).is_ok())
 }
 

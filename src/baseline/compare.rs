@@ -20,7 +20,7 @@ impl BaselineFile {
                 Ok(entry) => {
                     run.baseline = entry.map(|entry| Baseline {
                         from,
-                        burn: entry.burn.clone().into(),
+                        burn: entry.burn.clone(),
                         inputs: entry.inputs.clone(),
                         parameters: entry.parameters,
                         peaks: entry.peaks,

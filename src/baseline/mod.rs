@@ -49,10 +49,10 @@ pub struct BaselineKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaselineEntry {
     /// The version of Burn in the run.
-    pub burn: String,
+    pub burn: Foreign,
     /// What the values depend on besides the model: the estimator's fingerprint, or the driver version of a
     /// measurement.
-    pub rests_on: String,
+    pub rests_on: Foreign,
     /// The inputs of the run.
     pub inputs: BTreeMap<PlainName, u64>,
     /// The number of parameters, learnable or not, if it is known.
@@ -106,12 +106,12 @@ impl BaselineEntry {
     #[must_use]
     pub fn from_run(run: &Run, fingerprint: &str) -> Self {
         Self {
-            burn: run.burn.raw().to_owned(),
+            burn: run.burn.clone(),
             // No plan: an estimate's choices follow from the fingerprint, a measurement's are in recordings.
             // See docs/design/baseline.md.
             rests_on: match run.mode {
-                Mode::Estimate => fingerprint.to_owned(),
-                Mode::Measure => run.gpu.driver.raw().to_owned(),
+                Mode::Estimate => fingerprint.into(),
+                Mode::Measure => run.gpu.driver.clone(),
             },
             inputs: run.inputs.clone(),
             parameters: run.parameters.as_ref().map(|parameters| parameters.count),

@@ -175,8 +175,8 @@ fn entries(document: LockDocument, source: &Arc<BudgetText>) -> Result<BaselineF
             return Err(wrong(message, ANEW));
         }
         let entry = BaselineEntry {
-            burn: written.burn,
-            rests_on,
+            burn: written.burn.into(),
+            rests_on: rests_on.into(),
             inputs: written.inputs,
             parameters: written.parameters,
             peaks: Peaks {

@@ -225,8 +225,8 @@ proptest::proptest! {
             let key = BaselineKey { package, model, gpu, mode: Mode::Estimate };
             let peak = Peak { live: Some(Bytes(figure)), reserved: Some(Bytes(figure)), process: None };
             let entry = BaselineEntry {
-                burn: "0.21.0".to_owned(),
-                rests_on: PRINT.to_owned(),
+                burn: "0.21.0".into(),
+                rests_on: PRINT.into(),
                 inputs: inputs.iter().map(|(name, value)| (PlainName::escaped(name), *value)).collect(),
                 parameters: Some(figure),
                 peaks: Peaks { warm: peak, cold: Peak::default() },

@@ -24,8 +24,8 @@ impl Display for BaselineFile {
                 Mode::Measure => ("measure", "driver"),
             };
             writeln!(f, "mode = {}", text(mode))?;
-            writeln!(f, "burn = {}", text(&entry.burn))?;
-            writeln!(f, "{rests_on} = {}", text(&entry.rests_on))?;
+            writeln!(f, "burn = {}", text(entry.burn.raw()))?;
+            writeln!(f, "{rests_on} = {}", text(entry.rests_on.raw()))?;
             for (name, value) in &entry.inputs {
                 // The name of an input may have spaces and dots, which TOML must quote.
                 writeln!(f, "inputs.{} = {value}", toml_edit::Key::new(name.as_str()))?;

@@ -15,7 +15,7 @@ use crate::cli::session;
 use crate::cli::session::base::Parted;
 use crate::cli::temporary::TemporaryFolder;
 use crate::render;
-use crate::untrusted::named;
+use crate::untrusted::PlainName;
 
 /// Pack the built models into one file, to run them on other machines
 ///
@@ -81,8 +81,8 @@ impl BaseOnDisk {
             budgets: put("budgets.yaml", parted.file(root, &prepared.budgets_path)?)?,
             lock: put("budgets.lock", parted.file(root, &prepared.lock().0)?)?,
             base: archive::ArchivedBase {
-                revision: parted.revision,
-                commit: parted.commit,
+                revision: PlainName::escaped(&parted.revision),
+                commit: PlainName::escaped(&parted.commit),
             },
             _folder: folder,
         })
@@ -149,7 +149,7 @@ fn summary(packed: &PackedArchive, to: &Utf8PathBuf) -> String {
     let mut text = String::new();
     for target in &packed.manifest.targets {
         let models: Vec<_> = target.models.iter().map(|model| model.name.as_str()).collect();
-        text += &format!("{} ({}): {}\n", target.package, named(&target.name), models.join(", "));
+        text += &format!("{} ({}): {}\n", target.package, target.name, models.join(", "));
     }
     let has = |path: &str| packed.manifest.files.iter().any(|file| file.path == path);
     let budgets = packed.manifest.budgets.as_deref().unwrap_or("no budgets");
@@ -168,7 +168,7 @@ fn summary(packed: &PackedArchive, to: &Utf8PathBuf) -> String {
 
 /// Returns the commit that an archive was built from, as text.
 pub(super) fn made_of(manifest: &ArchiveManifest) -> String {
-    let commit = manifest.commit.as_deref().map_or_else(|| "unknown".to_owned(), named);
+    let commit = manifest.commit.as_deref().unwrap_or("unknown");
     let changes = match manifest.dirty {
         Some(true) => ", with uncommitted changes",
         Some(false) | None => "",

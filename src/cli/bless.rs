@@ -300,11 +300,12 @@ fn change(before: Option<&BaselineEntry>, after: Option<&BaselineEntry>) -> Stri
 mod tests {
     use super::*;
     use crate::report::{Peak, Peaks};
+    use crate::untrusted::Foreign;
 
     fn of(live: u64, reserved: u64) -> BaselineEntry {
         BaselineEntry {
-            burn: String::new(),
-            rests_on: String::new(),
+            burn: Foreign::default(),
+            rests_on: Foreign::default(),
             inputs: BTreeMap::new(),
             parameters: None,
             peaks: Peaks {

@@ -12,7 +12,7 @@ use crate::cli::session;
 use crate::cli::session::source::ModelSource;
 use crate::protocol::Task;
 use crate::render;
-use crate::untrusted::named;
+use crate::untrusted::{Foreign, PlainName};
 
 /// List the models that the workspace declares, or the models of an archive
 #[derive(Debug, Args)]
@@ -33,11 +33,11 @@ pub(super) struct ListCommand {
 
 #[derive(Serialize)]
 struct ListedModel<'a> {
-    package: &'a str,
-    model: &'a str,
+    package: &'a PlainName,
+    model: &'a PlainName,
     task: Task,
-    target: &'a str,
-    burn: &'a str,
+    target: &'a Foreign,
+    burn: &'a Foreign,
 }
 
 impl ListCommand {
@@ -76,9 +76,9 @@ impl ListCommand {
                     .set_header(["package", "model", "task", "target", "burn"]);
                 for model in &models {
                     let task = if model.task == Task::Train { "train" } else { "infer" };
-                    // The names may come from an archive that someone else made.
-                    let [package, name] = [model.package, model.model].map(named);
-                    table.add_row([package, name, task.to_owned(), named(model.target), named(model.burn)]);
+                    let [package, name] = [model.package, model.model].map(PlainName::as_str);
+                    let [target, burn] = [model.target, model.burn].map(ToString::to_string);
+                    table.add_row([package, name, task, &target, &burn]);
                 }
                 format!("{table}\n")
             }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::GithubError;
+use crate::untrusted::Foreign;
 
 /// The most bytes to read of an event. GitHub limits events to 25 MB.
 const MOST_BYTES: u64 = 32 << 20;
@@ -93,13 +94,13 @@ pub enum PullRequestEvent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeadCommit {
     /// The owner of the head's repository.
-    pub owner: String,
+    pub owner: Foreign,
     /// The ID of the head's repository.
     pub repository: u64,
     /// The branch.
-    pub branch: String,
+    pub branch: Foreign,
     /// The commit hash.
-    pub commit: String,
+    pub commit: Foreign,
 }
 
 #[derive(Deserialize)]
@@ -211,10 +212,10 @@ fn of_run(event: WorkflowRunEvent) -> Result<PullRequestEvent, GithubError> {
         ));
     };
     Ok(PullRequestEvent::Head(HeadCommit {
-        owner: repository.owner.login,
+        owner: repository.owner.login.into(),
         repository: repository.id,
-        branch,
-        commit: run.head_sha,
+        branch: branch.into(),
+        commit: run.head_sha.into(),
     }))
 }
 

@@ -140,10 +140,10 @@ impl Profile {
             .filter(|(_, (_, provenance))| provenance.is_assumed());
         assumed
             .map(|(quantity, (value, provenance))| Assumption::GpuValue {
-                gpu: self.id.clone(),
+                gpu: self.id.as_str().into(),
                 quantity,
-                value,
-                why: provenance.source,
+                value: value.into(),
+                why: provenance.source.into(),
             })
             .collect()
     }

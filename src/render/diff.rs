@@ -5,14 +5,15 @@ pub(super) mod lists;
 use crate::report::diff::{CauseKind, FigureDiff, ModelDiff, ModelState, ReportDiff};
 use crate::report::upgrade::is_upgrade;
 use crate::report::{Metric, Pass, Status};
+use crate::untrusted::Foreign;
 
 /// Explains what an upgrade of Burn means for the comparison, and what to do next. Returns nothing without an upgrade.
 pub(in crate::render) fn on_upgrade(diff: &ReportDiff) -> Option<String> {
     let causes = || diff.models.iter().flat_map(|model| &model.causes);
     let mut upgrades = causes().filter(|cause| cause.kind == CauseKind::Burn);
     let (before, after) = upgrades.find_map(|cause| {
-        let (before, after) = (cause.before.as_deref()?, cause.after.as_deref()?);
-        is_upgrade(before, after).then_some((before, after))
+        let (before, after) = (cause.before.as_ref()?, cause.after.as_ref()?);
+        is_upgrade(before.raw(), after.raw()).then_some((before, after))
     })?;
     let mut text = format!(
         "Burn {before} and {after} have different allocators and kernels, so growth between them is at most a warning."
@@ -25,22 +26,22 @@ pub(in crate::render) fn on_upgrade(diff: &ReportDiff) -> Option<String> {
 }
 
 /// Returns the state of a value in one word; for an incomplete run, why it ended.
-pub(in crate::render) fn word<'a>(model: &'a ModelDiff, figure: &FigureDiff) -> &'a str {
-    match model.state {
-        // First, because the values of an incomplete run are no reason to call it smaller or ok.
-        _ if model.ended.is_some() => return model.ended.as_deref().unwrap_or_default(),
-        ModelState::New => return "new",
-        ModelState::Removed => return "removed",
-        ModelState::Changed | ModelState::Same => {}
+pub(in crate::render) fn word(model: &ModelDiff, figure: &FigureDiff) -> Foreign {
+    // First, because the values of an incomplete run are no reason to call it smaller or ok.
+    if let Some(ended) = &model.ended {
+        return ended.clone();
     }
-    match (figure.status, figure.change) {
-        (Some(Status::Fail), _) => "regressed",
-        (Some(Status::Warn), _) => "warning",
-        (Some(Status::Error), _) => "not checked",
-        (Some(Status::Pass), Some(change)) if change < 0 => "smaller",
-        (Some(Status::Pass), _) => "ok",
-        (None, _) => "",
-    }
+    let word = match (model.state, figure.status, figure.change) {
+        (ModelState::New, ..) => "new",
+        (ModelState::Removed, ..) => "removed",
+        (_, Some(Status::Fail), _) => "regressed",
+        (_, Some(Status::Warn), _) => "warning",
+        (_, Some(Status::Error), _) => "not checked",
+        (_, Some(Status::Pass), Some(change)) if change < 0 => "smaller",
+        (_, Some(Status::Pass), _) => "ok",
+        (_, None, _) => "",
+    };
+    word.into()
 }
 
 /// Returns the values of a model that get a row: those that changed. A model that is new, removed or incomplete gets

@@ -15,24 +15,24 @@ pub enum Assumption {
     /// A value of the GPU profile is assumed.
     GpuValue {
         /// The GPU's id.
-        gpu: String,
+        gpu: Foreign,
         /// The assumed quantity.
         quantity: GpuQuantity,
         /// The assumed value as text, with its unit.
-        value: String,
+        value: Foreign,
         /// Why this value is assumed.
-        why: String,
+        why: Foreign,
     },
     /// The model runs in mixed precision, which Burn does not have and cargo-vram emulates.
     MixedPrecision,
     /// The autotune choices were recorded on another GPU.
     RecordedOnOtherGpu {
         /// The id of the GPU that the run is for.
-        gpu: String,
+        gpu: Foreign,
         /// The id of the GPU that was recorded.
-        recorded_on: String,
+        recorded_on: Foreign,
         /// The driver version of the recording.
-        driver: String,
+        driver: Foreign,
     },
     /// The cold pass ended before autotune had made all choices.
     ColdPassEnded {
@@ -48,7 +48,7 @@ pub enum Assumption {
     PassesDiffer {
         /// The first difference, to follow "the model": `launches 12 kernels in the backward phase of step 2, and then
         /// 0`.
-        difference: String,
+        difference: Foreign,
     },
     /// The second warm pass, which reads other values from the GPU, did not finish.
     OtherValuesUnfinished,
@@ -88,7 +88,7 @@ pub enum Assumption {
     /// Steps were run with some of the sizes of a range, and in some orders.
     SizesSampled {
         /// The name of the input.
-        input: String,
+        input: Foreign,
         /// The number of sizes that steps were run with.
         tried: u64,
         /// The number of sizes that the model declares.
@@ -111,7 +111,7 @@ pub enum Assumption {
     /// NVML stopped answering during the measurement.
     NvmlLost {
         /// The error of NVML.
-        error: String,
+        error: Foreign,
     },
     /// The model reads values from a virtual GPU, which returns zeros.
     DeviceReads {
@@ -170,15 +170,15 @@ impl GpuQuantity {
 #[schemars(rename = "Assumption")]
 pub struct ReadAssumption {
     /// A stable name for programs, such as `device-reads`.
-    code: String,
+    code: Foreign,
     /// The assumption as a sentence for people.
-    text: String,
+    text: Foreign,
 }
 
 impl Assumption {
     /// Creates an assumption from its code and its sentence in a document.
     #[must_use]
-    pub fn from_document(code: impl Into<String>, text: impl Into<String>) -> Self {
+    pub fn from_document(code: impl Into<Foreign>, text: impl Into<Foreign>) -> Self {
         let (code, text) = (code.into(), text.into());
         Self::Read(ReadAssumption { code, text })
     }
@@ -217,7 +217,7 @@ impl Assumption {
             Self::OtherTensorType => "other-tensor-type",
             Self::NoOperation => "no-operation",
             Self::NoLineNumbers => "no-line-numbers",
-            Self::Read(read) => &read.code,
+            Self::Read(read) => read.code.raw(),
         }
     }
 }
@@ -371,7 +371,7 @@ impl fmt::Display for Assumption {
             Self::NoLineNumbers => f.write_str(
                 "the program has no line numbers: set `debug = \"line-tables-only\"` in its Cargo profile",
             ),
-            Self::Read(read) => f.write_str(&read.text),
+            Self::Read(read) => read.text.fmt(f),
         }
     }
 }
@@ -387,11 +387,14 @@ impl Eq for Assumption {}
 
 impl Serialize for Assumption {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let document = ReadAssumption {
-            code: self.code().to_owned(),
-            text: self.to_string(),
-        };
-        document.serialize(serializer)
+        match self {
+            // As it was read: `Display` escapes it.
+            Self::Read(document) => document.serialize(serializer),
+            own => {
+                let (code, text) = (own.code().into(), own.to_string().into());
+                ReadAssumption { code, text }.serialize(serializer)
+            }
+        }
     }
 }
 
@@ -432,6 +435,14 @@ mod tests {
         let json = serde_json::json!({ "code": "newer", "text": "a sentence" });
         let read: Assumption = serde_json::from_value(json.clone()).unwrap();
         assert_eq!((read.code(), read.to_string()), ("newer", "a sentence".to_owned()));
+        assert_eq!(serde_json::to_value(&read).unwrap(), json);
+    }
+
+    #[test]
+    fn a_hostile_one_is_shown_escaped_and_written_as_it_was_read() {
+        let json = serde_json::json!({ "code": "x\u{1b}", "text": "a\n::error::b\u{202e}" });
+        let read: Assumption = serde_json::from_value(json.clone()).unwrap();
+        assert_eq!(read.to_string(), "a : :error::b\u{fffd}");
         assert_eq!(serde_json::to_value(&read).unwrap(), json);
     }
 }

@@ -28,9 +28,9 @@ pub struct ReportDiff {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
     /// The git commit of the older report; null if unknown.
-    pub base: Option<String>,
+    pub base: Option<Foreign>,
     /// The git commit of the newer report; null if unknown.
-    pub head: Option<String>,
+    pub head: Option<Foreign>,
     /// One entry per model, mode and GPU: the worst status first, then changed models, then the largest difference.
     pub models: Vec<ModelDiff>,
     /// Why live memory grew; only with `--why`, and absent if nothing grew.
@@ -62,7 +62,7 @@ pub struct ModelDiff {
     pub state: ModelState,
     /// Why the newer run is incomplete: `out-of-memory` or an error code; null if it is complete, or if the newer
     /// report does not have it.
-    pub ended: Option<String>,
+    pub ended: Option<Foreign>,
     /// The values of the model, unchanged ones included.
     pub figures: Vec<FigureDiff>,
     /// Other changes that may explain the differences: the likeliest kind first, and within a kind the largest change
@@ -109,11 +109,11 @@ pub struct Cause {
     /// The kind of change.
     pub kind: CauseKind,
     /// What changed: for example the name of a phase or an input.
-    pub name: String,
+    pub name: Foreign,
     /// The old state as text; null if it is new.
-    pub before: Option<String>,
+    pub before: Option<Foreign>,
     /// The new state as text; null if it was removed.
-    pub after: Option<String>,
+    pub after: Option<Foreign>,
     /// The difference in bytes if memory changed; otherwise null.
     pub bytes: Option<i64>,
 }
@@ -186,7 +186,7 @@ pub fn diff(base: &Report, head: &Report) -> ReportDiff {
                 mode,
                 gpu: gpu.clone(),
                 state,
-                ended: new.and_then(ended).map(str::to_owned),
+                ended: new.and_then(ended).map(Foreign::from),
                 figures,
                 causes: old.zip(new).map_or_else(Vec::new, |(old, new)| causes(old, new)),
             }
@@ -201,8 +201,8 @@ pub fn diff(base: &Report, head: &Report) -> ReportDiff {
             false => Status::Error,
         },
         problems: head.problems.clone(),
-        base: base.commit.clone().map(Foreign::into_raw),
-        head: head.commit.clone().map(Foreign::into_raw),
+        base: base.commit.clone(),
+        head: head.commit.clone(),
         models,
         growth: Vec::new(),
     }
@@ -213,7 +213,7 @@ impl ModelDiff {
     #[must_use]
     pub fn status(&self) -> Status {
         let judged = self.figures.iter().filter_map(|figure| figure.status);
-        let ended = self.ended.as_deref().map(|ended| match ended {
+        let ended = self.ended.as_ref().map(|ended| match ended.raw() {
             OUT_OF_MEMORY => Status::Fail,
             _ => Status::Error,
         });
@@ -290,11 +290,11 @@ fn unjudged(figure: FigureDiff) -> FigureDiff {
 
 fn causes(old: &Run, new: &Run) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let mut differs = |kind, name: &str, before: Option<String>, after: Option<String>| {
+    let mut differs = |kind, name: &str, before: Option<Foreign>, after: Option<Foreign>| {
         if before != after {
             causes.push(Cause {
                 kind,
-                name: name.to_owned(),
+                name: name.into(),
                 before,
                 after,
                 bytes: None,
@@ -303,21 +303,16 @@ fn causes(old: &Run, new: &Run) -> Vec<Cause> {
     };
     let names: BTreeSet<_> = old.inputs.keys().chain(new.inputs.keys()).collect();
     for name in names {
-        let of = |run: &Run| run.inputs.get(name).map(ToString::to_string);
+        let of = |run: &Run| run.inputs.get(name).map(text);
         differs(CauseKind::Input, name, of(old), of(new));
     }
-    differs(
-        CauseKind::Burn,
-        "burn",
-        Some(old.burn.raw().to_owned()),
-        Some(new.burn.raw().to_owned()),
-    );
+    differs(CauseKind::Burn, "burn", Some(old.burn.clone()), Some(new.burn.clone()));
     // An estimate's driver is `virtual` with the tool's version, which says nothing about the model.
     if new.mode == Mode::Measure {
-        let of = |run: &Run| Some(run.gpu.driver.raw().to_owned());
+        let of = |run: &Run| Some(run.gpu.driver.clone());
         differs(CauseKind::Driver, "driver", of(old), of(new));
     }
-    let count = |run: &Run| run.parameters.map(|parameters| parameters.count.to_string());
+    let count = |run: &Run| run.parameters.map(|parameters| text(&parameters.count));
     differs(CauseKind::Parameters, "parameters", count(old), count(new));
     type Choices = fn(&Run) -> u32;
     let choices: [(&str, Choices); 3] = [
@@ -326,12 +321,7 @@ fn causes(old: &Run, new: &Run) -> Vec<Cause> {
         ("assumed", |run| run.autotune.assumed),
     ];
     for (name, of) in choices {
-        differs(
-            CauseKind::Autotune,
-            name,
-            Some(of(old).to_string()),
-            Some(of(new).to_string()),
-        );
+        differs(CauseKind::Autotune, name, Some(text(&of(old))), Some(text(&of(new))));
     }
     let (before, after) = (&old.autotune.chosen, &new.autotune.chosen);
     for operation in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
@@ -363,23 +353,27 @@ fn causes(old: &Run, new: &Run) -> Vec<Cause> {
     causes
 }
 
+fn text(value: &impl ToString) -> Foreign {
+    value.to_string().into()
+}
+
 /// Returns the kernels whose number of autotune keys differs from the other report, with that number: `Matmul ×3`.
-fn kernels(chosen: Option<&BTreeMap<Foreign, u32>>, elsewhere: Option<&BTreeMap<Foreign, u32>>) -> Option<String> {
+fn kernels(chosen: Option<&BTreeMap<Foreign, u32>>, elsewhere: Option<&BTreeMap<Foreign, u32>>) -> Option<Foreign> {
     let same = |kernel: &Foreign, keys: &u32| elsewhere.and_then(|elsewhere| elsewhere.get(kernel)) == Some(keys);
     let kernels = chosen?.iter().filter(|(kernel, keys)| !same(kernel, keys));
     let told: Vec<_> = kernels
         .map(|(kernel, keys)| format!("{} ×{keys}", kernel.raw()))
         .collect();
-    (!told.is_empty()).then(|| told.join(", "))
+    (!told.is_empty()).then(|| told.join(", ").into())
 }
 
 /// Creates a cause for memory that changed.
 pub(crate) fn memory(kind: CauseKind, name: &str, before: Option<Bytes>, after: Option<Bytes>) -> Cause {
     Cause {
         kind,
-        name: name.to_owned(),
-        before: before.map(|bytes| bytes.to_string()),
-        after: after.map(|bytes| bytes.to_string()),
+        name: name.into(),
+        before: before.map(|bytes| text(&bytes)),
+        after: after.map(|bytes| text(&bytes)),
         bytes: Some(after.unwrap_or_default().less(before.unwrap_or_default())),
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::untrusted::named;
+use crate::untrusted::{Foreign, named};
 
 /// Declares the error codes of this version, each with its name in reports.
 macro_rules! codes {
@@ -28,7 +28,7 @@ macro_rules! codes {
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$code => $name,)+
-                    Self::Unknown(UnknownCode(name)) => name,
+                    Self::Unknown(UnknownCode(name)) => name.raw(),
                 }
             }
         }
@@ -108,7 +108,7 @@ codes! {
 
 /// The name of a code that this version does not know. It is untrusted text, because a report may come from anybody.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct UnknownCode(String);
+pub struct UnknownCode(Foreign);
 
 impl ErrorCode {
     /// Returns the code with this name. An unknown name becomes [`ErrorCode::Unknown`].
@@ -118,7 +118,7 @@ impl ErrorCode {
         // A report of a newer version stays readable, and keeps its code.
         known
             .cloned()
-            .unwrap_or_else(|| Self::Unknown(UnknownCode(name.to_owned())))
+            .unwrap_or_else(|| Self::Unknown(UnknownCode(name.into())))
     }
 
     /// Whether the model was not even started, because its options or configuration do not allow it.
@@ -175,7 +175,7 @@ impl ErrorCode {
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown(UnknownCode(name)) => f.write_str(&named(&name.escape_debug().to_string())),
+            Self::Unknown(UnknownCode(name)) => f.write_str(&named(&name.raw().escape_debug().to_string())),
             known => f.write_str(known.as_str()),
         }
     }

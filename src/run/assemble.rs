@@ -273,7 +273,7 @@ pub(super) fn run(case: &Case, hardware: &Hardware, collected: &Collected, times
         budget: case.budget.as_deref().map(PlainName::escaped),
         mode,
         task: Some(case.model.task),
-        burn: case.model.built.target.burn.clone().into(),
+        burn: case.model.built.target.burn.clone(),
         features: readable().find_map(features),
         // A pass that died early reported no inputs. Then only the overridden ones are known.
         inputs: readable().find_map(inputs).unwrap_or_else(|| case.plain_inputs()),
@@ -743,7 +743,7 @@ fn assumptions(
         .flatten()
         .filter(|(_, range)| range.declared > 1);
     list.extend(several.map(|(input, range)| Assumption::SizesSampled {
-        input: input.clone(),
+        input: input.as_str().into(),
         tried: range.tried,
         declared: range.declared,
     }));
@@ -777,7 +777,7 @@ fn assumptions(
         list.push(Assumption::ReservedDiffers { warm, traced });
     }
     if let Some(error) = passes.iter().find_map(|left| left.looks.as_ref()?.error.clone()) {
-        list.push(Assumption::NvmlLost { error });
+        list.push(Assumption::NvmlLost { error: error.into() });
     }
     let count = warm.map_or(0, device_reads);
     // Values from a real GPU are the real ones.
@@ -800,9 +800,9 @@ fn of_autotune(case: &Case, collected: &Collected, cold: Option<&PassOutput>) ->
         && recording.gpu != case.profile.id
     {
         list.push(Assumption::RecordedOnOtherGpu {
-            gpu: case.profile.id.clone(),
-            recorded_on: recording.gpu.to_string(),
-            driver: recording.driver.raw().to_owned(),
+            gpu: case.profile.id.as_str().into(),
+            recorded_on: recording.gpu.as_str().into(),
+            driver: recording.driver.clone(),
         });
     }
     let choices = collected.unplanned as u64;
@@ -822,7 +822,7 @@ fn of_other_values(collected: &Collected) -> Vec<Assumption> {
     else {
         return Vec::new();
     };
-    let difference = difference.to_string();
+    let difference = difference.to_string().into();
     let mut list = vec![Assumption::PassesDiffer { difference }];
     let other = collected.passes.other.as_ref().and_then(|left| left.as_ref().ok());
     if other.is_some_and(|left| done(left).is_none()) {

@@ -92,7 +92,7 @@ fn ask(built: &Built, folder: &Path) -> ListAnswer {
     let problem = |code: ErrorCode, message: String, help: &str| {
         Box::new(Problem {
             package: built.target.package.clone(),
-            target: Some(built.target.name.clone().into()),
+            target: Some(built.target.name.clone()),
             code,
             message: message.into(),
             help: Some(help.into()),

@@ -90,7 +90,7 @@ pub fn build(
     // adapters, build them separately.
     let minor = |burn: &str| burn.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
     // The target's name counts, too, because Cargo's `--bench NAME` applies to every package of a build.
-    let kind = |target: &DeclaredTarget| (minor(&target.burn), target.option, target.name.clone());
+    let kind = |target: &DeclaredTarget| (minor(target.burn.raw()), target.option, target.name.clone());
     let kinds: BTreeSet<_> = targets.iter().map(kind).collect();
     for builds in kinds {
         let wanted: Vec<_> = targets.iter().filter(|target| kind(target) == builds).collect();
@@ -106,7 +106,7 @@ pub fn build(
                 }),
                 None => problems.push(Problem {
                     package: target.package.clone(),
-                    target: Some(target.name.clone().into()),
+                    target: Some(target.name.clone()),
                     code: ErrorCode::BuildFailed,
                     message: failures.message(target).into(),
                     help: Some(failures.help(target, selection, options).into()),
@@ -138,7 +138,7 @@ fn is_fused_by_burn(target: &DeclaredTarget, selection: &Selection) -> bool {
 fn cannot_unfuse(target: &DeclaredTarget) -> Problem {
     Problem {
         package: target.package.clone(),
-        target: Some(target.name.clone().into()),
+        target: Some(target.name.clone()),
         code: ErrorCode::UnsupportedBurn,
         message: format!(
             "`--no-fusion` cannot switch fusion off for {}, which uses Burn {}",
@@ -214,7 +214,7 @@ impl Failures {
         match self.cause(target) {
             // Only a build for `explain` has this type. Errors name it if a model needs more than Burn's own backend
             // traits.
-            BuildFailure::Errors if self.names_observed(target, selection) => observed_help(&target.name),
+            BuildFailure::Errors if self.names_observed(target, selection) => observed_help(target),
             BuildFailure::Errors if self.lacks_train(target) => {
                 format!(
                     "enable the feature `train` of burn in the manifest of {}, because the feature `train` of cargo-vram \
@@ -285,7 +285,7 @@ impl Failures {
 }
 
 /// Returns the help for a model that needs more than `explain`'s backend implements.
-fn observed_help(target: &str) -> String {
+fn observed_help(DeclaredTarget { name: target, .. }: &DeclaredTarget) -> String {
     format!(
         "implement the backend trait that a model of {target} needs, in the crate that declares the trait: \
          `cargo_vram::explained! {{ impl YourTrait for cargo_vram::probe::Observed {{}} }}`. `cargo vram explain` \
@@ -341,7 +341,7 @@ fn unoptimized(
 
 /// Returns the command that runs the same build, for a message.
 fn same_build(target: &DeclaredTarget, selection: &Selection, options: &BuildOptions) -> String {
-    let mut words = vec!["-p", &target.package, target.option, &target.name];
+    let mut words = vec!["-p", &target.package, target.option, target.name.raw()];
     words.extend(asked(selection, options, target));
     let manifest = selection.manifest_path.iter();
     words.extend(manifest.flat_map(|path| ["--manifest-path", path.as_str()]));
@@ -371,7 +371,7 @@ fn cargo_build(
     for target in wanted {
         command.args(["-p", &target.package_id]);
     }
-    command.args([wanted[0].option, &wanted[0].name]);
+    command.args([wanted[0].option, wanted[0].name.raw()]);
     command.args(asked(selection, options, wanted[0]));
     command.args(
         unoptimized(workspace, selection, options, wanted[0])
@@ -593,9 +593,9 @@ mod tests {
             package: "zoo".into(),
             package_id: "path+file:///zoo#0.1.0".to_owned(),
             folder: "/zoo".into(),
-            name: "vram".to_owned(),
+            name: "vram".into(),
             option: "--bench",
-            burn: "0.21.0".to_owned(),
+            burn: "0.21.0".into(),
         }
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Workspace;
 use crate::report::{ErrorCode, Problem};
-use crate::untrusted::PlainName;
+use crate::untrusted::{Foreign, PlainName};
 
 /// The name of the benchmark target with models, unless `[package.metadata.vram]` names other targets.
 const DEFAULT_TARGET: &str = "vram";
@@ -66,11 +66,11 @@ pub struct DeclaredTarget {
     /// The package's folder: the working directory of its models.
     pub folder: camino::Utf8PathBuf,
     /// The target's name.
-    pub name: String,
+    pub name: Foreign,
     /// Cargo's option for this kind of target: `--bench`, `--example`, `--test` or `--bin`.
     pub option: &'static str,
     /// The version of Burn.
-    pub burn: String,
+    pub burn: Foreign,
 }
 
 impl DeclaredTarget {
@@ -128,7 +128,7 @@ impl DeclaredTarget {
     fn is_at_least(&self, major: u64, minor: u64) -> bool {
         // Callers ask for a property and never for a version. So for a further version of Burn, only the
         // predicates above need a look. See docs/design/rooms.md.
-        Version::parse(&self.burn).is_ok_and(|burn| (burn.major, burn.minor) >= (major, minor))
+        Version::parse(self.burn.raw()).is_ok_and(|burn| (burn.major, burn.minor) >= (major, minor))
     }
 }
 
@@ -235,9 +235,9 @@ fn package_targets(workspace: &Workspace, package: &Package) -> Result<Vec<Decla
                 .parent()
                 .map(camino::Utf8Path::to_owned)
                 .unwrap_or_default(),
-            name,
+            name: name.into(),
             option,
-            burn: burn.to_string(),
+            burn: burn.to_string().into(),
         })
         .collect())
 }

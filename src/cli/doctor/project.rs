@@ -107,7 +107,7 @@ fn burn(target: &DeclaredTarget, workspace: &Workspace) -> Finding {
     // Burn's default features turn these on in the backend's crate.
     let features: Vec<_> = ["burn", "burn-cuda"]
         .into_iter()
-        .filter_map(|name| workspace.features(name, &target.burn))
+        .filter_map(|name| workspace.features(name, target.burn.raw()))
         .flatten()
         .collect();
     if features.is_empty() {

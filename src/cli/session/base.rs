@@ -353,7 +353,14 @@ impl BaseRevision {
             return Ok(None);
         };
         // An archive has the limits of its base, but not its `Cargo.lock`.
-        Self::from_files(base.revision, base.commit, &files, None, prepared).map(Some)
+        Self::from_files(
+            base.revision.to_string(),
+            base.commit.to_string(),
+            &files,
+            None,
+            prepared,
+        )
+        .map(Some)
     }
 
     fn from_files(

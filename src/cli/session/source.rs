@@ -172,7 +172,7 @@ impl ModelSource {
             }
             Self::Archive(brought) => {
                 let manifest = &brought.unpacked.manifest;
-                (manifest.commit.clone(), manifest.dirty)
+                (manifest.commit.as_ref().map(ToString::to_string), manifest.dirty)
             }
         }
     }
@@ -192,9 +192,12 @@ impl ModelSource {
     pub(in crate::cli) fn budgets(&self) -> (Utf8PathBuf, String) {
         let shown = match self {
             Self::Workspace(_) => None,
-            Self::Archive(brought) => brought.unpacked.manifest.budgets.clone(),
+            Self::Archive(brought) => brought.unpacked.manifest.budgets.as_ref(),
         };
-        (self.root().join(BUDGETS), shown.unwrap_or_else(|| BUDGETS.to_owned()))
+        (
+            self.root().join(BUDGETS),
+            shown.map_or_else(|| BUDGETS.to_owned(), ToString::to_string),
+        )
     }
 
     /// Returns the base that an archive contains, with its budgets and baseline.
@@ -472,7 +475,7 @@ impl ArchiveSource {
                 return Err(ArchiveError::OtherModels {
                     file: self.file.clone().into(),
                     package: target.package.to_string(),
-                    target: target.name.clone(),
+                    target: target.name.to_string(),
                 });
             }
         }

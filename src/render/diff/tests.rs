@@ -162,7 +162,7 @@ fn explanations_tell_which_categories_and_layers_changed() {
     let causes = &changed.models[0].causes;
     let largest = |kind| {
         let cause = causes.iter().find(|cause| cause.kind == kind).unwrap();
-        (cause.name.as_str(), cause.bytes.unwrap() > 0)
+        (cause.name.raw(), cause.bytes.unwrap() > 0)
     };
     assert_eq!(largest(CauseKind::Category), ("activations", true));
     assert!(largest(CauseKind::Layer).1);

@@ -10,6 +10,7 @@ use crate::report::change::{change, metric_name, signed, signed_percent};
 use crate::report::diff::{Cause, FigureDiff, ModelDiff, ReportDiff};
 use crate::report::words::mode_name;
 use crate::report::{Problem, Status};
+use crate::untrusted::Foreign;
 
 /// The most models for which causes are listed. Their headings are never left out for length.
 const EXPLAINED: usize = 10;
@@ -85,7 +86,7 @@ fn row(model: &ModelDiff, figure: &FigureDiff) -> String {
             signed(before, after) + &percent
         },
     );
-    let word = name(word(model, figure));
+    let word = name(word(model, figure).raw());
     format!(
         "| {} | {} | {} | {} | {} → {} | {by} | {word} |\n",
         code(&format!("{}/{}", model.package, model.model)),
@@ -151,7 +152,11 @@ fn around(list: &CauseList<'_>, more: usize) -> Section {
 }
 
 fn cause_row(list: &CauseList<'_>, cause: &Cause) -> String {
-    let value = |value: &Option<String>| value.as_ref().map_or_else(|| "–".to_owned(), |value| words(value));
+    let value = |value: &Option<Foreign>| {
+        value
+            .as_ref()
+            .map_or_else(|| "–".to_owned(), |value| words(value.raw()))
+    };
     let is_memory = list.causes.iter().any(|cause| cause.bytes.is_some());
     let by = match (is_memory, cause.bytes) {
         (false, _) => String::new(),
@@ -160,7 +165,7 @@ fn cause_row(list: &CauseList<'_>, cause: &Cause) -> String {
     };
     format!(
         "| {} | {} | {} |{by}\n",
-        name(&cause.name),
+        name(cause.name.raw()),
         value(&cause.before),
         value(&cause.after)
     )
