@@ -602,6 +602,12 @@ fn a_dry_run_asks_nobody_and_needs_no_token() {
     shown.says(0, "would be posted to pull request #7 of tracel/models");
     assert!(shown.said.starts_with(MARKER), "{shown:?}");
     ended_of(&["--dry-run"]).says(0, "would not be posted");
+    let mut of_fork = run_event(json!([]));
+    of_fork["workflow_run"]["head_branch"] = json!("##[error]a\u{202e}");
+    folder().on("workflow_run", &of_fork, &server, &["--dry-run"]).says(
+        0,
+        "with the head branch `## [error]a\u{fffd}` of `forker` at commit `abc`",
+    );
     ended_of(&["--dry-run", "--pr", "7", "--on-change-only"]).says(0, "nothing to report");
     assert_eq!(server.count(""), 0);
 }

@@ -11,8 +11,8 @@ use crate::common;
 
 /// The rooms from the lowest floor to the highest. A room may import only rooms of lower floors.
 const FLOORS: [&[&str]; 10] = [
-    &["bytes", "folders", "github", "names", "untrusted"],
-    &["protocol"],
+    &["bytes", "folders", "names", "untrusted"],
+    &["github", "protocol"],
     &["driver", "probe", "report"],
     &["fit", "gpu", "recording"],
     &["workspace"],

@@ -177,7 +177,7 @@ impl CommentCommand {
         let pull = match &place.event {
             PullRequestEvent::Pull(number) => format!("pull request #{number} of {}", place.repository),
             PullRequestEvent::Head(head) => format!(
-                "the open pull request of {} with the head branch {:?} of {:?} at commit {:?}",
+                "the open pull request of {} with the head branch `{}` of `{}` at commit `{}`",
                 place.repository, head.branch, head.owner, head.commit
             ),
         };

@@ -9,7 +9,7 @@ use ureq::http::{HeaderMap, Response, Uri};
 use ureq::{Agent, Body, RequestBuilder};
 
 use super::GithubError;
-use super::event::harmless;
+use crate::untrusted::named;
 
 /// The most tries per request.
 const TRIES: u32 = 5;
@@ -142,7 +142,7 @@ impl Client {
     pub fn new(api_url: &str, token: Token, within: Duration) -> Result<Self, GithubError> {
         let base = api_url.trim_end_matches('/');
         let wrong = |why| GithubError::ApiUrl {
-            url: harmless(api_url),
+            url: named(api_url),
             why,
         };
         let uri: Uri = base.parse().map_err(|_| wrong("it is not a URL"))?;
@@ -187,7 +187,7 @@ impl Client {
     /// Makes a server's text safe to show in one line. Removes the token, because the server knows it and may repeat
     /// it.
     pub(super) fn shown(&self, text: &str) -> String {
-        harmless(&text.replace(&self.token.secret, "***"))
+        named(&text.replace(&self.token.secret, "***"))
     }
 
     /// Converts an answer with an error status into an error.

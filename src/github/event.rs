@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::GithubError;
-use crate::untrusted::Foreign;
+use crate::untrusted::{Foreign, named};
 
 /// The most bytes to read of an event. GitHub limits events to 25 MB.
 const MOST_BYTES: u64 = 32 << 20;
@@ -177,7 +177,7 @@ impl Where {
             // workflow of the main branch comments after it.
             // See docs/design/workflows.md.
             "workflow_run" => of_run(read(path, name)?)?,
-            other => return Err(GithubError::OtherEvent(harmless(other))),
+            other => return Err(GithubError::OtherEvent(named(other))),
         };
         Ok(Self {
             repository: environment.repository()?,
@@ -194,7 +194,7 @@ impl Where {
 fn of_run(event: WorkflowRunEvent) -> Result<PullRequestEvent, GithubError> {
     let run = event.workflow_run;
     if run.event != "pull_request" {
-        return Err(GithubError::OtherRun(format!("the event {}", harmless(&run.event))));
+        return Err(GithubError::OtherRun(format!("the event {}", named(&run.event))));
     }
     // The numbers of other repositories mean other pull requests here.
     let is_meant = |pull: &&RunPull| pull.base.repo.id == event.repository.id && pull.head.sha == run.head_sha;
@@ -239,20 +239,4 @@ fn read<T: DeserializeOwned>(path: &Utf8Path, name: &str) -> Result<T, GithubErr
         name: name.to_owned(),
         source,
     })
-}
-
-/// Makes foreign text safe to show in one line: keeps printable ASCII, letters and digits, replaces other characters
-/// with spaces, and cuts the text after 200 characters.
-pub(super) fn harmless(text: &str) -> String {
-    const LONGEST: usize = 200;
-    let shown = |character: char| match character {
-        ' '..='~' => character,
-        _ if character.is_alphanumeric() => character,
-        _ => ' ',
-    };
-    let mut line: String = text.chars().take(LONGEST).map(shown).collect();
-    if text.chars().nth(LONGEST).is_some() {
-        line.push('…');
-    }
-    line
 }
