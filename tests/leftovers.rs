@@ -100,9 +100,18 @@ fn entries(folder: &Path) -> BTreeSet<String> {
         .collect()
 }
 
+/// The running processes that have their working folder in a folder, as all processes of a model from an archive.
+fn working_in(folder: &Path) -> BTreeSet<u32> {
+    let ids = std::fs::read_dir("/proc").unwrap().flatten();
+    ids.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|id| std::fs::read_link(format!("/proc/{id}/cwd")).is_ok_and(|at| at.starts_with(folder)))
+        .collect()
+}
+
 #[track_caller]
 fn assert_nothing_left(folder: &Path) {
     assert_eq!(processes::of_models_in(folder), BTreeSet::new());
+    assert_eq!(working_in(folder), BTreeSet::new());
     assert_eq!(entries(folder), BTreeSet::new());
 }
 
@@ -173,9 +182,31 @@ fn a_time_limit_ends_the_processes_of_the_model_too() {
 }
 
 #[test]
+fn a_process_that_left_its_parent_and_its_environment_is_ended_too() {
+    for arguments in [&["--timeout", "15s"][..], &[]] {
+        let folder = tempfile::tempdir().unwrap();
+        let child = estimate(&["never_ends_beside_an_orphan"], folder.path())
+            .args(arguments)
+            .spawn()
+            .unwrap();
+        wait_for_helper(folder.path());
+        let found = processes::of_models_in(folder.path());
+        let has_orphan = || !working_in(folder.path()).is_subset(&found);
+        wait_until("the orphan runs", has_orphan);
+        if arguments.is_empty() {
+            send("-TERM", &child);
+            assert_eq!(end(child).code(), Some(143));
+        } else {
+            assert_eq!(child.wait_with_output().unwrap().status.code(), Some(101));
+        }
+        assert_nothing_left(folder.path());
+    }
+}
+
+#[test]
 fn a_process_that_outlives_its_model_is_told_and_ended() {
     let folder = tempfile::tempdir().unwrap();
-    let arguments = estimated(&["leaves_a_process", "healthy"]);
+    let arguments = estimated(&["leaves_a_process", "leaves_an_orphan", "healthy"]);
     let (report, exit, text) = common::report_of(&arguments, |command| {
         command.env("TMPDIR", folder.path());
     });
@@ -183,10 +214,12 @@ fn a_process_that_outlives_its_model_is_told_and_ended() {
     for run in &report.runs {
         let is_left = |assumption: &Assumption| assumption.code() == Assumption::ProcessesLeft.code();
         let is_told = run.assumptions.iter().any(is_left);
-        assert_eq!(is_told, run.model == "leaves_a_process", "{:?}", run.assumptions);
+        assert_eq!(is_told, run.model != "healthy", "{:?}", run.assumptions);
     }
-    let line = format!("never-ends/leaves_a_process: {}", Assumption::ProcessesLeft);
-    assert!(text.contains(&line), "{text}");
+    for model in ["leaves_a_process", "leaves_an_orphan"] {
+        let line = format!("never-ends/{model}: {}", Assumption::ProcessesLeft);
+        assert!(text.contains(&line), "{text}");
+    }
     assert_nothing_left(folder.path());
 }
 

@@ -62,6 +62,9 @@ pub fn main(folder: &str, entries: &[ModelEntry]) -> ExitCode {
     // If the tool is killed, the kernel kills this process too. Otherwise a model that hangs would run forever.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    // What the model starts stays among its descendants, so that the tool finds all of it.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     // Without a job there is no file to report to: fail silently. The tool explains the failure to the user.
     let Ok(text) = std::fs::read_to_string(path) else {
         return ExitCode::FAILURE;

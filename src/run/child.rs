@@ -78,6 +78,7 @@ pub fn run(
     started: impl FnOnce(u32),
     mut meanwhile: impl FnMut() -> ControlFlow<()>,
 ) -> std::io::Result<ProcessOutcome> {
+    let _adoption = processes::Adoption::new();
     let start = Instant::now();
     let mut child = command
         .stdin(Stdio::null())
@@ -127,27 +128,24 @@ pub fn run(
         // They would keep the pipes open, and the memory of a GPU.
         end_all(&mut child, folder, end);
     }
+    let said = said(stderr);
     Ok(ProcessOutcome {
         end,
-        stderr: said(stderr),
+        // Whoever keeps it open is a process of the model that was not found.
+        is_outlived: is_outlived || said.is_none() && matches!(end, End::Exited(_) | End::Signalled(_)),
+        stderr: said.unwrap_or_default(),
         host_memory,
         took,
-        is_outlived,
     })
 }
 
-/// Returns the standard error of a process, or an empty string if another process keeps the pipe open.
-fn said(stderr: JoinHandle<String>) -> String {
+/// Returns the standard error of a process; `None` if another process keeps the pipe open.
+fn said(stderr: JoinHandle<String>) -> Option<String> {
     let asked = Instant::now();
-    // A helper without the job in its environment is not found, and may keep the pipe open for as long as it runs.
     while !stderr.is_finished() && asked.elapsed() < PATIENCE {
         std::thread::sleep(INTERVAL);
     }
-    if stderr.is_finished() {
-        stderr.join().unwrap_or_default()
-    } else {
-        String::new()
-    }
+    stderr.is_finished().then(|| stderr.join().unwrap_or_default())
 }
 
 fn ended(status: ExitStatus) -> End {

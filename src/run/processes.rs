@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
@@ -55,6 +56,67 @@ impl RunningProcess {
     }
 }
 
+/// The adopted processes, and how many models run now.
+static ADOPTED: Mutex<AdoptedProcesses> = Mutex::new(AdoptedProcesses {
+    models: 0,
+    by_model: BTreeMap::new(),
+});
+
+struct AdoptedProcesses {
+    models: usize,
+    /// The model of each process, by the process's id and start time.
+    by_model: BTreeMap<(u32, u64), u32>,
+}
+
+fn adopted() -> MutexGuard<'static, AdoptedProcesses> {
+    ADOPTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// While a value exists, a process whose parents have ended becomes a child of this process.
+///
+/// Only while models run: otherwise this process would also adopt a server that a build started.
+pub(super) struct Adoption(());
+
+impl Adoption {
+    pub(super) fn new() -> Self {
+        let mut adopted = adopted();
+        adopted.models += 1;
+        // Without it, only processes that cleared their environment and left their parents are not found.
+        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+        Self(())
+    }
+}
+
+impl Drop for Adoption {
+    fn drop(&mut self) {
+        let mut adopted = adopted();
+        adopted.models -= 1;
+        if adopted.models == 0 {
+            let _ = rustix::process::set_child_subreaper(None);
+        }
+    }
+}
+
+/// Returns the running processes that this process adopted since a model ended: the model's own process had adopted
+/// them before.
+fn adopted_of(all: &[RunningProcess], leader: u32) -> impl Iterator<Item = u32> {
+    let own = std::process::id();
+    let group = all.iter().find(|process| process.id == own).map(|own| own.group);
+    // What this process starts itself has its group, or a job in its environment.
+    let is_adopted = move |process: &&RunningProcess| {
+        process.parent == own && Some(process.group) != group && is_without_job(process.id)
+    };
+    let mut adopted = adopted();
+    let is_of_model = move |process: &&RunningProcess| {
+        let model = adopted.by_model.entry((process.id, process.started));
+        *model.or_insert(leader) == leader
+    };
+    all.iter()
+        .filter(is_adopted)
+        .filter(is_of_model)
+        .map(|process| process.id)
+}
+
 /// Returns the running processes that a process started, and those that they started.
 #[must_use]
 pub fn descendants(of: u32) -> BTreeSet<u32> {
@@ -74,7 +136,7 @@ fn descendants_in(all: &[RunningProcess], of: u32) -> BTreeSet<u32> {
 /// process.
 ///
 /// Finds those of its process group and its descendants. Finds processes that left both by the job's file in their
-/// environment, which they inherit.
+/// environment, which they inherit, or because this process adopted them ([`Adoption`]).
 #[must_use]
 pub fn of_model(leader: u32, folder: &Path) -> BTreeSet<u32> {
     let all = RunningProcess::all();
@@ -82,6 +144,10 @@ pub fn of_model(leader: u32, folder: &Path) -> BTreeSet<u32> {
     let group = all.iter().filter(|process| process.group == leader);
     found.extend(group.map(|process| process.id));
     found.extend(working_in(&all, folder));
+    for orphan in adopted_of(&all, leader) {
+        found.insert(orphan);
+        found.append(&mut descendants_in(&all, orphan));
+    }
     found.remove(&leader);
     found
 }
@@ -100,15 +166,29 @@ fn working_in(all: &[RunningProcess], folder: &Path) -> impl Iterator<Item = u32
 
 /// Whether a process began with a job of this folder in its environment.
 fn works_in(id: u32, folder: &Path) -> bool {
+    job(id).is_some_and(|job| Path::new(std::ffi::OsStr::from_bytes(&job)).starts_with(folder))
+}
+
+/// Returns the job in the environment with which a process began.
+fn job(id: u32) -> Option<Vec<u8>> {
     // Other users' processes cannot be read, and cannot be models of this user.
-    let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
-    let job = |variable: &[u8]| {
-        let value = variable.strip_prefix(JOB_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
-        Some(Path::new(std::ffi::OsStr::from_bytes(value)).starts_with(folder))
+    let environment = std::fs::read(format!("/proc/{id}/environ")).ok()?;
+    let value = |variable: &[u8]| {
+        Some(
+            variable
+                .strip_prefix(JOB_VARIABLE.as_bytes())?
+                .strip_prefix(b"=")?
+                .to_owned(),
+        )
     };
-    environment
-        .split(|byte| *byte == 0)
-        .any(|variable| job(variable) == Some(true))
+    environment.split(|byte| *byte == 0).find_map(value)
+}
+
+/// Whether a process runs another program than this one, and began without a job.
+fn is_without_job(id: u32) -> bool {
+    // First the program: a model that was just started still runs this program, without the job.
+    let program = |id: &str| std::fs::read_link(format!("/proc/{id}/exe")).ok();
+    program(&id.to_string()) != program("self") && job(id).is_none()
 }
 
 /// Ends processes: SIGTERM, and SIGKILL for those that still run after `grace`.
