@@ -242,23 +242,77 @@ pub(crate) fn clean_source(text: &str) -> String {
     shown.replace("##[", "##?")
 }
 
-/// Whether a character is invisible but changes how others are shown, such as their direction, or hides text.
+/// Whether a character is invisible, or changes how others are shown, such as their direction.
+///
+/// These are the characters with Unicode's property `Default_Ignorable_Code_Point`
+/// (`DerivedCoreProperties.txt`), line and paragraph separators, annotations, and the noncharacters, which XML forbids.
 const fn is_unseen(c: char) -> bool {
-    matches!(
-        c,
-        // In order: an Arabic direction mark; spaces without width and direction
-        // marks; line and paragraph separators and embeddings; invisible
-        // operators and isolates; the byte order mark; annotations; noncharacters, which XML
-        // forbids; tags.
-        '\u{61c}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{feff}'
-            | '\u{fff9}'..='\u{fffb}'
-            | '\u{fffe}'..='\u{ffff}'
-            | '\u{e0000}'..='\u{e007f}'
-    )
+    let is_noncharacter = matches!(c, '\u{fdd0}'..='\u{fdef}') || c as u32 & 0xfffe == 0xfffe;
+    is_noncharacter
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+/// Replaces the control characters of a document that a program prints, except for colors.
+///
+/// A document escapes foreign text by its own rules. This is for what they miss.
+pub(crate) fn without_controls(text: &str) -> Cow<'_, str> {
+    without(text, |_| false)
+}
+
+/// Makes a text safe to print for people: replaces what [`clean`] replaces, except for colors, and breaks up what a CI
+/// service would take for a command.
+///
+/// Foreign text in it should be safe already. This is for what was forgotten.
+pub(crate) fn printable(text: &str) -> String {
+    without_commands(&without(text, is_unseen))
+}
+
+/// Replaces control characters, except for colors, and others.
+fn without(text: &str, is_other: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let is_harmful = |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || is_other(c);
+    if !text.contains(is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find(is_harmful) {
+        shown.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let end = color(rest).unwrap_or_else(|| {
+            shown.push('\u{fffd}');
+            0
+        });
+        shown.push_str(&rest[..end]);
+        let harmful = rest.chars().next().filter(|_| end == 0).map_or(0, char::len_utf8);
+        rest = &rest[end + harmful..];
+    }
+    shown.push_str(rest);
+    Cow::Owned(shown)
+}
+
+/// Returns the length of the sequence at the start of a text that sets a color or a style: `ESC [ 1 ; 31 m`.
+fn color(text: &str) -> Option<usize> {
+    let parameters = text.strip_prefix("\u{1b}[")?;
+    let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+    parameters[end..].starts_with('m').then_some(end + 3)
 }
 
 /// Makes a foreign name safe to show on one line, and cuts it.
@@ -320,6 +374,31 @@ mod tests {
     fn what_is_not_seen_is_shown() {
         let hidden = "a\u{61c}\u{200b}\u{200f}\u{2028}\u{202e}\u{2066}\u{feff}\u{e0041}z";
         assert_eq!(clean(hidden), format!("a{}z", "\u{fffd}".repeat(8)));
+    }
+
+    #[test]
+    fn what_is_printed_keeps_its_colors_and_loses_all_else() {
+        let colors = "\u{1b}[1;31merror\u{1b}[0m: a\n\tb ⚠\n";
+        assert_eq!(printable(colors), colors);
+        assert_eq!(without_controls(colors), colors);
+        let hostile = "\u{1b}[2J\u{1b}[31\u{9b}1m\u{202e}\r\n::error::\u{7}##[x\u{1b}";
+        assert_eq!(
+            printable(hostile),
+            "\u{fffd}[2J\u{fffd}[31\u{fffd}1m\u{fffd}\u{fffd}\n: :error::\u{fffd}## [x\u{fffd}"
+        );
+        assert_eq!(
+            without_controls(hostile),
+            "\u{fffd}[2J\u{fffd}[31\u{fffd}1m\u{202e}\u{fffd}\n::error::\u{fffd}##[x\u{fffd}"
+        );
+    }
+
+    #[test]
+    fn no_name_looks_like_another_by_what_is_not_seen() {
+        // One of each range.
+        for c in "\u{ad}\u{34f}\u{1160}\u{17b4}\u{180e}\u{200d}\u{3164}\u{fe0f}\u{ffa0}\u{fff8}\u{1bca0}\u{1d17a}\u{e0101}\u{fdd0}\u{1fffe}\u{10ffff}".chars()
+        {
+            assert!(PlainName::parse(format!("a{c}")).is_err(), "{c:?}");
+        }
     }
 
     #[test]

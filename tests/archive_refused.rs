@@ -366,6 +366,24 @@ fn an_archive_that_would_fill_the_disk_is_refused() {
         manifest["files"] = many.collect();
     });
     assert_refused(&entries.bytes(), "too_many");
+    // Folders of targets need no entries.
+    let with_folders = |folders: &[String]| {
+        let mut entries = Entries::sound();
+        entries.manifest(|manifest| {
+            let target = manifest["targets"][0].clone();
+            let targets = folders.iter().map(|folder| {
+                let mut target = target.clone();
+                target["folder"] = json!(folder);
+                target
+            });
+            manifest["targets"] = targets.collect();
+        });
+        entries.bytes()
+    };
+    let deep = |number: u32| format!("{number}/{}b", "a/".repeat(100));
+    assert_refused(&with_folders(&(0..120).map(deep).collect::<Vec<_>>()), "too_many");
+    assert_refused(&with_folders(&["a/".repeat(200) + "b"]), "path");
+    assert_refused(&with_folders(&["a".repeat(300)]), "path");
     // An entry whose header says a size that differs from the manifest's.
     for size in [1, 48, 1 << 30, (1 << 33) - 1] {
         let mut entries = Entries::sound();

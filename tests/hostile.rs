@@ -1,6 +1,7 @@
 //! Text of reports that others wrote: no string of a report may control a terminal or a CI service.
 
 use std::path::Path;
+use std::process::Command;
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
@@ -9,8 +10,7 @@ use crate::archive_support::Entries;
 use crate::common;
 
 /// Control characters, a change of the direction of text, and workflow commands on lines of their own.
-const HOSTILE: &str =
-    "\u{1b}[2J\u{202e}\u{200b}\u{61c}\u{2028}\u{feff}\u{e0041}\n::error::gone\r##[error]x\u{9b}31m\n  ::add-mask::y";
+const HOSTILE: &str = "\u{1b}[2J\u{202e}\u{ad}\u{3164}\u{200b}\u{61c}\u{2028}\u{feff}\u{e0041}\n::error::gone\r##[error]x\u{9b}31m\n  ::add-mask::y";
 
 /// A report with a failed check, a model that ended with an error, and a package that could not be built.
 static REPORT: LazyLock<Value> = LazyLock::new(|| {
@@ -69,7 +69,7 @@ fn is_unseen(c: char, format: Format) -> bool {
         '\u{200b}' => format != Format::Markdown,
         _ => matches!(
             c,
-            '\u{61c}' | '\u{200c}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+            '\u{ad}' | '\u{3164}' | '\u{61c}' | '\u{200c}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
                 | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
         ),
     }
@@ -97,7 +97,11 @@ fn harm(text: &str, format: Format) -> Option<String> {
 }
 
 fn assert_harmless(folder: &Path, at: &str, arguments: &[&str]) -> i32 {
-    let output = common::vram(arguments).current_dir(folder).output().unwrap();
+    assert_command_harmless(common::vram(arguments).current_dir(folder), at, arguments)
+}
+
+fn assert_command_harmless(command: &mut Command, at: &str, arguments: &[&str]) -> i32 {
+    let output = command.output().unwrap();
     let format = if arguments.contains(&"github") {
         Format::Commands
     } else if arguments.contains(&"markdown") || arguments[0] == "comment" {
@@ -213,6 +217,57 @@ fn no_string_of_an_archive_controls_a_terminal_or_a_ci_service() {
         }
     }
     assert!(listed > 0, "{places:?}");
+}
+
+/// Arguments and variables can be foreign, too: `merge *.json` with the names of downloaded files, or a branch.
+#[test]
+fn no_argument_and_no_variable_controls_a_terminal_or_a_ci_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let hostile = &HOSTILE.replace('\0', "");
+    let option = &format!("--{hostile}");
+    let file = folder.path().join(HOSTILE.replace('/', ""));
+    let file = file.to_str().unwrap();
+    for arguments in [
+        &["merge", option][..],
+        &["merge", hostile],
+        &[hostile],
+        &["list", "--color", hostile],
+        &["estimate", "--steps", hostile],
+        &["estimate", "--gpu", hostile],
+        &["estimate", "--set", hostile],
+        &["check", "--base", hostile],
+        &["comment", "--label", hostile],
+        &["report", hostile],
+        &["init", hostile],
+    ] {
+        let exit = assert_harmless(folder.path(), "arguments", arguments);
+        assert!(exit == 2 || exit == 101, "{arguments:?}: {exit}");
+    }
+    let fuzzed = |name: &str| {
+        common::fixture("tests/fuzz/corpus")
+            .join(name)
+            .to_str()
+            .unwrap()
+            .to_owned()
+    };
+    let drawn = [
+        "report",
+        &fuzzed("explanation/sequential"),
+        "-o",
+        &format!("{file}.html"),
+    ];
+    assert_eq!(assert_harmless(folder.path(), "report -o", &drawn), 0);
+    let planned = ["comment", "--dry-run", "--report", &fuzzed("report/failed")];
+    let mut command = common::vram(&planned);
+    command
+        .env("GITHUB_REPOSITORY", "a/b")
+        .env("GITHUB_EVENT_NAME", "pull_request")
+        .env("GITHUB_EVENT_PATH", file);
+    assert_eq!(assert_command_harmless(&mut command, "event path", &planned), 0);
+    let colored = ["list"];
+    let mut command = common::vram(&colored);
+    command.env("CARGO_TERM_COLOR", hostile);
+    assert_eq!(assert_command_harmless(&mut command, "color", &colored), 2);
 }
 
 #[test]

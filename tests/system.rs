@@ -2,8 +2,9 @@
 //!
 //! Tests of what a full disk does are in `gate`.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use cargo_vram::report::{Report, Status};
 
@@ -190,6 +191,51 @@ fn a_read_only_target_folder_is_named() {
     assert!(said.contains(place.to_str().unwrap()), "{said}");
     assert!(said.contains("Read-only file system"), "{said}");
     assert!(said.contains("that you may read and write it"), "{said}");
+}
+
+#[test]
+fn an_empty_name_of_the_folder_for_temporary_files_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = folder.path().join("archive.tar.zst");
+    std::fs::write(&archive, crate::archive_support::Entries::sound().bytes()).unwrap();
+    let mut command = common::vram(&["list", "--archive-file", archive.to_str().unwrap()]);
+    let output = command.env("TMPDIR", "").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", common::said(&output));
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_an_error() {
+    let (read_only, full) = (std::fs::File::open("/dev/null"), std::fs::File::create("/dev/full"));
+    for stdout in [read_only, full] {
+        let mut command = common::vram(&["schema"]);
+        let output = command.stdout(stdout.unwrap()).output().unwrap();
+        let said = common::said(&output);
+        assert_eq!(output.status.code(), Some(101), "{said}");
+        assert!(said.contains("cannot write to standard output"), "{said}");
+    }
+}
+
+#[test]
+fn a_wait_for_the_driver_of_another_command_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let driver = folder.path().join("vram/driver");
+    std::fs::create_dir_all(&driver).unwrap();
+    let lock = std::fs::File::create(driver.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let mut command = common::vram(&["gpus", "--here"]);
+    let mut child = command
+        .env("CARGO_TARGET_DIR", folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    let line = said.find(|line| line.as_ref().is_ok_and(|line| line.contains("waiting")));
+    let place = driver.display();
+    let expected = format!("waiting for the virtual driver, which this or another command builds in {place} …");
+    assert_eq!(line.unwrap().unwrap(), expected);
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

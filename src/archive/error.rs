@@ -316,10 +316,10 @@ pub enum ArchiveRefusal {
         help("copy it again, or make it again with `cargo vram archive`")
     )]
     Changed(String),
-    /// The archive has too many files.
-    #[error("it contains {0} files, but at most 10000 are allowed")]
+    /// The archive has too many files or folders.
+    #[error("it contains more than 10000 files and folders")]
     #[diagnostic(code(archive::too_many), help("make one archive per package (-p)"))]
-    TooMany(usize),
+    TooMany,
     /// The files of the archive are too large.
     #[error("its files have a total size of {0}, but at most 8 GiB are allowed")]
     #[diagnostic(code(archive::too_large), help("make one archive per package (-p)"))]

@@ -35,8 +35,10 @@ pub const BASE_BASELINE: &str = "base/budgets.lock";
 
 /// The largest allowed manifest.
 pub(super) const MOST_MANIFEST: Bytes = Bytes(4 << 20);
-/// The largest allowed number of files.
+/// The largest allowed number of files and folders.
 pub(super) const MOST_FILES: usize = 10_000;
+/// The largest allowed length of a path, in bytes.
+const MOST_PATH: usize = 255;
 /// The largest allowed total size of all files.
 pub(super) const MOST_BYTES: Bytes = Bytes(8 << 30);
 /// How much larger than an archive its files may be, beyond [`ALWAYS_ALLOWED`].
@@ -215,7 +217,7 @@ impl ArchiveManifest {
 
     fn validate(&self) -> Result<(), ArchiveRefusal> {
         if self.files.len() > MOST_FILES {
-            return Err(ArchiveRefusal::TooMany(self.files.len()));
+            return Err(ArchiveRefusal::TooMany);
         }
         if self.total() > MOST_BYTES {
             return Err(ArchiveRefusal::TooLarge(self.total()));
@@ -234,6 +236,14 @@ impl ArchiveManifest {
             // A work folder must not have the path of a file.
             if paths.contains(folder.as_str()) {
                 return Err(ArchiveRefusal::Overlap(folder.clone()));
+            }
+        }
+        // An archive of a few kilobytes could otherwise have folders that fill the disk.
+        let mut made: BTreeSet<&str> = folders.iter().map(String::as_str).collect();
+        for path in paths.iter().copied().chain(folders.iter().map(String::as_str)) {
+            made.extend(path.match_indices('/').map(|(at, _)| &path[..at]));
+            if paths.len() + made.len() > MOST_FILES {
+                return Err(ArchiveRefusal::TooMany);
             }
         }
         for path in paths.iter().copied().chain(folders.iter().map(String::as_str)) {
@@ -315,6 +325,9 @@ fn check(path: &str) -> Result<(), ArchiveRefusal> {
 pub(super) fn path_problem(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return Some("it is empty");
+    }
+    if path.len() > MOST_PATH {
+        return Some("it has more than 255 bytes");
     }
     if path.starts_with('/') {
         return Some("it is absolute");

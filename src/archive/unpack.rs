@@ -16,6 +16,7 @@ use super::pack::hex;
 use super::tar::TarEntries;
 use crate::bytes::Bytes;
 use crate::driver::DriverLibrary;
+use crate::folders;
 use crate::workspace::{Built, DeclaredTarget};
 
 /// The first bytes of every zstd frame.
@@ -199,17 +200,14 @@ fn extract(path: &Path, into: &Path) -> Result<ArchiveManifest, UnpackFailure> {
 
 /// Checks that a folder has space for the files of an archive.
 fn has_space(archive: &Path, folder: &Path, needed: Bytes) -> Result<(), ArchiveError> {
-    let disk = rustix::fs::statvfs(folder).map_err(|error| io("read", folder)(error.into()))?;
-    let free = Bytes(disk.f_bavail.saturating_mul(disk.f_frsize));
-    // A file system that does not know its size says 0.
-    match disk.f_blocks > 0 && needed > free {
-        true => Err(ArchiveError::DiskFull {
+    match folders::free_space(folder) {
+        Some(free) if needed > free => Err(ArchiveError::DiskFull {
             file: archive.to_owned(),
             folder: folder.to_owned(),
             needed,
             free,
         }),
-        false => Ok(()),
+        _ => Ok(()),
     }
 }
 

@@ -70,7 +70,7 @@ impl BaseOnDisk {
             let path = path.to_string_lossy().into_owned().into();
             move |source| session::SelectionError::File { path, source }
         };
-        let folder = TemporaryFolder::new().map_err(at(&std::env::temp_dir()))?;
+        let folder = TemporaryFolder::new().map_err(at(&crate::folders::temporary()))?;
         let put = |name: &str, text: Option<String>| -> Result<Option<PathBuf>, CliError> {
             let Some(text) = text else { return Ok(None) };
             let path = folder.path().join(name);

@@ -123,7 +123,7 @@ impl CommentCommand {
         };
         // Before the token is read: a dry run needs neither token nor network.
         if self.dry_run {
-            terminal::show(&format!("{}\n", self.label.mark(&body).trim_end()));
+            terminal::show_document(&format!("{}\n", self.label.mark(&body).trim_end()));
             terminal::remark(&self.plan(says_something));
             return Ok(Exit::Success);
         }

@@ -32,7 +32,7 @@ impl Completions {
     }
 
     pub(super) fn run(&self) -> Result<Exit, CliError> {
-        terminal::show(&self.script());
+        terminal::show_document(&self.script());
         Ok(Exit::Success)
     }
 }

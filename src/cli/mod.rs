@@ -31,7 +31,6 @@ mod temporary;
 mod terminal;
 mod timings;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -123,10 +122,12 @@ pub fn main() -> ExitCode {
             } else {
                 Exit::Success
             };
-            // Help is a result, too: if it cannot be written, the command must not succeed.
-            let printed = error.print().and_then(|()| std::io::stdout().flush());
-            if !error.use_stderr() {
-                terminal::written(printed);
+            // Both with colors, which are removed unless they are seen. An error quotes arguments and variables, and help
+            // is a result: if it cannot be written, the command must not succeed.
+            let text = error.render().ansi().to_string();
+            match error.use_stderr() {
+                true => terminal::remark(text.trim_end()),
+                false => terminal::show(&text),
             }
             return code.or(unwritten()).into();
         }

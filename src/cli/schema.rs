@@ -54,7 +54,7 @@ impl SchemaKind {
 
 impl Schema {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
-        terminal::show(&session::json(&self.document.schema())?);
+        terminal::show_document(&session::json(&self.document.schema())?);
         Ok(Exit::Success)
     }
 }

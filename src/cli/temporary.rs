@@ -36,7 +36,7 @@ pub(in crate::cli) struct TemporaryFolder {
 impl TemporaryFolder {
     /// Creates a folder in the system's folder for temporary files.
     pub(in crate::cli) fn new() -> io::Result<Self> {
-        Self::new_in(&std::env::temp_dir())
+        Self::new_in(&crate::folders::temporary())
     }
 
     /// Creates a folder in `parent`, which must exist. First removes the folders of commands that were killed, and ends

@@ -11,10 +11,13 @@ use std::time::{Duration, Instant};
 use anstream::{stderr, stdout};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use rustix::fs::OFlags;
+
 use super::escaped::EscapingHandler;
 use super::interrupt;
 use super::options::{Color, Verbosity};
 use crate::cli::error::CliError;
+use crate::untrusted::{printable, without_controls};
 
 /// The values of `-q`, `-v` and `--color`.
 static VERBOSITY: OnceLock<Verbosity> = OnceLock::new();
@@ -108,12 +111,28 @@ fn message_width() -> usize {
 /// Whether a result could not be written.
 static UNWRITTEN: AtomicBool = AtomicBool::new(false);
 
-/// Writes a result to standard output. If that fails, [`unwritten`] returns `true` from then on.
+/// Writes a result for people to standard output. If that fails, [`unwritten`] returns `true` from then on.
 pub(super) fn show(text: &str) {
+    show_document(&printable(text));
+}
+
+/// Writes a result for a program, such as JSON or Markdown, to standard output. If that fails, [`unwritten`] returns
+/// `true` from then on.
+pub(super) fn show_document(text: &str) {
     interrupt::wait_for_end();
     let mut stdout = stdout();
     // Standard output is buffered, so a full disk may show only when it is flushed.
-    written(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
+    let mut put = |text: &str| stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    written(is_writable().and_then(|()| put(&without_controls(text))));
+}
+
+/// Returns an error if standard output is open only for reading: the standard library would ignore what is written.
+fn is_writable() -> std::io::Result<()> {
+    let flags = rustix::fs::fcntl_getfl(std::io::stdout())?;
+    match flags & OFlags::ACCMODE == OFlags::RDONLY {
+        true => Err(rustix::io::Errno::BADF.into()),
+        false => Ok(()),
+    }
 }
 
 /// Handles the result of writing to standard output: reports the first error.
@@ -141,12 +160,25 @@ pub(super) fn unwritten() -> bool {
 /// Writes a remark to standard error. Ignores failures, because there is no other place to report them.
 pub(super) fn remark(text: &str) {
     interrupt::wait_for_end();
-    let _ = writeln!(stderr(), "{text}");
+    let _ = writeln!(stderr(), "{}", printable(text));
 }
 
 /// Writes an error to standard error.
 pub(super) fn complain(stopped: &CliError) {
     remark(&format!("{stopped:?}"));
+}
+
+/// How long a thread may take before the user reads what the command waits for.
+const UNTOLD: Duration = Duration::from_secs(5);
+
+/// Waits for a thread, and shows that it does so if that takes long.
+pub(super) fn wait_for<T>(thread: JoinHandle<T>, doing: &str) -> T {
+    let began = Instant::now();
+    while !thread.is_finished() && began.elapsed() < UNTOLD {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let _progress = (!thread.is_finished()).then(|| Progress::spinner(doing));
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The interval between two progress lines if standard error is not a terminal.
@@ -273,7 +305,7 @@ impl Progress {
         });
         let progress = Self { bar, position, lines };
         progress.template(template);
-        progress.bar.set_message(message.to_owned());
+        progress.bar.set_message(printable(message));
         progress.bar.enable_steady_tick(Duration::from_millis(120));
         progress
     }
@@ -288,10 +320,10 @@ impl Progress {
     pub(super) fn say(&self, detail: &str) {
         let mut position = locked(&self.position);
         detail.clone_into(&mut position.detail);
-        self.bar.set_message(match detail {
+        self.bar.set_message(printable(&match detail {
             "" => position.doing.clone(),
             detail => format!("{}: {detail}", position.doing),
-        });
+        }));
     }
 
     /// Sets the current part of the activity, and also prints it at once if standard error is not a terminal.
@@ -324,7 +356,7 @@ impl Progress {
     pub(super) fn row(&self, text: &str) {
         match &self.lines {
             Some(_) => remark(text),
-            None => self.bar.println(text),
+            None => self.bar.println(printable(text)),
         }
     }
 }

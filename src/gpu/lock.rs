@@ -28,13 +28,13 @@ impl DeviceLock {
     /// # Errors
     /// If the file cannot be made or locked, or if the path is not a regular file.
     pub fn take(uuid: &str, waiting: impl FnOnce()) -> Result<Self> {
-        Self::take_in(&std::env::temp_dir(), uuid, waiting)
+        Self::take_in(&crate::folders::temporary(), uuid, waiting)
     }
 
     /// The path of the lock file, in the folder for temporary files.
     #[must_use]
     pub fn path(uuid: &str) -> PathBuf {
-        Self::path_in(&std::env::temp_dir(), uuid)
+        Self::path_in(&crate::folders::temporary(), uuid)
     }
 
     fn path_in(folder: &Path, uuid: &str) -> PathBuf {

@@ -132,22 +132,24 @@ pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeErro
         return Ok(None);
     };
     merged.partition = None;
+    let edits = merged.verdicts.iter().filter(|verdict| verdict.rule == Rule::Edit);
+    let mut edits: HashSet<_> = edits.map(key).collect();
+    let mut problems: HashSet<_> = merged.problems.iter().map(key).collect();
+    let mut skipped: HashSet<_> = merged.skipped.iter().map(key).collect();
     for report in reports {
         merged.runs.extend(report.runs);
         // Each part finds the same edits, so they are kept once.
-        let new = |verdict: &Verdict| verdict.rule != Rule::Edit || !merged.verdicts.contains(verdict);
-        let verdicts: Vec<_> = report.verdicts.into_iter().filter(new).collect();
-        merged.verdicts.extend(verdicts);
+        let new = |verdict: &Verdict| verdict.rule != Rule::Edit || edits.insert(key(verdict));
+        merged.verdicts.extend(report.verdicts.into_iter().filter(new));
         // `None` is less than both others, so one job with changes makes the whole dirty.
         merged.dirty = merged.dirty.max(report.dirty);
         // A problem that every job met is kept once.
-        let new = |problem: &_| !merged.problems.contains(problem);
-        let problems: Vec<_> = report.problems.into_iter().filter(new).collect();
-        merged.problems.extend(problems);
+        let new = |problem: &Problem| problems.insert(key(problem));
+        merged.problems.extend(report.problems.into_iter().filter(new));
         merged.growth.extend(report.growth);
-        let new = |skipped: &_| !merged.skipped.contains(skipped);
-        let skipped: Vec<_> = report.skipped.into_iter().filter(new).collect();
-        merged.skipped.extend(skipped);
+        merged
+            .skipped
+            .extend(report.skipped.into_iter().filter(|one| skipped.insert(key(one))));
     }
     sort(&mut merged);
     let verdicts = merged.verdicts.iter().map(|verdict| verdict.status).max();
@@ -158,6 +160,11 @@ pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeErro
     let full = (is_judged && merged.runs.iter().any(|run| run.oom.is_some())).then_some(Status::Fail);
     merged.status = status.max(verdicts).max(errors).max(full).unwrap_or(Status::Pass);
     Ok(Some(merged))
+}
+
+/// Returns a text that is the same for equal entries of a report only.
+fn key(entry: &impl std::fmt::Debug) -> String {
+    format!("{entry:?}")
 }
 
 /// Sorts runs and verdicts in the order of the expected models, whatever the order of the files.

@@ -91,13 +91,14 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether the value shrank by more than it is allowed to grow.
+    /// Whether the value passed its growth rule and shrank by more than it is allowed to grow.
     #[must_use]
     pub fn is_improvement(&self) -> bool {
         let (Some(before), Some(after), Some(limit)) = (self.baseline, self.actual, self.limit) else {
             return false;
         };
-        self.rule == Rule::Growth && before.saturating_sub(after) > limit.saturating_sub(before)
+        let has_passed = self.rule == Rule::Growth && self.status == Status::Pass;
+        has_passed && before.saturating_sub(after) > limit.saturating_sub(before)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::names::listed;
 use crate::protocol::{MOST_GPUS, ProbeEvent};
 use crate::report::words::pass_name;
 use crate::report::{ErrorCode, Pass, RunError};
+use crate::untrusted::Foreign;
 
 /// The number of the signal SIGKILL, which is the same on every Linux.
 const SIGKILL: i32 = 9;
@@ -76,6 +77,24 @@ pub(super) fn error(hardware: &Hardware, pass: Pass, left: &PassOutput) -> Optio
                 .or_else(|| gpu_work::missing(left)),
             None => panicked(hardware, left).or_else(|| died(left)),
         })
+        .map(|error| with_full_disk(error, left))
+}
+
+/// Adds to the help that the disk is full, if it is: a model can fail in any way if it cannot write.
+fn with_full_disk(error: RunError, left: &PassOutput) -> RunError {
+    let Some(folder) = left.full_disk.as_deref().filter(|_| !error.code.is_refusal()) else {
+        return error;
+    };
+    let help = error.help.as_ref().map_or("", Foreign::raw);
+    let full = format!(
+        "the disk of {} is full: delete files, or set TMPDIR, CARGO_TARGET_DIR or --keep to a folder with more space; if \
+         this is not the cause: {help}",
+        folder.display()
+    );
+    RunError {
+        help: Some(full.into()),
+        ..error
+    }
 }
 
 /// Builds the error of a run. The result is always `Some`.

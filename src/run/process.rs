@@ -2,7 +2,7 @@
 
 use std::io::Error;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use camino::Utf8Path;
@@ -12,6 +12,7 @@ use super::follow::{Follow, PassPosition};
 use super::gpu_work;
 use super::hardware::{Before, Hardware, RealGpu, Watch};
 use super::record::Record;
+use crate::bytes::Bytes;
 use crate::folders;
 use crate::gpu::MemoryLooks;
 use crate::protocol::{Action, Inside, JOB_VARIABLE, Job, PROTOCOL, ProbeEvent, StreamMemory};
@@ -44,6 +45,9 @@ impl Meanwhile<'_> {
     };
 }
 
+/// A disk with less free space than this counts as full: a file may not fit although a few blocks are left.
+const FULL: Bytes = Bytes::MIB;
+
 /// Everything that a process left behind.
 #[derive(Debug)]
 pub(super) struct PassOutput {
@@ -71,6 +75,8 @@ pub(super) struct PassOutput {
     pub(super) before: Before,
     /// The samples of the process's memory on a real GPU.
     pub(super) looks: Option<MemoryLooks>,
+    /// The folder of the job, if its disk was full when the process had ended.
+    pub(super) full_disk: Option<PathBuf>,
 }
 
 impl PassOutput {
@@ -201,6 +207,9 @@ pub(super) fn run(
         record: record.unwrap_or_default(),
         before,
         looks,
+        full_disk: folders::free_space(folder)
+            .filter(|free| *free < FULL)
+            .map(|_| folder.to_owned()),
     })
 }
 

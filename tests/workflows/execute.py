@@ -394,12 +394,13 @@ def a_fork_reports_only_estimates(folder):
             report(runs=[{"mode": "estimate"}, {"mode": "measure"}]),
             report(runs=[{}]),
             report(verdicts=[measured]),
+            report(verdicts=[{**measured, "status": "fail"}]),
             report(growth=[measured]),
         ):
             one = post(folder, after(repository=repository), document)
             expect(one.results == {"comment": "failure"} and not comments(one), (repository, document))
-        # `--exact` fails for a measured baseline whose model was removed.
-        one = post(folder, after(repository=repository), report(verdicts=[{**measured, "status": "fail"}]))
+        estimated = {"mode": "estimate", "status": "fail"}
+        one = post(folder, after(repository=repository), report(verdicts=[estimated]))
         expect(one.results == {"comment": "success"} and comments(one), one.log)
 
 

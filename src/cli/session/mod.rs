@@ -3,6 +3,7 @@
 pub(super) mod base;
 pub(super) mod cases;
 mod context;
+mod driver_build;
 mod error;
 mod estimate;
 pub(super) mod explanation;

@@ -91,7 +91,7 @@ pub(in crate::cli) fn show(
 /// Writes a result to `file`, or to standard output if there is no file.
 pub(in crate::cli) fn put(text: &str, file: Option<&Utf8Path>) -> Result<(), SelectionError> {
     let Some(path) = file else {
-        terminal::show(text);
+        terminal::show_document(text);
         return Ok(());
     };
     interrupt::wait_for_end();

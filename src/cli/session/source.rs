@@ -3,19 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread::JoinHandle;
 
 use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::archive::{self, ArchiveError, ArchiveManifest, Unpacked};
 use crate::cli::error::{CliError, NotUtf8};
 use crate::cli::options::Packages;
+use crate::cli::session::driver_build::DriverBuild;
 use crate::cli::session::error::SelectionError;
 use crate::cli::session::error::file_error;
 use crate::cli::session::git::git;
 use crate::cli::temporary::{self, TemporaryFolder};
 use crate::cli::terminal::{self, Progress};
-use crate::driver::{self, DriverError, DriverLibrary};
+use crate::driver::{DriverError, DriverLibrary};
 use crate::report::Problem;
 use crate::run::{self, Listed};
 use crate::untrusted::PlainName;
@@ -41,7 +41,7 @@ pub(in crate::cli) struct WorkspaceSource {
     /// The driver, if it is known.
     driver: OnceLock<DriverLibrary>,
     /// The thread that gets the driver while Cargo builds the models, if it was started.
-    driver_thread: Mutex<Option<JoinHandle<Result<DriverLibrary, DriverError>>>>,
+    driver_thread: Mutex<Option<DriverBuild>>,
 }
 
 /// An unpacked archive, and the packages that are selected in it. Drop removes the unpacked files.
@@ -300,7 +300,7 @@ impl WorkspaceSource {
     fn start_driver(&self) {
         let mut thread = self.driver_thread.lock().unwrap_or_else(PoisonError::into_inner);
         if self.driver.get().is_none() && thread.is_none() {
-            *thread = Some(std::thread::spawn(self.driver_build()));
+            *thread = Some(self.driver_build());
         }
     }
 
@@ -309,20 +309,15 @@ impl WorkspaceSource {
             return Ok(driver.clone());
         }
         let thread = self.driver_thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let driver = match thread {
-            Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            None => self.driver_build()(),
-        }?;
+        let driver = thread.unwrap_or_else(|| self.driver_build()).wait()?;
         Ok(self.driver.get_or_init(|| driver).clone())
     }
 
-    /// Returns the function that gets the driver.
-    fn driver_build(&self) -> impl FnOnce() -> Result<DriverLibrary, DriverError> + Send + use<> {
+    fn driver_build(&self) -> DriverBuild {
         // The driver is loaded into the models, so it must be for their target.
         // See docs/design/driver.md.
         let target = self.selection.target.clone();
-        let folder = self.workspace.target_directory().to_owned();
-        move || driver::build(&workspace::rustc(), target.as_deref(), folder.as_std_path())
+        DriverBuild::start(target, self.workspace.target_directory().as_std_path())
     }
 
     fn build(&self, packages: &Packages) -> Result<(Vec<Built>, Vec<Problem>), CliError> {
@@ -396,7 +391,7 @@ impl WorkspaceSource {
 
 impl ArchiveSource {
     fn open(file: &Utf8Path, packages: Vec<String>) -> Result<Self, CliError> {
-        let folder = TemporaryFolder::new().map_err(file_error(&std::env::temp_dir()))?;
+        let folder = TemporaryFolder::new().map_err(file_error(&crate::folders::temporary()))?;
         let into = Utf8PathBuf::try_from(folder.path().join("archive")).map_err(NotUtf8)?;
         let unpacked = archive::unpack(file.as_std_path(), &into)?;
         let brought = Self {
