@@ -3,8 +3,6 @@
 use std::io::{ErrorKind, Result};
 use std::path::{Path, PathBuf};
 
-use crate::bytes::Bytes;
-
 /// Returns the folder for temporary files: `TMPDIR`, or `/tmp` if that is unset or empty.
 pub(crate) fn temporary() -> PathBuf {
     match std::env::temp_dir() {
@@ -13,11 +11,11 @@ pub(crate) fn temporary() -> PathBuf {
     }
 }
 
-/// Returns the free space of a folder's disk for this user; `None` if it is unknown.
-pub(crate) fn free_space(folder: &Path) -> Option<Bytes> {
+/// Returns the free bytes of a folder's disk for this user; `None` if it is unknown.
+pub(crate) fn free_space(folder: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(folder).ok()?;
     // A file system that does not know its size says 0.
-    (disk.f_blocks > 0).then(|| Bytes(disk.f_bavail.saturating_mul(disk.f_frsize)))
+    (disk.f_blocks > 0).then(|| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// Removes a folder with its content, if it exists.

@@ -200,7 +200,7 @@ fn extract(path: &Path, into: &Path) -> Result<ArchiveManifest, UnpackFailure> {
 
 /// Checks that a folder has space for the files of an archive.
 fn has_space(archive: &Path, folder: &Path, needed: Bytes) -> Result<(), ArchiveError> {
-    match folders::free_space(folder) {
+    match folders::free_space(folder).map(Bytes) {
         Some(free) if needed > free => Err(ArchiveError::DiskFull {
             file: archive.to_owned(),
             folder: folder.to_owned(),

@@ -208,7 +208,7 @@ pub(super) fn run(
         before,
         looks,
         full_disk: folders::free_space(folder)
-            .filter(|free| *free < FULL)
+            .filter(|free| Bytes(*free) < FULL)
             .map(|_| folder.to_owned()),
     })
 }
