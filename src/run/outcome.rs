@@ -471,7 +471,7 @@ fn ended_badly(left: &PassOutput) -> Option<RunError> {
             ErrorCode::Aborted,
             format!(
                 "signal {signal} ended the model's process after its last step{}",
-                last_words(left)
+                last_words(&left.ended.stderr)
             ),
             "look at what runs after `main`, such as destructors of native libraries: it crashed while the process \
              ended",
@@ -480,7 +480,7 @@ fn ended_badly(left: &PassOutput) -> Option<RunError> {
             ErrorCode::Exited,
             format!(
                 "the model's process exited with code {exit} after its last step{}",
-                last_words(left)
+                last_words(&left.ended.stderr)
             ),
             "look at what runs after the model's function returns; the process must exit with code 0",
         ),
@@ -497,10 +497,19 @@ fn ended_badly(left: &PassOutput) -> Option<RunError> {
     }
 }
 
-/// Returns the last line of standard error as an appendix to a message.
-fn last_words(left: &PassOutput) -> String {
-    match left.ended.stderr.trim_end().lines().last() {
-        Some(last) if !last.is_empty() => format!("; last line of stderr: {last}"),
+/// Returns what matters of standard error as an appendix to a message: the last panic, or else the last line.
+fn last_words(stderr: &str) -> String {
+    let lines: Vec<&str> = stderr.trim_end().lines().collect();
+    // Rust writes a panic's place on one line and its message on the next, and notes or a backtrace after them.
+    let panic = lines
+        .iter()
+        .rposition(|line| line.starts_with("thread '") && line.contains(" panicked at "));
+    match (panic, lines.last()) {
+        (Some(at), _) => format!(
+            "; stderr: {}",
+            lines[at..].iter().take(2).copied().collect::<Vec<_>>().join(" ")
+        ),
+        (None, Some(last)) if !last.is_empty() => format!("; last line of stderr: {last}"),
         _ => String::new(),
     }
 }
@@ -531,7 +540,7 @@ fn other_gpu<'a>(hardware: &Hardware, left: &'a PassOutput) -> Option<&'a str> {
 
 /// Returns the error of a process that ended early without reporting a reason.
 fn died(left: &PassOutput) -> Option<RunError> {
-    let said = last_words(left);
+    let said = last_words(&left.ended.stderr);
     match left.ended.end {
         // Rust then aborts with SIGABRT. Only its text distinguishes that from another abort.
         End::Signalled(_) if left.ended.stderr.contains("has overflowed its stack") => told(
@@ -564,6 +573,23 @@ fn died(left: &PassOutput) -> Option<RunError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_words_are_of_the_last_panic() {
+        assert_eq!(last_words(""), "");
+        assert_eq!(last_words("a\nb\n"), "; last line of stderr: b");
+        let first = "thread 'main' (7) panicked at src/a.rs:1:2:\nfirst\n";
+        let last =
+            "thread 'DSD-0-0' (8) panicked at src/b.rs:3:4:\nno space\nstack backtrace:\n   0: a\nnote: Some details\n";
+        assert_eq!(
+            last_words(&[first, last].concat()),
+            "; stderr: thread 'DSD-0-0' (8) panicked at src/b.rs:3:4: no space"
+        );
+        assert_eq!(
+            last_words("thread 'a' panicked at b:"),
+            "; stderr: thread 'a' panicked at b:"
+        );
+    }
 
     #[test]
     fn a_timeout_while_waiting_for_cores_does_not_blame_the_model() {
