@@ -271,9 +271,9 @@ const fn is_unseen(c: char) -> bool {
         )
 }
 
-/// Replaces the control characters of a document that a program prints, except for colors.
+/// Replaces the control characters of a document for programs, except for colors.
 ///
-/// A document escapes foreign text by its own rules. This is for what they miss.
+/// A document escapes foreign text by its own rules. This is a second check.
 pub(crate) fn without_controls(text: &str) -> Cow<'_, str> {
     without(text, |_| false)
 }
@@ -281,9 +281,15 @@ pub(crate) fn without_controls(text: &str) -> Cow<'_, str> {
 /// Makes a text safe to print for people: replaces what [`clean`] replaces, except for colors, and breaks up what a CI
 /// service would take for a command.
 ///
-/// Foreign text in it should be safe already. This is for what was forgotten.
+/// This is a second check, in case a caller did not escape foreign text.
 pub(crate) fn printable(text: &str) -> String {
-    without_commands(&without(text, is_unseen))
+    let shown = without(text, is_unseen);
+    // A pipe gets no colors, so a color must not hide the start of a command.
+    let plain = anstream::adapter::strip_str(&shown).to_string();
+    match without_commands(&plain) {
+        safe if safe != plain => safe,
+        _ => shown.into_owned(),
+    }
 }
 
 /// Replaces control characters, except for colors, and others.
@@ -377,10 +383,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_keeps_its_colors_and_loses_all_else() {
+    fn printed_text_keeps_its_colors_only() {
         let colors = "\u{1b}[1;31merror\u{1b}[0m: a\n\tb ⚠\n";
         assert_eq!(printable(colors), colors);
         assert_eq!(without_controls(colors), colors);
+        assert_eq!(printable("a\n \u{1b}[1m::error::b"), "a\n : :error::b");
+        assert_eq!(printable("#\u{1b}[0m#\u{1b}[1m[error]b"), "## [error]b");
         let hostile = "\u{1b}[2J\u{1b}[31\u{9b}1m\u{202e}\r\n::error::\u{7}##[x\u{1b}";
         assert_eq!(
             printable(hostile),
@@ -393,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_looks_like_another_by_what_is_not_seen() {
+    fn names_with_invisible_characters_are_refused() {
         // One of each range.
         for c in "\u{ad}\u{34f}\u{1160}\u{17b4}\u{180e}\u{200d}\u{3164}\u{fe0f}\u{ffa0}\u{fff8}\u{1bca0}\u{1d17a}\u{e0101}\u{fdd0}\u{1fffe}\u{10ffff}".chars()
         {

@@ -472,6 +472,11 @@ fn a_pull_request_of_a_fork_is_found_by_head_commit_and_repository() {
         server.count("head=forker:wider%20%26%20deeper") + server.count("head=forker%3Awider%20%26%20deeper"),
         1
     );
+    // The request has the branch as it is, although messages show it escaped.
+    let mut invisible = run_event(json!([]));
+    invisible["workflow_run"]["head_branch"] = json!("fix-❤\u{fe0f}");
+    folder().on("workflow_run", &invisible, &server, &[]).says(0, "#14");
+    assert_eq!(server.count("fix-%E2%9D%A4%EF%B8%8F"), 1);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::archive_support::Entries;
 use crate::common;
 
 /// Control characters, a change of the direction of text, and workflow commands on lines of their own.
-const HOSTILE: &str = "\u{1b}[2J\u{202e}\u{ad}\u{3164}\u{200b}\u{61c}\u{2028}\u{feff}\u{e0041}\n::error::gone\r##[error]x\u{9b}31m\n  ::add-mask::y";
+const HOSTILE: &str = "\u{1b}[2J\u{1b}[1m::error::gone##\u{1b}[0m[error]\n\u{1b}[1m::error::gone\u{202e}\u{ad}\u{3164}\u{200b}\u{61c}\u{2028}\u{feff}\u{e0041}\n::error::gone\r##[error]x\u{9b}31m\n  ::add-mask::y";
 
 /// A report with a failed check, a model that ended with an error, and a package that could not be built.
 static REPORT: LazyLock<Value> = LazyLock::new(|| {

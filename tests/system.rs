@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use cargo_vram::report::{Report, Status};
 
@@ -194,7 +195,7 @@ fn a_read_only_target_folder_is_named() {
 }
 
 #[test]
-fn an_empty_name_of_the_folder_for_temporary_files_is_none() {
+fn an_empty_tmpdir_counts_as_unset() {
     let folder = tempfile::tempdir().unwrap();
     let archive = folder.path().join("archive.tar.zst");
     std::fs::write(&archive, crate::archive_support::Entries::sound().bytes()).unwrap();
@@ -216,7 +217,7 @@ fn a_result_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn a_wait_for_the_driver_of_another_command_is_told() {
+fn progress_says_that_another_command_builds_the_driver() {
     let folder = tempfile::tempdir().unwrap();
     let driver = folder.path().join("vram/driver");
     std::fs::create_dir_all(&driver).unwrap();
@@ -229,13 +230,18 @@ fn a_wait_for_the_driver_of_another_command_is_told() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
-    let line = said.find(|line| line.as_ref().is_ok_and(|line| line.contains("waiting")));
-    let place = driver.display();
-    let expected = format!("waiting for the virtual driver, which this or another command builds in {place} …");
-    assert_eq!(line.unwrap().unwrap(), expected);
+    let stderr = child.stderr.take().unwrap();
+    let (send, said) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
+        let _ = send.send(lines.find(|line| line.contains("waiting")));
+    });
+    let line = said.recv_timeout(Duration::from_secs(60));
     child.kill().unwrap();
     child.wait().unwrap();
+    let place = driver.display();
+    let expected = format!("waiting for the virtual driver, which this or another command builds in {place} …");
+    assert_eq!(line, Ok(Some(expected)));
 }
 
 #[test]

@@ -82,6 +82,15 @@ enum DiffFormat {
     Markdown,
 }
 
+impl From<DiffFormat> for session::Audience {
+    fn from(format: DiffFormat) -> Self {
+        match format {
+            DiffFormat::Human => Self::People,
+            DiffFormat::Json | DiffFormat::Markdown => Self::Programs,
+        }
+    }
+}
+
 impl DiffCommand {
     pub(super) fn run(&self) -> Result<Exit, CliError> {
         let (base, head) = (DiffSide::read(&self.base)?, DiffSide::read(&self.head)?);
@@ -107,7 +116,7 @@ impl DiffCommand {
         if self.output.is_some() {
             terminal::show(&table);
         }
-        session::put(&text, self.output.as_deref())?;
+        session::put(&text, self.message_format, self.output.as_deref())?;
         // Otherwise, reports of two different projects would always pass.
         if self.fail && diff.compares_nothing() {
             terminal::remark("nothing was compared: no model is in both reports on the same GPU");

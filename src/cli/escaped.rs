@@ -6,12 +6,13 @@
 use std::error::Error;
 use std::fmt;
 
+use clap::error::ContextValue;
 use miette::{
     Diagnostic, LabeledSpan, MietteError, MietteHandler, ReportHandler, Severity, SourceCode, SourceSpan, SpanContents,
 };
 
 use crate::budget::source::read_span;
-use crate::untrusted::{clean, clean_source, without_commands};
+use crate::untrusted::{clean, clean_source, named, without_commands};
 
 /// Renders errors as [`MietteHandler`] does, with their texts escaped.
 pub(super) struct EscapingHandler(pub(super) MietteHandler);
@@ -23,6 +24,16 @@ impl ReportHandler for EscapingHandler {
         // Format into a string first: the handler breaks long lines, so that a command may stand at the start of a line.
         fmt::write(&mut text, format_args!("{:?}", Rendered(&self.0, &escaped)))?;
         f.write_str(&without_commands(&text))
+    }
+}
+
+/// Escapes a value that an error about the command line quotes.
+pub(super) fn context(value: &ContextValue) -> ContextValue {
+    let texts = |texts: &[String]| texts.iter().map(|text| named(text)).collect();
+    match value {
+        ContextValue::String(text) => ContextValue::String(named(text)),
+        ContextValue::Strings(all) => ContextValue::Strings(texts(all)),
+        other => other.clone(),
     }
 }
 

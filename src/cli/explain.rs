@@ -167,7 +167,7 @@ impl Explain {
         if self.output.output.is_some() {
             terminal::show(&shown);
         }
-        session::put(&text, self.output.output.as_deref())?;
+        session::put(&text, self.output.message_format, self.output.output.as_deref())?;
         let run = &explanation.explanation.run;
         // A failed run is explained up to its error. That is still not a success.
         Ok(if run.error.is_some() {

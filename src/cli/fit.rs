@@ -328,9 +328,13 @@ impl FitCommand {
         if self.output.output.is_some() {
             terminal::show(&table);
         }
-        session::put(&text, self.output.output.as_deref())?;
+        session::put(&text, self.output.message_format, self.output.output.as_deref())?;
         if let Some(path) = &self.svg {
-            session::put(&render::svg::fit::render(answer), Some(path))?;
+            session::put(
+                &render::svg::fit::render(answer),
+                session::Audience::Programs,
+                Some(path),
+            )?;
         }
         Ok(())
     }

@@ -99,7 +99,7 @@ impl GpusCommand {
             Format::Human if self.sources => profiles.iter().map(sources).chain([RULE.to_owned()]).collect(),
             Format::Human => table(&profiles),
         };
-        session::put(&text, self.output.output.as_deref())?;
+        session::put(&text, self.output.message_format, self.output.output.as_deref())?;
         Ok(Exit::Success)
     }
 }

@@ -83,7 +83,7 @@ impl ListCommand {
                 format!("{table}\n")
             }
         };
-        session::put(&text, self.output.output.as_deref())?;
+        session::put(&text, self.output.message_format, self.output.output.as_deref())?;
         let mut exit = Exit::Success;
         for problem in &problems {
             terminal::remark(&render::terminal::report::problem(problem));

@@ -116,15 +116,23 @@ pub fn main() -> ExitCode {
         command: CargoCommand::Vram(Vram { command, verbosity }),
     } = match Cargo::try_parse_from(arguments) {
         Ok(cargo) => cargo,
-        Err(error) => {
+        Err(mut error) => {
             let code = if error.use_stderr() {
                 Exit::Unusable
             } else {
                 Exit::Success
             };
-            // Both with colors, which are removed unless they are seen. An error quotes arguments and variables, and help
-            // is a result: if it cannot be written, the command must not succeed.
+            // An error quotes arguments and variables, which can be names of foreign files or branches.
+            let quoted: Vec<_> = error
+                .context()
+                .map(|(kind, value)| (kind, escaped::context(value)))
+                .collect();
+            for (kind, value) in quoted {
+                error.insert(kind, value);
+            }
+            // With colors: `anstream` removes them if the stream is no terminal.
             let text = error.render().ansi().to_string();
+            // Help is a result: if it cannot be written, the command must not succeed.
             match error.use_stderr() {
                 true => terminal::remark(text.trim_end()),
                 false => terminal::show(&text),

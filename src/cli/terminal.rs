@@ -68,6 +68,8 @@ pub(super) fn set_up(verbosity: Verbosity) {
             .color(color)
             .unicode(true)
             .width(width)
+            // `printable` removes all control sequences but colors.
+            .terminal_links(false)
             .build();
         Box::new(EscapingHandler(handler))
     }));
@@ -130,7 +132,7 @@ pub(super) fn show_document(text: &str) {
 fn is_writable() -> std::io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(std::io::stdout())?;
     match flags & OFlags::ACCMODE == OFlags::RDONLY {
-        true => Err(rustix::io::Errno::BADF.into()),
+        true => Err(std::io::Error::other("it is open for reading only")),
         false => Ok(()),
     }
 }
@@ -145,7 +147,7 @@ pub(super) fn written(result: std::io::Result<()>) {
             if !UNWRITTEN.swap(true, Relaxed) {
                 remark(&format!(
                     "error: cannot write to standard output: {error}\n  \
-                     help: if standard output is a file, check whether its disk is full"
+                     help: if standard output is a file, check whether it is open for writing and whether its disk is full"
                 ));
             }
         }
@@ -168,13 +170,13 @@ pub(super) fn complain(stopped: &CliError) {
     remark(&format!("{stopped:?}"));
 }
 
-/// How long a thread may take before the user reads what the command waits for.
-const UNTOLD: Duration = Duration::from_secs(5);
+/// How long to wait for a thread before saying so.
+const WAIT_NOTICE_AFTER: Duration = Duration::from_secs(5);
 
 /// Waits for a thread, and shows that it does so if that takes long.
 pub(super) fn wait_for<T>(thread: JoinHandle<T>, doing: &str) -> T {
     let began = Instant::now();
-    while !thread.is_finished() && began.elapsed() < UNTOLD {
+    while !thread.is_finished() && began.elapsed() < WAIT_NOTICE_AFTER {
         std::thread::sleep(Duration::from_millis(1));
     }
     let _progress = (!thread.is_finished()).then(|| Progress::spinner(doing));

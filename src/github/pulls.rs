@@ -37,7 +37,7 @@ pub fn find(client: &Client, place: &Where) -> Result<Option<u64>, GithubError> 
         PullRequestEvent::Head(head) => head,
     };
     let path = format!("/repos/{}/pulls", place.repository);
-    let name = format!("{}:{}", head.owner, head.branch);
+    let name = format!("{}:{}", head.owner.raw(), head.branch.raw());
     let query = [("state", "open"), ("head", name.as_str()), ("per_page", PER_PAGE)];
     let mut pulls: Vec<Pull> = client.list("read the open pull requests", &path, &query)?;
     // The query has only owner and branch. Only this commit of this repository is the one that was checked.

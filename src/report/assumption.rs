@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::bytes::Bytes;
-use crate::untrusted::Foreign;
+use crate::untrusted::{Foreign, clean};
 
 /// Something that a value depends on and nobody checked. In JSON, it has a code for programs and a sentence for people.
 #[derive(Debug, Clone)]
@@ -223,82 +223,111 @@ impl Assumption {
 }
 
 impl fmt::Display for Assumption {
+    /// Writes the sentence on one line, escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::GpuValue {
+        f.pad(&clean(&self.sentence()).replace('\n', " "))
+    }
+}
+
+impl Assumption {
+    /// Returns the sentence as a report has it: not escaped.
+    fn sentence(&self) -> String {
+        RawSentence(self).to_string()
+    }
+}
+
+/// The sentence of an assumption, not escaped.
+struct RawSentence<'a>(&'a Assumption);
+
+impl fmt::Display for RawSentence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Assumption::GpuValue {
                 gpu,
                 quantity,
                 value,
                 why,
-            } => write!(f, "the {} of `{gpu}` is assumed to be {value}: {why}", quantity.name()),
-            Self::MixedPrecision => f.write_str(
+            } => write!(
+                f,
+                "the {} of `{}` is assumed to be {}: {}",
+                quantity.name(),
+                gpu.raw(),
+                value.raw(),
+                why.raw()
+            ),
+            Assumption::MixedPrecision => f.write_str(
                 "Burn has no mixed precision, so cargo-vram emulates it: Burn creates the parameters in half \
                  precision, and cargo-vram casts them to f32 once and to half precision in each step",
             ),
-            Self::RecordedOnOtherGpu {
+            Assumption::RecordedOnOtherGpu {
                 gpu,
                 recorded_on,
                 driver,
             } => write!(
                 f,
                 "there is no recording of `{gpu}`: the autotune choices come from a recording of `{recorded_on}` with \
-                 driver {driver}, because `{gpu}` is declared `like: {recorded_on}`"
+                 driver {driver}, because `{gpu}` is declared `like: {recorded_on}`",
+                gpu = gpu.raw(),
+                recorded_on = recorded_on.raw(),
+                driver = driver.raw()
             ),
-            Self::ColdPassEnded { choices } => write!(
+            Assumption::ColdPassEnded { choices } => write!(
                 f,
                 "the cold pass ended before autotune had made all choices: later passes made {choices} of them, so \
                  their values include the memory of autotune's trials"
             ),
-            Self::ChosenLater { choices } => write!(
+            Assumption::ChosenLater { choices } => write!(
                 f,
                 "later passes made {choices} of the autotune choices themselves, so their values include the memory of \
                  autotune's trials"
             ),
-            Self::PassesDiffer { difference } => write!(f, "two passes did different work: the model {difference}"),
-            Self::OtherValuesUnfinished => f.write_str(
+            Assumption::PassesDiffer { difference } => write!(f, "two passes did different work: the model {}", difference.raw()),
+            Assumption::OtherValuesUnfinished => f.write_str(
                 "the second warm pass, which reads other values from the GPU, did not finish, so the peaks leave it out",
             ),
-            Self::HelperProcesses { count } => write!(
+            Assumption::HelperProcesses { count } => write!(
                 f,
                 "the model started other processes that used the CUDA driver ({count}): their peaks are added to the \
                  model's as if all occurred at once, and all their reserved memory counts as live memory"
             ),
-            Self::ProcessesLeft => f.write_str(
+            Assumption::ProcessesLeft => f.write_str(
                 "processes that the model started still ran after it, and were ended: the values leave out what such \
                  processes would have allocated later",
             ),
-            Self::ThreadsWait => f.write_str(
+            Assumption::ThreadsWait => f.write_str(
                 "each step waits until the program's other threads are idle: on a real GPU, a metric may still read the \
                  outputs of up to two earlier steps, which then exist beside those of this step",
             ),
-            Self::ValidationTracked { loader } => write!(
+            Assumption::ValidationTracked { loader } => write!(
                 f,
                 "the validation data of {loader} is on the backend of the training, so a validation step may keep what a \
                  backward phase would need: to need less memory, validate `model.valid()` with a loader on the inner \
-                 backend"
+                 backend",
+                loader = loader.raw()
             ),
-            Self::ValidationUnseen => f.write_str(
+            Assumption::ValidationUnseen => f.write_str(
                 "cargo-vram sees the epochs and training steps only by the log of Burn's learner, because the training \
                  makes its own data loaders. Each validation counts as one step, and its batches do not wait for the \
                  program's other threads, so two runs can differ",
             ),
-            Self::LargestSizes => f.write_str(
+            Assumption::LargestSizes => f.write_str(
                 "every step has the largest size of the model's ranges: other orders of the sizes may reserve more",
             ),
-            Self::SizesStillGrow => f.write_str(
+            Assumption::SizesStillGrow => f.write_str(
                 "reserved memory still grew when the sizes were repeated, and may grow further: run more steps with \
                  `--steps`",
             ),
-            Self::SizesSampled { input, tried, declared } => write!(
+            Assumption::SizesSampled { input, tried, declared } => write!(
                 f,
                 "{tried} of the {declared} sizes of `{input}` were run, in five orders: a real training has other orders, \
-                 and may reserve more"
+                 and may reserve more",
+                input = input.raw()
             ),
-            Self::ThreadsBusy => f.write_str(
+            Assumption::ThreadsBusy => f.write_str(
                 "threads of the program worked for a minute without a pause, and no step waits for them: two runs can \
                  differ, and fewer batches may wait on the GPU than in a real training",
             ),
-            Self::ThreadsDiffer {
+            Assumption::ThreadsDiffer {
                 is_verified,
                 live,
                 reserved,
@@ -318,15 +347,15 @@ impl fmt::Display for Assumption {
                     (false, _) => "two runs can have other values; `cargo vram check` takes the largest of two passes",
                 })
             }
-            Self::HandWrittenStep => f.write_str(
+            Assumption::HandWrittenStep => f.write_str(
                 "the loop is hand-written: unless it forks its model to the device, its reserved memory \
                  varies between real runs",
             ),
-            Self::ProgramOrder => f.write_str(
+            Assumption::ProgramOrder => f.write_str(
                 "cargo-vram allocates uploaded tensors in program order: in a normal run, an upload may be allocated \
                  earlier, while other operations still wait",
             ),
-            Self::NoLines { of_batches } => write!(
+            Assumption::NoLines { of_batches } => write!(
                 f,
                 "{}: lines are recorded on Burn's fusion thread, and the model does not finish there, for example \
                  because its own threads use the GPU",
@@ -336,42 +365,43 @@ impl fmt::Display for Assumption {
                 }
             ),
             // Exact bytes, because a small difference would vanish in MiB.
-            Self::ReservedDiffers { warm, traced } => write!(
+            Assumption::ReservedDiffers { warm, traced } => write!(
                 f,
                 "peak reserved memory differs between the passes: {} bytes in the warm pass, {} bytes in the traced \
                  pass; live memory is from the traced pass",
                 warm.0, traced.0
             ),
-            Self::NvmlLost { error } => write!(
+            Assumption::NvmlLost { error } => write!(
                 f,
-                "NVML stopped answering ({error}), so `process` is the highest value seen until then"
+                "NVML stopped answering ({}), so `process` is the highest value seen until then",
+                error.raw()
             ),
-            Self::DeviceReads { count } => write!(
+            Assumption::DeviceReads { count } => write!(
                 f,
                 "the model reads values back from the GPU (reads: {count}), and a virtual GPU returns zeros: if the \
                  model's control flow depends on these values, the estimate holds only for zeros"
             ),
-            Self::SeveralGpus => f.write_str(
+            Assumption::SeveralGpus => f.write_str(
                 "the model uses several GPUs: each value is from the GPU where it is highest; the memory that NCCL \
                  itself takes on each GPU is unknown and not included",
             ),
-            Self::MissedSamples { count } => write!(
+            Assumption::MissedSamples { count } => write!(
                 f,
                 "cargo-vram could not take some samples of live memory ({count} missing), so the live peak may be higher"
             ),
-            Self::UnknownParameters => f.write_str(
+            Assumption::UnknownParameters => f.write_str(
                 "the model's parameters are unknown, so each counts in the category of the phase that made it; a \
                  hand-written loop can report its model with `step.model(&model)`",
             ),
-            Self::OtherTensorType => f.write_str(
+            Assumption::OtherTensorType => f.write_str(
                 "without fusion, an explanation uses its own tensor type: a model that chooses kernels by a tensor's \
                  `TypeId` may choose other kernels than in an estimate",
             ),
-            Self::NoOperation => f.write_str("the model called no operation of Burn"),
-            Self::NoLineNumbers => f.write_str(
+            Assumption::NoOperation => f.write_str("the model called no operation of Burn"),
+            Assumption::NoLineNumbers => f.write_str(
                 "the program has no line numbers: set `debug = \"line-tables-only\"` in its Cargo profile",
             ),
-            Self::Read(read) => read.text.fmt(f),
+            Assumption::Read(read) => f.write_str(read.text.raw()),
         }
     }
 }
@@ -379,7 +409,7 @@ impl fmt::Display for Assumption {
 /// Two assumptions are equal if their codes and sentences are equal, whether or not one was read from a file.
 impl PartialEq for Assumption {
     fn eq(&self, other: &Self) -> bool {
-        self.code() == other.code() && self.to_string() == other.to_string()
+        self.code() == other.code() && self.sentence() == other.sentence()
     }
 }
 
@@ -388,10 +418,9 @@ impl Eq for Assumption {}
 impl Serialize for Assumption {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            // As it was read: `Display` escapes it.
             Self::Read(document) => document.serialize(serializer),
             own => {
-                let (code, text) = (own.code().into(), own.to_string().into());
+                let (code, text) = (own.code().into(), own.sentence().into());
                 ReadAssumption { code, text }.serialize(serializer)
             }
         }
@@ -444,5 +473,23 @@ mod tests {
         let read: Assumption = serde_json::from_value(json.clone()).unwrap();
         assert_eq!(read.to_string(), "a : :error::b\u{fffd}");
         assert_eq!(serde_json::to_value(&read).unwrap(), json);
+    }
+
+    #[test]
+    fn the_json_has_the_whole_sentence() {
+        let why = "w\n".repeat(400);
+        let own = Assumption::GpuValue {
+            gpu: "l4".into(),
+            quantity: GpuQuantity::Context,
+            value: "1 MiB".into(),
+            why: why.as_str().into(),
+        };
+        let json = serde_json::to_value(&own).unwrap();
+        assert_eq!(
+            json["text"],
+            format!("the CUDA context of `l4` is assumed to be 1 MiB: {why}")
+        );
+        assert!(own.to_string().ends_with("w w w"));
+        assert!(own.to_string().len() > 800);
     }
 }

@@ -133,23 +133,23 @@ pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeErro
     };
     merged.partition = None;
     let edits = merged.verdicts.iter().filter(|verdict| verdict.rule == Rule::Edit);
-    let mut edits: HashSet<_> = edits.map(key).collect();
-    let mut problems: HashSet<_> = merged.problems.iter().map(key).collect();
-    let mut skipped: HashSet<_> = merged.skipped.iter().map(key).collect();
+    let mut edits: HashSet<_> = edits.cloned().collect();
+    let mut problems: HashSet<_> = merged.problems.iter().cloned().collect();
+    let mut skipped: HashSet<_> = merged.skipped.iter().cloned().collect();
     for report in reports {
         merged.runs.extend(report.runs);
         // Each part finds the same edits, so they are kept once.
-        let new = |verdict: &Verdict| verdict.rule != Rule::Edit || edits.insert(key(verdict));
+        let new = |verdict: &Verdict| verdict.rule != Rule::Edit || edits.insert(verdict.clone());
         merged.verdicts.extend(report.verdicts.into_iter().filter(new));
         // `None` is less than both others, so one job with changes makes the whole dirty.
         merged.dirty = merged.dirty.max(report.dirty);
         // A problem that every job met is kept once.
-        let new = |problem: &Problem| problems.insert(key(problem));
+        let new = |problem: &Problem| problems.insert(problem.clone());
         merged.problems.extend(report.problems.into_iter().filter(new));
         merged.growth.extend(report.growth);
         merged
             .skipped
-            .extend(report.skipped.into_iter().filter(|one| skipped.insert(key(one))));
+            .extend(report.skipped.into_iter().filter(|one| skipped.insert(one.clone())));
     }
     sort(&mut merged);
     let verdicts = merged.verdicts.iter().map(|verdict| verdict.status).max();
@@ -160,11 +160,6 @@ pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeErro
     let full = (is_judged && merged.runs.iter().any(|run| run.oom.is_some())).then_some(Status::Fail);
     merged.status = status.max(verdicts).max(errors).max(full).unwrap_or(Status::Pass);
     Ok(Some(merged))
-}
-
-/// Returns a text that is the same for equal entries of a report only.
-fn key(entry: &impl std::fmt::Debug) -> String {
-    format!("{entry:?}")
 }
 
 /// Sorts runs and verdicts in the order of the expected models, whatever the order of the files.

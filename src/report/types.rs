@@ -190,7 +190,7 @@ pub enum BaselineFrom {
 }
 
 /// Why the models of a target could not be run at all.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
     /// The name of the package.
     pub package: PlainName,

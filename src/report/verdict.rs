@@ -10,7 +10,7 @@ use crate::bytes::Bytes;
 use crate::untrusted::{Foreign, PlainName};
 
 /// The status of a report or a verdict, from best to worst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// No rule failed or warns.
@@ -46,7 +46,7 @@ pub enum Rule {
 }
 
 /// The verdict of one rule about one value, or about a whole run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     /// The package that declares the model.
     pub package: PlainName,
@@ -103,7 +103,7 @@ impl Verdict {
 }
 
 /// The allowed growth from a baseline: the larger of the two fields decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct AllowedGrowth {
     /// A part of the baseline in parts per million: 5 % is 50,000.
     pub parts_per_million: u64,
@@ -136,7 +136,7 @@ impl fmt::Display for AllowedGrowth {
 }
 
 /// A check that the command skipped.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Skipped {
     /// The kind of check.
     pub check: SkippedCheck,
@@ -158,7 +158,7 @@ impl Skipped {
 }
 
 /// A kind of check that a command can skip.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SkippedCheck {
     /// Whether memory grows from step to step.

@@ -78,16 +78,15 @@ pub fn run(
     started: impl FnOnce(u32),
     mut meanwhile: impl FnMut() -> ControlFlow<()>,
 ) -> std::io::Result<ProcessOutcome> {
-    let _adoption = processes::Adoption::new();
     let start = Instant::now();
-    let mut child = command
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         // A group of its own, so that helper processes of the model are killed with it. It also keeps a
         // terminal's Ctrl-C from the model.
-        .process_group(0)
-        .spawn()?;
+        .process_group(0);
+    let (mut child, _adoption) = processes::Adoption::spawn(command)?;
     started(child.id());
     // Read and discard the model's standard output: a full pipe would block the model.
     let _stdout = tail(child.stdout.take());
@@ -128,24 +127,26 @@ pub fn run(
         // They would keep the pipes open, and the memory of a GPU.
         end_all(&mut child, folder, end);
     }
-    let said = said(stderr);
     Ok(ProcessOutcome {
         end,
-        // Whoever keeps it open is a process of the model that was not found.
-        is_outlived: is_outlived || said.is_none() && matches!(end, End::Exited(_) | End::Signalled(_)),
-        stderr: said.unwrap_or_default(),
+        stderr: said(stderr),
         host_memory,
         took,
+        is_outlived,
     })
 }
 
-/// Returns the standard error of a process; `None` if another process keeps the pipe open.
-fn said(stderr: JoinHandle<String>) -> Option<String> {
+/// Returns the standard error of a process, or an empty string if another process keeps the pipe open.
+fn said(stderr: JoinHandle<String>) -> String {
     let asked = Instant::now();
     while !stderr.is_finished() && asked.elapsed() < PATIENCE {
         std::thread::sleep(INTERVAL);
     }
-    stderr.is_finished().then(|| stderr.join().unwrap_or_default())
+    if stderr.is_finished() {
+        stderr.join().unwrap_or_default()
+    } else {
+        String::new()
+    }
 }
 
 fn ended(status: ExitStatus) -> End {

@@ -13,7 +13,6 @@ use crate::names::listed;
 use crate::protocol::{MOST_GPUS, ProbeEvent};
 use crate::report::words::pass_name;
 use crate::report::{ErrorCode, Pass, RunError};
-use crate::untrusted::Foreign;
 
 /// The number of the signal SIGKILL, which is the same on every Linux.
 const SIGKILL: i32 = 9;
@@ -85,10 +84,12 @@ fn with_full_disk(error: RunError, left: &PassOutput) -> RunError {
     let Some(folder) = left.full_disk.as_deref().filter(|_| !error.code.is_refusal()) else {
         return error;
     };
-    let help = error.help.as_ref().map_or("", Foreign::raw);
+    let otherwise = error.help.as_ref().map_or_else(String::new, |help| {
+        format!("; if this is not the cause: {}", help.raw())
+    });
     let full = format!(
-        "the disk of {} is full: delete files, or set TMPDIR, CARGO_TARGET_DIR or --keep to a folder with more space; if \
-         this is not the cause: {help}",
+        "the disk of {} is full: delete files, or set TMPDIR, CARGO_TARGET_DIR or --keep to a folder with more \
+         space{otherwise}",
         folder.display()
     );
     RunError {
@@ -471,7 +472,7 @@ fn ended_badly(left: &PassOutput) -> Option<RunError> {
             ErrorCode::Aborted,
             format!(
                 "signal {signal} ended the model's process after its last step{}",
-                last_words(&left.ended.stderr)
+                end_of_stderr(&left.ended.stderr)
             ),
             "look at what runs after `main`, such as destructors of native libraries: it crashed while the process \
              ended",
@@ -480,7 +481,7 @@ fn ended_badly(left: &PassOutput) -> Option<RunError> {
             ErrorCode::Exited,
             format!(
                 "the model's process exited with code {exit} after its last step{}",
-                last_words(&left.ended.stderr)
+                end_of_stderr(&left.ended.stderr)
             ),
             "look at what runs after the model's function returns; the process must exit with code 0",
         ),
@@ -497,20 +498,33 @@ fn ended_badly(left: &PassOutput) -> Option<RunError> {
     }
 }
 
-/// Returns what matters of standard error as an appendix to a message: the last panic, or else the last line.
-fn last_words(stderr: &str) -> String {
-    let lines: Vec<&str> = stderr.trim_end().lines().collect();
-    // Rust writes a panic's place on one line and its message on the next, and notes or a backtrace after them.
+/// Returns the last panic in a model's standard error as an appendix to a message, or the last line if that follows the
+/// panic or there is none.
+fn end_of_stderr(stderr: &str) -> String {
+    // A backtrace: `stack backtrace:`, `   0: name`, `             at file`, and notes.
+    let is_of_backtrace =
+        |line: &&str| line.starts_with([' ', '\t']) || *line == "stack backtrace:" || line.starts_with("note: ");
+    let lines: Vec<&str> = stderr
+        .lines()
+        .filter(|line| !line.is_empty() && !is_of_backtrace(line))
+        .collect();
+    // Where a panic must not unwind, the standard library panics once more, and only the panic before says why.
+    let is_panic = |line: &&str| {
+        line.starts_with("thread '")
+            && line.contains(" panicked at ")
+            && !line.contains("library/core/src/panicking.rs")
+    };
     let panic = lines
         .iter()
-        .rposition(|line| line.starts_with("thread '") && line.contains(" panicked at "));
-    match (panic, lines.last()) {
-        (Some(at), _) => format!(
-            "; stderr: {}",
-            lines[at..].iter().take(2).copied().collect::<Vec<_>>().join(" ")
-        ),
-        (None, Some(last)) if !last.is_empty() => format!("; last line of stderr: {last}"),
-        _ => String::new(),
+        .rposition(is_panic)
+        .map(|at| lines[at..].iter().take(2).copied().collect::<Vec<_>>());
+    let last = lines.last().copied().unwrap_or_default();
+    match panic {
+        // Rust writes the place of a panic on one line, and its message on the next.
+        Some(panic) if panic.contains(&last) => format!("; stderr: {}", panic.join(" ")),
+        Some(panic) => format!("; stderr: {} … {last}", panic.join(" ")),
+        None if last.is_empty() => String::new(),
+        None => format!("; last line of stderr: {last}"),
     }
 }
 
@@ -540,7 +554,7 @@ fn other_gpu<'a>(hardware: &Hardware, left: &'a PassOutput) -> Option<&'a str> {
 
 /// Returns the error of a process that ended early without reporting a reason.
 fn died(left: &PassOutput) -> Option<RunError> {
-    let said = last_words(&left.ended.stderr);
+    let said = end_of_stderr(&left.ended.stderr);
     match left.ended.end {
         // Rust then aborts with SIGABRT. Only its text distinguishes that from another abort.
         End::Signalled(_) if left.ended.stderr.contains("has overflowed its stack") => told(
@@ -575,19 +589,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_words_are_of_the_last_panic() {
-        assert_eq!(last_words(""), "");
-        assert_eq!(last_words("a\nb\n"), "; last line of stderr: b");
+    fn the_last_panic_is_quoted() {
+        assert_eq!(end_of_stderr(""), "");
+        assert_eq!(end_of_stderr("a\nb\n"), "; last line of stderr: b");
         let first = "thread 'main' (7) panicked at src/a.rs:1:2:\nfirst\n";
         let last =
             "thread 'DSD-0-0' (8) panicked at src/b.rs:3:4:\nno space\nstack backtrace:\n   0: a\nnote: Some details\n";
         assert_eq!(
-            last_words(&[first, last].concat()),
+            end_of_stderr(&[first, last].concat()),
             "; stderr: thread 'DSD-0-0' (8) panicked at src/b.rs:3:4: no space"
         );
         assert_eq!(
-            last_words("thread 'a' panicked at b:"),
+            end_of_stderr("thread 'a' panicked at b:"),
             "; stderr: thread 'a' panicked at b:"
+        );
+        let aborted = "thread 'a' panicked at b:\nwhy\nthread 'a' panicked at library/core/src/panicking.rs:1:2:\npanic in a \
+                       function that cannot unwind\nthread caused non-unwinding panic. aborting.\n";
+        assert_eq!(
+            end_of_stderr(aborted),
+            "; stderr: thread 'a' panicked at b: why … thread caused non-unwinding panic. aborting."
         );
     }
 

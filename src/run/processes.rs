@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::protocol::JOB_VARIABLE;
 
@@ -49,6 +50,10 @@ impl RunningProcess {
         })
     }
 
+    const fn key(&self) -> ProcessKey {
+        (self.id, self.started)
+    }
+
     fn all() -> Vec<Self> {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -56,65 +61,113 @@ impl RunningProcess {
     }
 }
 
-/// The adopted processes, and how many models run now.
-static ADOPTED: Mutex<AdoptedProcesses> = Mutex::new(AdoptedProcesses {
-    models: 0,
-    by_model: BTreeMap::new(),
+/// The models that run now, and the processes that this process adopted from them.
+static RUNNING: Mutex<RunningModels> = Mutex::new(RunningModels {
+    leaders: BTreeSet::new(),
+    earlier: BTreeSet::new(),
+    adopted: BTreeMap::new(),
+    previous: None,
 });
 
-struct AdoptedProcesses {
-    models: usize,
-    /// The model of each process, by the process's id and start time.
-    by_model: BTreeMap<(u32, u64), u32>,
+/// The id and the start time of a process, which identify it: an id may be used again.
+type ProcessKey = (u32, u64);
+
+struct RunningModels {
+    /// The ids of the models' own processes, until nothing that they started is looked for any more.
+    leaders: BTreeSet<u32>,
+    /// The children that this process had before it started the first model. They are no model's.
+    earlier: BTreeSet<ProcessKey>,
+    /// For each adopted process, the models' own processes that may have started it.
+    adopted: BTreeMap<ProcessKey, BTreeSet<u32>>,
+    /// Which process adopted orphans for this one before: this process itself, or none.
+    previous: Option<Pid>,
 }
 
-fn adopted() -> MutexGuard<'static, AdoptedProcesses> {
-    ADOPTED.lock().unwrap_or_else(PoisonError::into_inner)
+fn running() -> MutexGuard<'static, RunningModels> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// While a value exists, a process whose parents have ended becomes a child of this process.
+/// While a model has such a value, this process adopts processes whose parents have ended.
 ///
-/// Only while models run: otherwise this process would also adopt a server that a build started.
-pub(super) struct Adoption(());
+/// It does so only while models run: otherwise it would also adopt a server that a build started.
+pub(super) struct Adoption {
+    leader: u32,
+}
 
 impl Adoption {
-    pub(super) fn new() -> Self {
-        let mut adopted = adopted();
-        adopted.models += 1;
-        // Without it, only processes that cleared their environment and left their parents are not found.
-        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-        Self(())
+    /// Starts a model.
+    pub(super) fn spawn(command: &mut Command) -> std::io::Result<(Child, Self)> {
+        // Locked until the model is known as one: a scan for another model would take it for an orphan.
+        let mut running = running();
+        if running.leaders.is_empty() {
+            running.earlier = children_in(&RunningProcess::all()).map(RunningProcess::key).collect();
+            running.previous = rustix::process::child_subreaper().unwrap_or(None);
+            // If that fails, only processes that left their group and their parent and cleared their environment are
+            // not found.
+            let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+        }
+        let child = command.spawn();
+        if let Ok(child) = &child {
+            running.leaders.insert(child.id());
+        }
+        running.restore();
+        child.map(|child| {
+            let leader = child.id();
+            (child, Self { leader })
+        })
     }
 }
 
 impl Drop for Adoption {
     fn drop(&mut self) {
-        let mut adopted = adopted();
-        adopted.models -= 1;
-        if adopted.models == 0 {
-            let _ = rustix::process::set_child_subreaper(None);
-        }
+        let mut running = running();
+        running.leaders.remove(&self.leader);
+        running.adopted.retain(|(id, _), _| !is_collected(*id));
+        running.restore();
     }
 }
 
-/// Returns the running processes that this process adopted since a model ended: the model's own process had adopted
-/// them before.
-fn adopted_of(all: &[RunningProcess], leader: u32) -> impl Iterator<Item = u32> {
-    let own = std::process::id();
-    let group = all.iter().find(|process| process.id == own).map(|own| own.group);
-    // What this process starts itself has its group, or a job in its environment.
-    let is_adopted = move |process: &&RunningProcess| {
-        process.parent == own && Some(process.group) != group && is_without_job(process.id)
-    };
-    let mut adopted = adopted();
-    let is_of_model = move |process: &&RunningProcess| {
-        let model = adopted.by_model.entry((process.id, process.started));
-        *model.or_insert(leader) == leader
-    };
-    all.iter()
-        .filter(is_adopted)
-        .filter(is_of_model)
-        .map(|process| process.id)
+impl RunningModels {
+    /// Stops adopting processes if no model runs.
+    fn restore(&self) {
+        if self.leaders.is_empty() {
+            let _ = rustix::process::set_child_subreaper(self.previous);
+        }
+    }
+
+    /// Returns the adopted processes that a model may have started.
+    ///
+    /// A process is adopted when the model's own process, which adopted it first, has ended. So it is of a model that
+    /// has ended; if several have, of any of them.
+    fn adopted_from(&mut self, leader: u32, all: &[RunningProcess]) -> Vec<u32> {
+        let group = RunningProcess::read(std::process::id()).map(|own| own.group);
+        // What this process starts besides models has its group.
+        let orphans = children_in(all).filter(|child| Some(child.group) != group && !self.leaders.contains(&child.id));
+        let orphans: Vec<_> = orphans.filter(|child| !self.earlier.contains(&child.key())).collect();
+        let mut found = Vec::new();
+        for orphan in orphans {
+            let models = self.adopted.entry(orphan.key()).or_insert_with(|| {
+                // Read now: when `all` was read, the model may still have run.
+                let has_ended = |leader: &&u32| RunningProcess::read(**leader).is_none();
+                self.leaders.iter().filter(has_ended).copied().collect()
+            });
+            if models.contains(&leader) {
+                found.push(orphan.id);
+            }
+        }
+        found
+    }
+}
+
+/// Returns the running children of this process.
+fn children_in(all: &[RunningProcess]) -> impl Iterator<Item = &RunningProcess> {
+    all.iter().filter(|process| process.parent == std::process::id())
+}
+
+/// Collects an adopted process that has ended, and returns whether it has.
+fn is_collected(id: u32) -> bool {
+    // An error: it is no child any more.
+    pid(id).is_none_or(|id| !matches!(rustix::process::waitpid(Some(id), WaitOptions::NOHANG), Ok(None)))
 }
 
 /// Returns the running processes that a process started, and those that they started.
@@ -144,7 +197,8 @@ pub fn of_model(leader: u32, folder: &Path) -> BTreeSet<u32> {
     let group = all.iter().filter(|process| process.group == leader);
     found.extend(group.map(|process| process.id));
     found.extend(working_in(&all, folder));
-    for orphan in adopted_of(&all, leader) {
+    let orphans = running().adopted_from(leader, &all);
+    for orphan in orphans {
         found.insert(orphan);
         found.append(&mut descendants_in(&all, orphan));
     }
@@ -166,29 +220,15 @@ fn working_in(all: &[RunningProcess], folder: &Path) -> impl Iterator<Item = u32
 
 /// Whether a process began with a job of this folder in its environment.
 fn works_in(id: u32, folder: &Path) -> bool {
-    job(id).is_some_and(|job| Path::new(std::ffi::OsStr::from_bytes(&job)).starts_with(folder))
-}
-
-/// Returns the job in the environment with which a process began.
-fn job(id: u32) -> Option<Vec<u8>> {
     // Other users' processes cannot be read, and cannot be models of this user.
-    let environment = std::fs::read(format!("/proc/{id}/environ")).ok()?;
-    let value = |variable: &[u8]| {
-        Some(
-            variable
-                .strip_prefix(JOB_VARIABLE.as_bytes())?
-                .strip_prefix(b"=")?
-                .to_owned(),
-        )
+    let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+    let job = |variable: &[u8]| {
+        let value = variable.strip_prefix(JOB_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
+        Some(Path::new(std::ffi::OsStr::from_bytes(value)).starts_with(folder))
     };
-    environment.split(|byte| *byte == 0).find_map(value)
-}
-
-/// Whether a process runs another program than this one, and began without a job.
-fn is_without_job(id: u32) -> bool {
-    // First the program: a model that was just started still runs this program, without the job.
-    let program = |id: &str| std::fs::read_link(format!("/proc/{id}/exe")).ok();
-    program(&id.to_string()) != program("self") && job(id).is_none()
+    environment
+        .split(|byte| *byte == 0)
+        .any(|variable| job(variable) == Some(true))
 }
 
 /// Ends processes: SIGTERM, and SIGKILL for those that still run after `grace`.
@@ -252,7 +292,7 @@ fn pid(id: u32) -> Option<Pid> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::process::Stdio;
 
     use super::*;
 

@@ -79,6 +79,6 @@ impl Doctor {
         if output.is_some() {
             terminal::show(&lines);
         }
-        Ok(session::put(&text, output)?)
+        Ok(session::put(&text, self.output.message_format, output)?)
     }
 }

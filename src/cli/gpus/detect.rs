@@ -97,7 +97,7 @@ pub(super) fn run(
         Format::Json => session::json(&document(&survey, &described))?,
         Format::Human => yaml(&survey, &described),
     };
-    session::put(&text, output.output.as_deref())?;
+    session::put(&text, output.message_format, output.output.as_deref())?;
     Ok(Exit::Success)
 }
 

@@ -15,6 +15,7 @@ use crate::cli::options::{Packages, Running};
 use crate::cli::session::context::Context;
 use crate::cli::session::models;
 use crate::cli::session::models::Models;
+use crate::cli::session::output::escape_json;
 use crate::cli::session::prepared;
 use crate::cli::session::prepared::Prepared;
 use crate::cli::session::real_gpu::{self, Measuring, Taken};
@@ -65,9 +66,8 @@ pub(in crate::cli) struct Explained {
 impl Explained {
     /// Returns the explanation as JSON on one line, because most of it is columns of numbers.
     pub(in crate::cli) fn json(&self) -> Result<String, CliError> {
-        let mut text = serde_json::to_string(&self.explanation).map_err(Internal::new)?;
-        text.push('\n');
-        Ok(text)
+        let text = serde_json::to_string(&self.explanation).map_err(Internal::new)?;
+        Ok(escape_json(text))
     }
 }
 

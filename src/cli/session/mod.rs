@@ -26,7 +26,7 @@ pub(super) use context::Context;
 pub(super) use error::{SelectionError, file_error};
 pub(super) use estimate::{REPEAT, estimate};
 pub(super) use models::{Models, all_models, models};
-pub(super) use output::{TableSetup, exit_of_judged, json, put, show, write};
+pub(super) use output::{Audience, TableSetup, exit_of_judged, json, put, show, write};
 pub(super) use prepared::{Prepared, prepare, written};
 pub(super) use recordings::{own_recordings, recordings};
 pub(super) use report::report;

@@ -7,7 +7,7 @@ use camino::Utf8Path;
 use crate::cli::error::{CliError, Internal};
 use crate::cli::exit::Exit;
 use crate::cli::interrupt;
-use crate::cli::options::{ReportFormat, ReportOutput};
+use crate::cli::options::{Format, ReportFormat, ReportOutput};
 use crate::cli::session::error::SelectionError;
 use crate::cli::session::source::ModelSource;
 use crate::cli::terminal::{self};
@@ -84,14 +84,46 @@ pub(in crate::cli) fn show(
     if output.output.is_some() {
         terminal::show(&table());
     }
-    put(&rendered, output.output.as_deref())?;
+    put(&rendered, output.message_format, output.output.as_deref())?;
     Ok(())
 }
 
+/// Who reads a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Audience {
+    People,
+    Programs,
+}
+
+impl From<Format> for Audience {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Human => Self::People,
+            Format::Json => Self::Programs,
+        }
+    }
+}
+
+impl From<ReportFormat> for Audience {
+    fn from(format: ReportFormat) -> Self {
+        match format {
+            ReportFormat::Human => Self::People,
+            _ => Self::Programs,
+        }
+    }
+}
+
 /// Writes a result to `file`, or to standard output if there is no file.
-pub(in crate::cli) fn put(text: &str, file: Option<&Utf8Path>) -> Result<(), SelectionError> {
+pub(in crate::cli) fn put(
+    text: &str,
+    audience: impl Into<Audience>,
+    file: Option<&Utf8Path>,
+) -> Result<(), SelectionError> {
     let Some(path) = file else {
-        terminal::show_document(text);
+        match audience.into() {
+            Audience::People => terminal::show(text),
+            Audience::Programs => terminal::show_document(text),
+        }
         return Ok(());
     };
     interrupt::wait_for_end();
@@ -107,9 +139,21 @@ pub(in crate::cli) fn put(text: &str, file: Option<&Utf8Path>) -> Result<(), Sel
 
 /// Returns a document as indented JSON that ends with a newline.
 pub(in crate::cli) fn json(document: &impl serde::Serialize) -> Result<String, CliError> {
-    let mut text = serde_json::to_string_pretty(document).map_err(Internal::new)?;
+    serde_json::to_string_pretty(document)
+        .map(escape_json)
+        .map_err(|error| Internal::new(error).into())
+}
+
+/// Escapes the control characters that JSON allows, and ends a document with a newline.
+pub(in crate::cli) fn escape_json(document: String) -> String {
+    let mut text = document;
+    let is_control = |c: char| matches!(c, '\u{7f}'..='\u{9f}');
+    // They are only in strings.
+    while let Some(c) = text.chars().find(|c| is_control(*c)) {
+        text = text.replace(c, &format!("\\u{:04x}", u32::from(c)));
+    }
     text.push('\n');
-    Ok(text)
+    text
 }
 
 /// Removes terminal colours from a text for a file.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::{GpuLimits, Libraries, Toolkit, toolkit};
 use crate::bytes::Bytes;
+use crate::folders;
 use crate::report::{LoadedLibrary, Proof};
 
 pub use error::SurveyError;
@@ -209,7 +210,8 @@ struct SurveyOutput {
 ///
 /// Its output goes to files, not to pipes, because a driver may leave processes behind that keep a pipe open.
 fn run(command: &mut Command, timeout: Duration) -> std::io::Result<SurveyOutput> {
-    let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
+    let file = || tempfile::tempfile_in(folders::temporary());
+    let (mut stdout, mut stderr) = (file()?, file()?);
     let started = Instant::now();
     let mut child = command
         .stdin(Stdio::null())

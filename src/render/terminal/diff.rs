@@ -14,7 +14,7 @@ use crate::report::Status;
 use crate::report::change::{change, metric_name, signed, signed_percent};
 use crate::report::diff::{Cause, FigureDiff, ModelDiff, ReportDiff};
 use crate::report::words::mode_name;
-use crate::untrusted::Foreign;
+use crate::untrusted::{Foreign, named};
 
 /// Renders a difference, with colours as escape sequences. With `quiet`, only problems and their likeliest reasons.
 #[must_use]
@@ -93,7 +93,7 @@ fn list(list: &CauseList<'_>) -> String {
         let mut table = Table::new();
         table.load_preset(comfy_table::presets::NOTHING);
         for cause in shown {
-            let mut cells = vec![cause.name.to_string(), value(cause.before.as_ref()), "→".to_owned()];
+            let mut cells = vec![named(cause.name.raw()), value(cause.before.as_ref()), "→".to_owned()];
             cells.push(value(cause.after.as_ref()));
             cells.extend(cause.bytes.map(change));
             table.add_row(cells);
@@ -125,14 +125,14 @@ fn in_a_line(cause: &Cause) -> String {
         .map_or_else(String::new, |bytes| format!(" ({})", change(bytes)));
     format!(
         "{} {} → {}{by}",
-        cause.name,
+        named(cause.name.raw()),
         value(cause.before.as_ref()),
         value(cause.after.as_ref())
     )
 }
 
 fn value(value: Option<&Foreign>) -> String {
-    value.map_or_else(|| "none".to_owned(), ToString::to_string)
+    value.map_or_else(|| "none".to_owned(), |value| named(value.raw()))
 }
 
 fn row(model: &ModelDiff, figure: &FigureDiff) -> Vec<Cell> {
@@ -143,7 +143,7 @@ fn row(model: &ModelDiff, figure: &FigureDiff) -> Vec<Cell> {
         _ => None,
     };
     let change = figure.before.zip(figure.after);
-    let word = word(model, figure).to_string();
+    let word = named(word(model, figure).raw());
     let last = Cell::new(word);
     vec![
         Cell::new(format!("{}/{}", model.package, model.model)),
