@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -143,7 +143,9 @@ impl RunningModels {
         let group = RunningProcess::read(std::process::id()).map(|own| own.group);
         // What this process starts besides models has its group.
         let orphans = children_in(all).filter(|child| Some(child.group) != group && !self.leaders.contains(&child.id));
-        let orphans: Vec<_> = orphans.filter(|child| !self.earlier.contains(&child.key())).collect();
+        // Of one with a job, the model is known.
+        let orphans = orphans.filter(|child| !self.earlier.contains(&child.key()) && job(child.id).is_none());
+        let orphans: Vec<_> = orphans.collect();
         let mut found = Vec::new();
         for orphan in orphans {
             let models = self.adopted.entry(orphan.key()).or_insert_with(|| {
@@ -220,15 +222,18 @@ fn working_in(all: &[RunningProcess], folder: &Path) -> impl Iterator<Item = u32
 
 /// Whether a process began with a job of this folder in its environment.
 fn works_in(id: u32, folder: &Path) -> bool {
+    job(id).is_some_and(|job| job.starts_with(folder))
+}
+
+/// Returns the job in the environment with which a process began.
+fn job(id: u32) -> Option<PathBuf> {
     // Other users' processes cannot be read, and cannot be models of this user.
-    let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+    let environment = std::fs::read(format!("/proc/{id}/environ")).ok()?;
     let job = |variable: &[u8]| {
         let value = variable.strip_prefix(JOB_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
-        Some(Path::new(std::ffi::OsStr::from_bytes(value)).starts_with(folder))
+        Some(std::ffi::OsStr::from_bytes(value).into())
     };
-    environment
-        .split(|byte| *byte == 0)
-        .any(|variable| job(variable) == Some(true))
+    environment.split(|byte| *byte == 0).find_map(job)
 }
 
 /// Ends processes: SIGTERM, and SIGKILL for those that still run after `grace`.
