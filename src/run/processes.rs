@@ -150,8 +150,11 @@ impl RunningModels {
         for orphan in orphans {
             let models = self.adopted.entry(orphan.key()).or_insert_with(|| {
                 // Read now: when `all` was read, the model may still have run.
-                let has_ended = |leader: &&u32| RunningProcess::read(**leader).is_none();
-                self.leaders.iter().filter(has_ended).copied().collect()
+                self.leaders
+                    .iter()
+                    .copied()
+                    .filter(|leader| has_ended(*leader))
+                    .collect()
             });
             if models.contains(&leader) {
                 found.push(orphan.id);
@@ -159,6 +162,18 @@ impl RunningModels {
         }
         found
     }
+}
+
+/// Whether a process has ended with all its threads. Its first thread may end before the others, and then the process
+/// still has its children.
+fn has_ended(id: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    let Some((_, rest)) = stat.rsplit_once(')') else {
+        return true;
+    };
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    // Fields 3 and 20: the state, and the number of threads.
+    matches!(words.first(), Some(&("Z" | "X"))) && words.get(17).is_none_or(|threads| matches!(*threads, "0" | "1"))
 }
 
 /// Returns the running children of this process.
