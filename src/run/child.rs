@@ -86,7 +86,7 @@ pub fn run(
         // A group of its own, so that helper processes of the model are killed with it. It also keeps a
         // terminal's Ctrl-C from the model.
         .process_group(0);
-    let (mut child, _adoption) = processes::Adoption::spawn(command)?;
+    let (mut child, mut adoption) = processes::Adoption::spawn(command)?;
     started(child.id());
     // Read and discard the model's standard output: a full pipe would block the model.
     let _stdout = tail(child.stdout.take());
@@ -110,6 +110,7 @@ pub fn run(
         }
         if now - memory_looked >= MEMORY_INTERVAL {
             memory_looked = now;
+            adoption.note_children();
             if meanwhile().is_break() {
                 break End::Stopped;
             }

@@ -77,7 +77,7 @@ struct RunningModels {
     leaders: BTreeSet<u32>,
     /// The children that this process had before it started the first model. They are no model's.
     earlier: BTreeSet<ProcessKey>,
-    /// For each adopted process, the models' own processes that may have started it.
+    /// For each process that may be adopted, the models' own processes that may have started it.
     adopted: BTreeMap<ProcessKey, BTreeSet<u32>>,
     /// Which process adopted orphans for this one before: this process itself, or none.
     previous: Option<Pid>,
@@ -92,6 +92,8 @@ fn running() -> MutexGuard<'static, RunningModels> {
 /// It does so only while models run: otherwise it would also adopt a server that a build started.
 pub(super) struct Adoption {
     leader: u32,
+    /// The ids of the children that were noted.
+    known: BTreeSet<u32>,
 }
 
 impl Adoption {
@@ -112,9 +114,24 @@ impl Adoption {
         }
         running.restore();
         child.map(|child| {
-            let leader = child.id();
-            (child, Self { leader })
+            let adoption = Self {
+                leader: child.id(),
+                known: BTreeSet::new(),
+            };
+            (child, adoption)
         })
+    }
+
+    /// Notes the children of the model's own process, while it runs: those that it started or adopted. So it is known
+    /// whose they are when it has ended.
+    pub(super) fn note_children(&mut self) {
+        let Self { leader, known } = self;
+        // A kernel without this file knows only which models have ended.
+        let children = std::fs::read_to_string(format!("/proc/{leader}/task/{leader}/children")).unwrap_or_default();
+        let ids = children.split_whitespace().filter_map(|id| id.parse().ok());
+        for child in ids.filter(|id| known.insert(*id)).filter_map(RunningProcess::read) {
+            running().adopted.insert(child.key(), BTreeSet::from([*leader]));
+        }
     }
 }
 
@@ -137,8 +154,8 @@ impl RunningModels {
 
     /// Returns the adopted processes that a model may have started.
     ///
-    /// A process is adopted when the model's own process, which adopted it first, has ended. So it is of a model that
-    /// has ended; if several have, of any of them.
+    /// A process is adopted when the model's own process, which adopted it first, has ended. So one that was not noted
+    /// before is of a model that has ended; if several have, of any of them.
     fn adopted_from(&mut self, leader: u32, all: &[RunningProcess]) -> Vec<u32> {
         let group = RunningProcess::read(std::process::id()).map(|own| own.group);
         // What this process starts besides models has its group.
