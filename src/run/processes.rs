@@ -139,7 +139,7 @@ impl Drop for Adoption {
     fn drop(&mut self) {
         let mut running = running();
         running.leaders.remove(&self.leader);
-        running.adopted.retain(|(id, _), _| !is_collected(*id));
+        running.adopted.retain(|process, _| !is_collected(*process));
         running.restore();
     }
 }
@@ -184,13 +184,20 @@ impl RunningModels {
 /// Whether a process has ended with all its threads. Its first thread may end before the others, and then the process
 /// still has its children.
 fn has_ended(id: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-    let Some((_, rest)) = stat.rsplit_once(')') else {
-        return true;
-    };
-    let words: Vec<&str> = rest.split_whitespace().collect();
+    let Some(fields) = fields(id) else { return true };
     // Fields 3 and 20: the state, and the number of threads.
-    matches!(words.first(), Some(&("Z" | "X"))) && words.get(17).is_none_or(|threads| matches!(*threads, "0" | "1"))
+    matches!(fields[0].as_str(), "Z" | "X")
+        && fields
+            .get(17)
+            .is_none_or(|threads| matches!(threads.as_str(), "0" | "1"))
+}
+
+/// Returns the fields of `/proc/PID/stat` from the third on; `None` if there is no such process.
+fn fields(id: u32) -> Option<Vec<String>> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<_> = rest.split_whitespace().map(str::to_owned).collect();
+    (!fields.is_empty()).then_some(fields)
 }
 
 /// Returns the running children of this process.
@@ -198,10 +205,12 @@ fn children_in(all: &[RunningProcess]) -> impl Iterator<Item = &RunningProcess> 
     all.iter().filter(|process| process.parent == std::process::id())
 }
 
-/// Collects an adopted process that has ended, and returns whether it has.
-fn is_collected(id: u32) -> bool {
-    // An error: it is no child any more.
-    pid(id).is_none_or(|id| !matches!(rustix::process::waitpid(Some(id), WaitOptions::NOHANG), Ok(None)))
+/// Collects an adopted process if it has ended, and returns whether there is none any more.
+fn is_collected((id, started): ProcessKey) -> bool {
+    // Field 22. Another process with this id may be one that somebody else waits for.
+    let is_same = fields(id).and_then(|fields| fields.get(19)?.parse().ok()) == Some(started);
+    // An error: it is no child of this process.
+    !is_same || pid(id).is_none_or(|id| !matches!(rustix::process::waitpid(Some(id), WaitOptions::NOHANG), Ok(None)))
 }
 
 /// Returns the running processes that a process started, and those that they started.
