@@ -300,15 +300,14 @@ fn without(text: &str, is_other: impl Fn(char) -> bool) -> Cow<'_, str> {
     }
     let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find(is_harmful) {
-        shown.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let end = color(rest).unwrap_or_else(|| {
-            shown.push('\u{fffd}');
-            0
-        });
-        shown.push_str(&rest[..end]);
-        let harmful = rest.chars().next().filter(|_| end == 0).map_or(0, char::len_utf8);
-        rest = &rest[end + harmful..];
+        let (harmless, found) = rest.split_at(at);
+        let (replaced, length) = match color(found) {
+            Some(length) => (&found[..length], length),
+            None => ("\u{fffd}", found.chars().next().map_or(0, char::len_utf8)),
+        };
+        shown.push_str(harmless);
+        shown.push_str(replaced);
+        rest = &found[length..];
     }
     shown.push_str(rest);
     Cow::Owned(shown)

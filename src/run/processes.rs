@@ -30,24 +30,7 @@ struct RunningProcess {
 impl RunningProcess {
     /// Reads a process. Returns `None` if it has ended, even if its parent has not collected it.
     fn read(id: u32) -> Option<Self> {
-        Self::parse(id, &std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
-    }
-
-    /// Parses `PID (name) state parent group …`.
-    fn parse(id: u32, stat: &str) -> Option<Self> {
-        // A name may contain parentheses and blanks.
-        let (_, rest) = stat.rsplit_once(')')?;
-        let mut words = rest.split_whitespace();
-        let state = words.next()?;
-        let [parent, group] = [words.next()?, words.next()?].map(|word| word.parse().unwrap_or(0));
-        // Field 22; the group is field 5.
-        let started = words.nth(16)?.parse().ok()?;
-        (!matches!(state, "Z" | "X")).then_some(Self {
-            id,
-            parent,
-            group,
-            started,
-        })
+        ProcessEntry::read(id)?.running()
     }
 
     const fn key(&self) -> ProcessKey {
@@ -58,6 +41,52 @@ impl RunningProcess {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         ids.filter_map(Self::read).collect()
+    }
+}
+
+/// A process that runs, or that has ended and that its parent has not collected yet.
+struct ProcessEntry {
+    process: RunningProcess,
+    /// Whether its first thread has ended.
+    is_dead: bool,
+    /// The number of its threads; 1 after all have ended.
+    threads: u64,
+}
+
+impl ProcessEntry {
+    fn read(id: u32) -> Option<Self> {
+        Self::parse(id, &std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+    }
+
+    /// Parses `PID (name) state parent group …`.
+    fn parse(id: u32, stat: &str) -> Option<Self> {
+        // A name may contain parentheses and blanks.
+        let (_, rest) = stat.rsplit_once(')')?;
+        let mut words = rest.split_whitespace();
+        let state = words.next()?;
+        let [parent, group] = [words.next()?, words.next()?].map(|word| word.parse().unwrap_or(0));
+        // Fields 20 and 22; the group is field 5.
+        let [threads, started] = [words.nth(14)?, words.nth(1)?].map(|word| word.parse().ok());
+        Some(Self {
+            process: RunningProcess {
+                id,
+                parent,
+                group,
+                started: started?,
+            },
+            is_dead: matches!(state, "Z" | "X"),
+            threads: threads?,
+        })
+    }
+
+    fn running(self) -> Option<RunningProcess> {
+        (!self.is_dead).then_some(self.process)
+    }
+
+    /// Whether it has ended with all its threads. The first one may end before the others, and then the process still
+    /// has its children.
+    const fn has_ended(&self) -> bool {
+        self.is_dead && self.threads <= 1
     }
 }
 
@@ -167,11 +196,8 @@ impl RunningModels {
         for orphan in orphans {
             let models = self.adopted.entry(orphan.key()).or_insert_with(|| {
                 // Read now: when `all` was read, the model may still have run.
-                self.leaders
-                    .iter()
-                    .copied()
-                    .filter(|leader| has_ended(*leader))
-                    .collect()
+                let has_ended = |leader: &u32| ProcessEntry::read(*leader).is_none_or(|entry| entry.has_ended());
+                self.leaders.iter().copied().filter(has_ended).collect()
             });
             if models.contains(&leader) {
                 found.push(orphan.id);
@@ -181,34 +207,16 @@ impl RunningModels {
     }
 }
 
-/// Whether a process has ended with all its threads. Its first thread may end before the others, and then the process
-/// still has its children.
-fn has_ended(id: u32) -> bool {
-    let Some(fields) = fields(id) else { return true };
-    // Fields 3 and 20: the state, and the number of threads.
-    matches!(fields[0].as_str(), "Z" | "X")
-        && fields
-            .get(17)
-            .is_none_or(|threads| matches!(threads.as_str(), "0" | "1"))
-}
-
-/// Returns the fields of `/proc/PID/stat` from the third on; `None` if there is no such process.
-fn fields(id: u32) -> Option<Vec<String>> {
-    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(')')?;
-    let fields: Vec<_> = rest.split_whitespace().map(str::to_owned).collect();
-    (!fields.is_empty()).then_some(fields)
-}
-
 /// Returns the running children of this process.
 fn children_in(all: &[RunningProcess]) -> impl Iterator<Item = &RunningProcess> {
     all.iter().filter(|process| process.parent == std::process::id())
 }
 
 /// Collects an adopted process if it has ended, and returns whether there is none any more.
-fn is_collected((id, started): ProcessKey) -> bool {
-    // Field 22. Another process with this id may be one that somebody else waits for.
-    let is_same = fields(id).and_then(|fields| fields.get(19)?.parse().ok()) == Some(started);
+fn is_collected(process: ProcessKey) -> bool {
+    let (id, _) = process;
+    // Another process with this id may be one that somebody else waits for.
+    let is_same = ProcessEntry::read(id).is_some_and(|entry| entry.process.key() == process);
     // An error: it is no child of this process.
     !is_same || pid(id).is_none_or(|id| !matches!(rustix::process::waitpid(Some(id), WaitOptions::NOHANG), Ok(None)))
 }
@@ -344,7 +352,8 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_its_name_is() {
-        let parsed = RunningProcess::parse(7, "7 (a) S 1 (b)) S 5 6 6 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987 10");
+        let running = |stat: &str| ProcessEntry::parse(7, stat).and_then(ProcessEntry::running);
+        let parsed = running("7 (a) S 1 (b)) S 5 6 6 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987 10");
         let expected = RunningProcess {
             id: 7,
             parent: 5,
@@ -353,10 +362,10 @@ mod tests {
         };
         assert_eq!(parsed, Some(expected));
         assert_eq!(
-            RunningProcess::parse(7, "7 (dead) Z 5 6 6 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987 10"),
+            running("7 (dead) Z 5 6 6 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987 10"),
             None
         );
-        assert_eq!(RunningProcess::parse(7, "7 (cut"), None);
+        assert_eq!(running("7 (cut"), None);
     }
 
     #[test]
