@@ -240,7 +240,7 @@ fn descendants_in(all: &[RunningProcess], of: u32) -> BTreeSet<u32> {
 /// process.
 ///
 /// Finds those of its process group and its descendants. Finds processes that left both by the job's file in their
-/// environment, which they inherit, or because this process adopted them ([`Adoption`]).
+/// environment, which they inherit, or because this process adopted them (`Adoption`).
 #[must_use]
 pub fn of_model(leader: u32, folder: &Path) -> BTreeSet<u32> {
     let all = RunningProcess::all();
