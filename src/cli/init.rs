@@ -2,7 +2,10 @@
 
 mod bench;
 mod conditions;
+mod error;
+mod features;
 mod manifest;
+mod package;
 mod scan;
 mod source;
 mod undo;
@@ -10,14 +13,14 @@ mod undo;
 use std::fmt::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use cargo_metadata::semver::Version;
-use cargo_metadata::{Package, Target, TargetKind};
+use cargo_metadata::Package;
 use clap::Args;
-use miette::Diagnostic;
-use thiserror::Error;
 
 use self::bench::{Bench, Dialect, declared_models};
+use self::error::InitError;
+use self::features::deployed_features;
 use self::manifest::CargoManifest;
+use self::package::{binary_only, included, library, require_burn};
 use self::scan::SourceScan;
 use self::source::DependencySource;
 use self::undo::Undo;
@@ -26,13 +29,10 @@ use super::interrupt::Catching;
 use super::options::Packages;
 use super::terminal;
 use super::terminal::Progress;
-use crate::cli::error::{CliError, ExitCoded};
+use crate::cli::error::CliError;
 use crate::names::quoted;
 use crate::untrusted::named;
-use crate::workspace::{
-    self, BuiltFeatures, Selection, Workspace, WorkspaceError, adapter_feature, built_features, supported_burn,
-    supported_by, supports_burn, update_of_prereleases,
-};
+use crate::workspace::{self, Selection, Workspace, WorkspaceError, adapter_feature, built_features};
 
 /// Write a first benchmark, its Cargo.toml entries, and a first budgets.yaml
 ///
@@ -66,129 +66,8 @@ pub(super) struct Init {
     packages: Packages,
 }
 
-#[derive(Debug, Error, Diagnostic)]
-pub(super) enum InitError {
-    #[error("several packages are selected: {0}")]
-    #[diagnostic(code(init::several), help("select one with `-p PACKAGE`"))]
-    Several(String),
-    #[error("{0} already exists")]
-    #[diagnostic(
-        code(init::exists),
-        help("nothing was written; edit the file by hand, or move it away first")
-    )]
-    Exists(Utf8PathBuf),
-    #[error("{0} already has {1}")]
-    #[diagnostic(code(init::exists), help("nothing was written; edit the file by hand"))]
-    Declared(Utf8PathBuf, &'static str),
-    #[error("{package} has only a binary, which a benchmark cannot link")]
-    #[diagnostic(code(init::binary_only))]
-    BinaryOnly {
-        package: String,
-        #[help]
-        ways: String,
-    },
-    #[error("the library of {package} is a {kind}, which a benchmark cannot link")]
-    #[diagnostic(
-        code(init::unlinkable),
-        help(
-            "let Cargo also build it as a Rust library: add `\"rlib\"` to `crate-type` in [lib]; for a proc-macro, \
-             move the models to a separate package"
-        )
-    )]
-    Unlinkable { package: String, kind: String },
-    #[error("cannot write {path}")]
-    #[diagnostic(
-        code(init::unwritable),
-        help(
-            "nothing was written; check whether something else has this name, and whether you may write to the folder"
-        )
-    )]
-    Unwritable { path: Utf8PathBuf, source: std::io::Error },
-    #[error("cannot read {path}")]
-    #[diagnostic(code(init::unreadable))]
-    Unreadable { path: Utf8PathBuf, source: std::io::Error },
-    #[error("{path} is not valid TOML")]
-    #[diagnostic(code(init::not_toml))]
-    NotToml {
-        path: Utf8PathBuf,
-        source: toml_edit::TomlError,
-    },
-    #[error("{0} does not depend on burn")]
-    #[diagnostic(
-        code(init::no_burn),
-        help("run `cargo add burn@0.21 --features cuda,fusion,autotune,autodiff`")
-    )]
-    NoBurn(String),
-    #[error("{package} uses Burn {burn}, which this version of cargo-vram does not support")]
-    #[diagnostic(code(init::unsupported_burn))]
-    UnsupportedBurn {
-        package: String,
-        burn: String,
-        #[help]
-        supported: String,
-    },
-    #[error("Cargo.lock pins Burn {burn}, a pre-release, which this version of cargo-vram does not support")]
-    #[diagnostic(code(init::locked_prerelease))]
-    LockedPrerelease {
-        burn: String,
-        #[help]
-        command: String,
-    },
-    #[error("cannot find the source of the crate cargo-vram")]
-    #[diagnostic(
-        code(init::no_source),
-        help(
-            "nothing was written; the folder that this tool was built from is gone, and the tool names no repository: \
-             check out the source of cargo-vram {version} and pass its folder with --path",
-            version = env!("CARGO_PKG_VERSION")
-        )
-    )]
-    NoSource,
-    #[error("Cargo cannot resolve {package} with cargo-vram; all changes were undone\n{said}")]
-    #[diagnostic(code(init::unresolved))]
-    Unresolved {
-        package: String,
-        said: String,
-        #[help]
-        help: String,
-    },
-    #[error("cargo-vram cannot be used in {package}; all changes were undone\n{said}")]
-    #[diagnostic(code(init::unusable))]
-    Unusable {
-        package: String,
-        said: String,
-        #[help]
-        help: Option<String>,
-    },
-}
-
-impl ExitCoded for InitError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Unwritable { .. } => Exit::Incomplete,
-            Self::Several(..)
-            | Self::Exists(..)
-            | Self::Declared(..)
-            | Self::BinaryOnly { .. }
-            | Self::Unlinkable { .. }
-            | Self::Unreadable { .. }
-            | Self::NotToml { .. }
-            | Self::NoBurn(..)
-            | Self::UnsupportedBurn { .. }
-            | Self::LockedPrerelease { .. }
-            | Self::NoSource
-            | Self::Unresolved { .. }
-            | Self::Unusable { .. } => Exit::Unusable,
-        }
-    }
-}
-
 /// The name of the benchmark target and of its file.
 const BENCH: &str = "vram";
-/// The features of Burn that change how much GPU memory a model needs.
-const JUDGED_FEATURES: [&str; 2] = ["fusion", "autotune"];
-/// The crates that have these features: Burn itself, and its backends, in which some are on by default.
-const BACKENDS: [&str; 5] = ["burn", "burn-cuda", "burn-wgpu", "burn-rocm", "burn-cpu"];
 /// The maximum number of models that the closing message names.
 const MOST_NAMED: usize = 8;
 
@@ -551,153 +430,6 @@ fn write_profile(root: &Utf8Path, workspace: &Workspace, undo: &mut Undo) -> Res
     Ok(added)
 }
 
-/// Returns the library that a benchmark can link, or `None` if the package has no library.
-///
-/// # Errors
-///
-/// The package has only a library of another kind, such as a proc-macro.
-fn library(package: &Package) -> Result<Option<&Target>, InitError> {
-    const RUST: [TargetKind; 3] = [TargetKind::Lib, TargetKind::RLib, TargetKind::DyLib];
-    const LIBRARIES: [TargetKind; 3] = [TargetKind::CDyLib, TargetKind::StaticLib, TargetKind::ProcMacro];
-    let with = |kinds: &[TargetKind]| {
-        let is_of = |target: &&Target| target.kind.iter().any(|kind| kinds.contains(kind));
-        package.targets.iter().find(is_of)
-    };
-    match (with(&RUST), with(&LIBRARIES)) {
-        (Some(library), _) => Ok(Some(library)),
-        (None, None) => Ok(None),
-        (None, Some(other)) => Err(InitError::Unlinkable {
-            package: package.name.to_string(),
-            kind: other
-                .kind
-                .iter()
-                .map(ToString::to_string)
-                .collect::<Vec<_>>()
-                .join(", "),
-        }),
-    }
-}
-
-/// Returns the lines with which the benchmark includes the modules of a program.
-fn included(scan: &SourceScan, folder: &Utf8Path) -> String {
-    let from = folder.join("benches");
-    let mut text = String::new();
-    for (name, file) in &scan.files {
-        // rustc resolves `#[path]` from the folder of the benchmark.
-        // A relative path is valid on other machines, too.
-        let path = pathdiff::diff_utf8_paths(file, &from).unwrap_or_else(|| file.clone());
-        let _ = writeln!(
-            text,
-            "#[allow(dead_code, unused_imports)]\n#[path = {:?}]\nmod {name};",
-            path.as_str()
-        );
-    }
-    text + "\n"
-}
-
-/// Returns the error for a package that has only a binary. It describes two ways out, the smaller one first.
-fn binary_only(package: &Package, folder: &Utf8Path, main: &Utf8Path, scan: &SourceScan) -> InitError {
-    let short = |path: &Utf8Path| path.strip_prefix(folder).unwrap_or(path).to_string();
-    let main_file = short(main);
-    // A benchmark can include a file by path, but not the `main.rs` of a program with its `fn main`.
-    let in_main = scan.models().iter().any(|model| model.file == main);
-    let files: Vec<_> = scan.files.iter().map(|(_, file)| short(file)).collect();
-    let is_ready = !scan.models().is_empty() && !in_main && scan.files_stand_alone();
-    let include = if is_ready {
-        format!(
-            "run `cargo vram init --from-binary`: the benchmark includes {} by path, and your sources do not change",
-            files.join(", ")
-        )
-    } else {
-        format!(
-            "move the model from {main_file} into its own file, such as src/model.rs, that uses nothing from \
-             {main_file}; then run `cargo vram init --from-binary`"
-        )
-    };
-    let name = package.name.replace('-', "_");
-    let library = format!(
-        "move the model from {main_file} into src/lib.rs (`pub mod model;`), and use it from {main_file} as \
-         `{name}::model`; then run `cargo vram init`"
-    );
-    InitError::BinaryOnly {
-        package: package.name.to_string(),
-        ways: format!("nothing was written; choose one of two ways\n1. small change: {include}\n2. library: {library}"),
-    }
-}
-
-/// Returns the package's Burn as text and as a version: the one that Cargo resolved. If Cargo resolved none, as for an
-/// optional dependency, the requirement counts.
-///
-/// # Errors
-///
-/// The package does not depend on Burn, or cargo-vram does not support its version.
-fn require_burn(workspace: &Workspace, package: &Package, lock: &Utf8Path) -> Result<(String, Version), InitError> {
-    let mut declared = package
-        .dependencies
-        .iter()
-        .filter(|dependency| dependency.name == "burn");
-    let Some(dependency) = declared.next() else {
-        return Err(InitError::NoBurn(package.name.to_string()));
-    };
-    let required = supported_by(&dependency.req);
-    let unsupported = |burn: String| InitError::UnsupportedBurn {
-        package: package.name.to_string(),
-        burn,
-        supported: format!(
-            "nothing was written; this version of cargo-vram supports Burn {}",
-            supported_burn()
-        ),
-    };
-    // A Burn that only cargo-vram brings says nothing about the project.
-    let versions = workspace.versions_in_graph(package, "burn", Some(env!("CARGO_PKG_NAME")));
-    let Some(version) = versions
-        .iter()
-        // Of several versions, an unsupported one decides: the user must hear about it.
-        .find(|version| !supports_burn(version))
-        .or(versions.last())
-    else {
-        return match required {
-            Some(version) => Ok((dependency.req.to_string(), version)),
-            None => Err(unsupported(dependency.req.to_string())),
-        };
-    };
-    if supports_burn(version) {
-        return Ok((version.to_string(), version.clone()));
-    }
-    let text = std::fs::read_to_string(lock).unwrap_or_default();
-    match update_of_prereleases(&text).filter(|_| !version.pre.is_empty()) {
-        // The manifest allows a supported version, so moving the lock is enough.
-        Some(command) if required.is_some() => Err(InitError::LockedPrerelease {
-            burn: version.to_string(),
-            command: format!(
-                "nothing was written; run this command, and then `cargo vram init` again\n{}",
-                in_lines(&command)
-            ),
-        }),
-        _ => Err(unsupported(version.to_string())),
-    }
-}
-
-/// Breaks a long command into lines that end with a backslash. A line that the terminal wraps could not be copied.
-fn in_lines(command: &str) -> String {
-    const WIDTH: usize = 80;
-    let mut lines = vec![String::new()];
-    for option in command.split(" -p ").enumerate() {
-        let word = match option {
-            (0, command) => command.to_owned(),
-            (_, name) => format!(" -p {name}"),
-        };
-        if let Some(line) = lines.last_mut()
-            && line.len() + word.len() <= WIDTH
-        {
-            line.push_str(&word);
-        } else {
-            lines.push(word);
-        }
-    }
-    lines.join(" \\\n")
-}
-
 /// Resolves the edited workspace. Tries without the network first, so that Cargo keeps the versions that are already
 /// downloaded.
 ///
@@ -736,76 +468,6 @@ fn resolve(selection: &Selection, package: &Package) -> Result<Workspace, CliErr
         }
         None => Ok(workspace),
     }
-}
-
-/// The Burn features that the workspace's own binaries enable.
-#[derive(Default)]
-struct DeployedFeatures {
-    /// The features that the binaries have and the benchmark lacks.
-    missing: Vec<String>,
-    /// The names of these binaries' packages, for messages.
-    binaries: String,
-    /// A note for the user if the benchmark lacks features that no binary enables.
-    note: Option<String>,
-}
-
-/// Compares the benchmark's Burn features with those of the workspace's own binaries.
-fn deployed_features(
-    workspace: &Workspace,
-    selection: &Selection,
-    package: &Package,
-) -> Result<DeployedFeatures, CliError> {
-    let bench = built_features(workspace, selection, &[package], true)?;
-    // Models run on Burn's CUDA backend, whatever backend the binaries use.
-    let lacks = |feature: &&str| !has_feature(&bench, "burn-cuda", feature);
-    let missing: Vec<_> = JUDGED_FEATURES.into_iter().filter(lacks).collect();
-    if missing.is_empty() {
-        return Ok(DeployedFeatures::default());
-    }
-    let mut wanted: Vec<String> = Vec::new();
-    let mut binaries: Vec<String> = Vec::new();
-    for member in workspace
-        .members()
-        .filter(|member| member.targets.iter().any(Target::is_bin))
-    {
-        let built = built_features(workspace, selection, &[member], false)?;
-        // A binary that does not use this package does not deploy its models.
-        if !built.contains_key(package.name.as_str()) {
-            continue;
-        }
-        let has = |feature: &&&str| BACKENDS.iter().any(|backend| has_feature(&built, backend, feature));
-        let found: Vec<_> = missing
-            .iter()
-            .filter(has)
-            .map(|feature| (*feature).to_owned())
-            .collect();
-        if !found.is_empty() {
-            binaries.push(quoted(&member.name));
-        }
-        wanted.extend(found);
-    }
-    if wanted.is_empty() {
-        let note = format!(
-            "the benchmark runs without Burn's {}, because no binary of this workspace enables it; if a program that \
-             you deploy enables it, add it to the features of burn in [dev-dependencies]",
-            missing.join(" and ")
-        );
-        return Ok(DeployedFeatures {
-            note: Some(note),
-            ..DeployedFeatures::default()
-        });
-    }
-    wanted.sort_by_key(|feature| JUDGED_FEATURES.iter().position(|known| known == feature));
-    wanted.dedup();
-    Ok(DeployedFeatures {
-        missing: wanted,
-        binaries: binaries.join(", "),
-        note: None,
-    })
-}
-
-fn has_feature(built: &BuiltFeatures, name: &str, feature: &str) -> bool {
-    built.get(name).is_some_and(|features| features.contains(feature))
 }
 
 fn first_budgets(gpu: &str, models: &[String]) -> String {

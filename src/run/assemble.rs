@@ -1,117 +1,30 @@
 //! Assembles one run of the report from the outputs of its passes.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::case::{Case, plain_inputs};
+use super::assumptions::assumptions;
+use super::case::Case;
 use super::checkout;
-use super::child::End;
+use super::collected::Collected;
 use super::epochs;
 use super::gpu_work;
 use super::hardware::{Hardware, MissingLibdevice};
 use super::measured::{self, ProcessLooks};
 use super::oom::{oom, recovered};
 use super::outcome::{self, done};
+use super::pass_difference::PassDifference;
 use super::process::PassOutput;
-use super::record::Record;
+use super::reported::{device_reads, features, has_threads, inputs, parameters, settling};
 use super::steps::{fullest, steps};
 use super::varying;
 use crate::bytes::Bytes;
-use crate::protocol::{BurnFeatures, Float, Inside, OtherThreads, ProbeEvent};
+use crate::protocol::ProbeEvent;
 use crate::report::words::pass_name;
 use crate::report::{
-    Assumption, Autotune, EpochMemory, ErrorCode, GpuShare, Measurement, Mode, Oom, Parameters, Pass, PassSeconds,
-    Peak, Peaks, RecordingId, Run, RunError, RunGpu, Settling, Step, Tuning, grows,
+    Assumption, EpochMemory, ErrorCode, GpuShare, Measurement, Mode, Oom, Pass, PassSeconds, Peak, Peaks, Run,
+    RunError, RunGpu, Step, grows,
 };
 use crate::untrusted::PlainName;
-
-/// The outputs of the passes of a case; `None` for a pass that did not run.
-#[derive(Debug, Default)]
-pub(super) struct Passes {
-    pub(super) cold: Option<std::io::Result<PassOutput>>,
-    pub(super) warm: Option<std::io::Result<PassOutput>>,
-    pub(super) traced: Option<std::io::Result<PassOutput>>,
-    /// A second warm pass, in which the virtual GPU returns other values than zeros.
-    pub(super) other: Option<std::io::Result<PassOutput>>,
-}
-
-/// The difference between two passes, as the end of a sentence whose subject is the model.
-#[derive(Debug)]
-pub(super) enum PassDifference {
-    /// The passes differ although their conditions are equal.
-    Nondeterministic(String),
-    /// The passes differ only if the model reads other values from the GPU.
-    DataDependent(String),
-}
-
-/// Whether the program trains for epochs with threads of its own: workers of data loaders, and the metrics of a learner.
-/// Chance decides in which order they use the GPU.
-fn has_threads(left: &PassOutput) -> bool {
-    epochs::threads(&left.events) != OtherThreads::None
-}
-
-impl PassDifference {
-    /// Returns the error for the run, unless the budget allows the difference, or threads of the program cause it.
-    fn error(&self, case: &Case, has_threads: bool) -> Option<RunError> {
-        let (code, message, help) = match self {
-            Self::Nondeterministic(_) if case.allowed.nondeterministic || has_threads => return None,
-            Self::Nondeterministic(difference) => (
-                ErrorCode::Nondeterministic,
-                format!("the model is not deterministic: repeated with equal inputs, it {difference}"),
-                "use fixed seeds and fixed sizes, so that the work is the same in every run; or write \
-                 `nondeterministic: allowed` into the model's budget, so that `check --repeat N` checks the largest \
-                 values of N runs",
-            ),
-            Self::DataDependent(_) if case.allowed.data_dependent => return None,
-            Self::DataDependent(difference) => (
-                ErrorCode::DataDependent,
-                format!(
-                    "the model's work depends on values that it reads from the GPU (zeros in the first pass, other \
-                     values in the second): it {difference}"
-                ),
-                "make the work independent of these values, because an estimate cannot know them; or write \
-                 `control_flow: data-dependent` into the model's budget, so that `check` takes the larger values of \
-                 both passes",
-            ),
-        };
-        Some(RunError {
-            code,
-            message: message.into(),
-            help: Some(help.into()),
-        })
-    }
-}
-
-/// The passes of a case, and the sources of the plan that the warm and traced passes replay.
-#[derive(Debug)]
-pub(super) struct Collected {
-    pub(super) passes: Passes,
-    pub(super) autotune: Autotune,
-    /// The recording that the plan replays.
-    pub(super) recording: Option<RecordingId>,
-    /// The number of choices that the warm or traced pass made itself because the plan lacked them.
-    pub(super) unplanned: usize,
-    /// Whether the plan of a measurement comes from a recording.
-    pub(super) tuning: Tuning,
-    /// The difference between passes that should be equal.
-    pub(super) disagreement: Option<PassDifference>,
-}
-
-impl Collected {
-    pub(super) fn first_only(cold: std::io::Result<PassOutput>) -> Self {
-        Self {
-            passes: Passes {
-                cold: Some(cold),
-                ..Passes::default()
-            },
-            autotune: Autotune::default(),
-            recording: None,
-            unplanned: 0,
-            tuning: Tuning::Free,
-            disagreement: None,
-        }
-    }
-}
 
 /// Whether a pass is complete, without an error and without out of memory.
 pub(super) fn is_whole(case: &Case, hardware: &Hardware, pass: Pass, left: &PassOutput) -> bool {
@@ -165,61 +78,6 @@ fn together(pass: Pass, left: &PassOutput, available: Bytes) -> Option<Oom> {
             tensor: None,
         })
     })
-}
-
-/// Why a pass ended itself, so that the tool must start it again with another setup.
-pub(super) enum RetryReason {
-    /// The model's loop is written by hand, and the pass was not set up for that.
-    FreeForm,
-    /// Fusion ran something unexpected, so the trace would have a gap.
-    Unforeseen,
-    /// The model uploads tensors in an order that is certain only on fusion's thread.
-    Uploads,
-    /// The model makes no progress on fusion's thread.
-    Stuck,
-    /// The model has inputs that have another size in each step, which needs more steps.
-    Ranges,
-    /// The model asks for this number of GPUs.
-    Gpus(u32),
-}
-
-/// Returns why a pass ended itself, or `None` if it did not.
-pub(super) fn found(left: &PassOutput) -> Option<RetryReason> {
-    // A pass that asks for another setup exits with code 0, and without its summary.
-    if left.ended.end != End::Exited(0) || done(left).is_some() {
-        return None;
-    }
-    let gpus = left.events.iter().find_map(|event| match event {
-        ProbeEvent::Gpus { needed } => Some(RetryReason::Gpus(*needed)),
-        _ => None,
-    });
-    if gpus.is_some() {
-        return gpus;
-    }
-    if left.events.iter().any(|event| matches!(event, ProbeEvent::MoreSteps)) {
-        return Some(RetryReason::Ranges);
-    }
-    if uploads(left) {
-        return Some(RetryReason::Uploads);
-    }
-    if left.events.iter().any(|event| matches!(event, ProbeEvent::Stuck)) {
-        return Some(RetryReason::Stuck);
-    }
-    let is_unforeseen = left.events.iter().any(|event| matches!(event, ProbeEvent::Unforeseen));
-    let found = if is_unforeseen {
-        RetryReason::Unforeseen
-    } else {
-        RetryReason::FreeForm
-    };
-    (is_unforeseen || is_free_form(left)).then_some(found)
-}
-
-fn uploads(left: &PassOutput) -> bool {
-    left.events.iter().any(|event| matches!(event, ProbeEvent::Uploads))
-}
-
-fn is_free_form(left: &PassOutput) -> bool {
-    left.events.iter().any(|event| matches!(event, ProbeEvent::FreeForm))
 }
 
 /// Assembles the run.
@@ -641,192 +499,4 @@ fn not_run(pass: Pass, error: &std::io::Error) -> RunError {
         message: format!("could not run the {} pass: {error}", pass_name(pass)).into(),
         help: Some(help.into()),
     }
-}
-
-/// Returns how many steps a pass ran, and whether the last two reserved nothing more.
-///
-/// Returns `None` if the pass ran a fixed number of steps.
-fn settling(left: &PassOutput) -> Option<Settling> {
-    let done = done(left)?;
-    Some(Settling {
-        steps: done.steps,
-        settled: done.settled?,
-    })
-}
-
-/// Returns the number of values that the model itself read from the GPU.
-///
-/// Returns 0 for an incomplete pass, because it did not report how many values the probe read.
-pub(super) fn device_reads(left: &PassOutput) -> u64 {
-    done(left).map_or(0, |done| left.record.reads.saturating_sub(done.own_reads))
-}
-
-/// Returns the inputs that the model asked for, with their values.
-pub(super) fn inputs(left: &PassOutput) -> Option<BTreeMap<PlainName, u64>> {
-    left.events.iter().find_map(|event| match event {
-        ProbeEvent::Inputs { values } | ProbeEvent::UnknownInput { known: values, .. } => Some(plain_inputs(values)),
-        _ => None,
-    })
-}
-
-/// Returns the features of Burn that the program was built with.
-fn features(left: &PassOutput) -> Option<BurnFeatures> {
-    left.events.iter().find_map(|event| match event {
-        ProbeEvent::Hello { features, .. } => *features,
-        _ => None,
-    })
-}
-
-fn parameters(left: &PassOutput) -> Option<Parameters> {
-    left.events.iter().find_map(|event| match event {
-        ProbeEvent::Parameters {
-            count,
-            learnable,
-            bytes,
-        } => Some(Parameters {
-            count: *count,
-            learnable: *learnable,
-            bytes: Bytes(*bytes),
-        }),
-        _ => None,
-    })
-}
-
-/// Returns both reserved peaks of the first GPU whose peak differs between two passes.
-fn differing(one: &Record, other: &Record) -> Option<(Bytes, Bytes)> {
-    let count = one.gpus.len().max(other.gpus.len());
-    let peaks = (0..).take(count).map(|gpu| (one.gpu(gpu).peak, other.gpu(gpu).peak));
-    peaks.into_iter().find(|(one, other)| one != other)
-}
-
-/// Lists the assumptions that the values depend on.
-fn assumptions(
-    case: &Case,
-    hardware: &Hardware,
-    collected: &Collected,
-    cold: Option<&PassOutput>,
-    warm: Option<&PassOutput>,
-    traced: Option<&PassOutput>,
-    by_threads: Option<Assumption>,
-) -> Vec<Assumption> {
-    let passes: Vec<&PassOutput> = [cold, warm, traced].into_iter().flatten().collect();
-    let mut list = match hardware {
-        Hardware::Virtual => case.profile.assumptions(),
-        Hardware::Real(_) => Vec::new(),
-    };
-    if case.what_if.dtype.is_some_and(Float::is_mixed) {
-        list.push(Assumption::MixedPrecision);
-    }
-    list.extend(of_autotune(case, collected, cold));
-    list.extend(of_other_values(collected));
-    if let Some(count @ 1..) = passes.iter().map(|left| left.record.helpers.len()).max() {
-        list.push(Assumption::HelperProcesses { count });
-    }
-    let Passes {
-        cold: first,
-        warm: second,
-        traced: third,
-        other,
-    } = &collected.passes;
-    let mut all = [first, second, third, other].into_iter().flatten().flatten();
-    // Without their number, which may differ from run to run.
-    if all.any(|left| left.ended.is_outlived) {
-        list.push(Assumption::ProcessesLeft);
-    }
-    if traced.or(cold).is_some_and(is_free_form) {
-        list.push(Assumption::HandWrittenStep);
-    }
-    let of_events = warm.or(cold).map_or(&[][..], |left| &left.events);
-    let threads = epochs::threads(of_events);
-    let several = varying::ranges(of_events)
-        .into_iter()
-        .flatten()
-        .filter(|(_, range)| range.declared > 1);
-    list.extend(several.map(|(input, range)| Assumption::SizesSampled {
-        input: input.as_str().into(),
-        tried: range.tried,
-        declared: range.declared,
-    }));
-    // A measurement waits for no thread.
-    if threads != OtherThreads::None && matches!(hardware, Hardware::Virtual) {
-        list.push(Assumption::ThreadsWait);
-    }
-    if threads == OtherThreads::Busy {
-        list.push(Assumption::ThreadsBusy);
-    }
-    if epochs::is_logged(of_events) {
-        list.push(Assumption::ValidationUnseen);
-    }
-    if let Some(loader) = epochs::tracked_validation(of_events) {
-        list.push(Assumption::ValidationTracked { loader: loader.into() });
-    }
-    list.extend(by_threads);
-    if passes.iter().any(|left| left.is_inside) {
-        list.push(Assumption::ProgramOrder);
-    }
-    match [warm, traced].into_iter().flatten().find_map(|left| left.lines) {
-        None | Some(Inside::All) => {}
-        Some(Inside::Steps) => list.push(Assumption::NoLines { of_batches: true }),
-        Some(Inside::Nothing) => list.push(Assumption::NoLines { of_batches: false }),
-    }
-    if let (Some(warm), Some(traced)) = (warm, traced)
-        // The warm pass on a real GPU runs freely, and the traced one takes turns.
-        // See docs/design/threads.md.
-        && let Some((warm, traced)) = differing(&warm.record, &traced.record)
-    {
-        list.push(Assumption::ReservedDiffers { warm, traced });
-    }
-    if let Some(error) = passes.iter().find_map(|left| left.looks.as_ref()?.error.clone()) {
-        list.push(Assumption::NvmlLost { error: error.into() });
-    }
-    let count = warm.map_or(0, device_reads);
-    // Values from a real GPU are the real ones.
-    if count > 0 && matches!(hardware, Hardware::Virtual) {
-        list.push(Assumption::DeviceReads { count });
-    }
-    if passes.iter().any(|left| left.record.gpus.len() > 1) {
-        list.push(Assumption::SeveralGpus);
-    }
-    if let Some(count @ 1..) = traced.and_then(done).map(|done| done.missed_samples) {
-        list.push(Assumption::MissedSamples { count });
-    }
-    list
-}
-
-/// Lists the assumptions about autotune's choices.
-fn of_autotune(case: &Case, collected: &Collected, cold: Option<&PassOutput>) -> Vec<Assumption> {
-    let mut list = Vec::new();
-    if let Some(recording) = &collected.recording
-        && recording.gpu != case.profile.id
-    {
-        list.push(Assumption::RecordedOnOtherGpu {
-            gpu: case.profile.id.as_str().into(),
-            recorded_on: recording.gpu.as_str().into(),
-            driver: recording.driver.clone(),
-        });
-    }
-    let choices = collected.unplanned as u64;
-    if choices > 0 {
-        list.push(match cold.is_some_and(|cold| done(cold).is_none()) {
-            true => Assumption::ColdPassEnded { choices },
-            false => Assumption::ChosenLater { choices },
-        });
-    }
-    list
-}
-
-/// Lists the assumptions that follow from the comparison with the second warm pass.
-fn of_other_values(collected: &Collected) -> Vec<Assumption> {
-    let Some(PassDifference::Nondeterministic(difference) | PassDifference::DataDependent(difference)) =
-        &collected.disagreement
-    else {
-        return Vec::new();
-    };
-    let difference = difference.to_string().into();
-    let mut list = vec![Assumption::PassesDiffer { difference }];
-    let other = collected.passes.other.as_ref().and_then(|left| left.as_ref().ok());
-    if other.is_some_and(|left| done(left).is_none()) {
-        list.push(Assumption::OtherValuesUnfinished);
-    }
-    list
 }

@@ -1,9 +1,12 @@
 //! Runs each pass of a model in a child process over the counting driver, and assembles the results into a run.
 
 mod assemble;
+mod assumptions;
 mod case;
+mod cases;
 mod checkout;
 pub mod child;
+mod collected;
 mod epochs;
 mod follow;
 mod gpu_work;
@@ -19,13 +22,14 @@ pub mod plan;
 mod process;
 pub mod processes;
 pub mod record;
+mod reported;
+mod retry;
 mod slots;
 mod steps;
 mod varying;
 
-pub use case::{
-    AllowedDifferences, Case, CaseLaunches, CaseOutcome, InjectedFault, RunProgress, Settings, TracedCase, run_all,
-};
+pub use case::{AllowedDifferences, Case, CaseLaunches, InjectedFault, RunProgress, Settings};
+pub use cases::{CaseOutcome, TracedCase, run_all};
 pub use follow::PassPosition;
 pub use hardware::{Hardware, INTERVAL, Real};
 pub use list::{Listed, list};

@@ -2,11 +2,54 @@
 
 use std::collections::BTreeMap;
 
+use super::case::Case;
 use super::process::PassOutput;
 use super::{epochs, gpu_work};
 use crate::bytes::Bytes;
 use crate::protocol::{Phase, ProbeEvent};
 use crate::report::words::counted;
+use crate::report::{ErrorCode, RunError};
+
+/// The difference between two passes, as the end of a sentence whose subject is the model.
+#[derive(Debug)]
+pub(super) enum PassDifference {
+    /// The passes differ although their conditions are equal.
+    Nondeterministic(String),
+    /// The passes differ only if the model reads other values from the GPU.
+    DataDependent(String),
+}
+
+impl PassDifference {
+    /// Returns the error for the run, unless the budget allows the difference, or threads of the program cause it.
+    pub(super) fn error(&self, case: &Case, has_threads: bool) -> Option<RunError> {
+        let (code, message, help) = match self {
+            Self::Nondeterministic(_) if case.allowed.nondeterministic || has_threads => return None,
+            Self::Nondeterministic(difference) => (
+                ErrorCode::Nondeterministic,
+                format!("the model is not deterministic: repeated with equal inputs, it {difference}"),
+                "use fixed seeds and fixed sizes, so that the work is the same in every run; or write \
+                 `nondeterministic: allowed` into the model's budget, so that `check --repeat N` checks the largest \
+                 values of N runs",
+            ),
+            Self::DataDependent(_) if case.allowed.data_dependent => return None,
+            Self::DataDependent(difference) => (
+                ErrorCode::DataDependent,
+                format!(
+                    "the model's work depends on values that it reads from the GPU (zeros in the first pass, other \
+                     values in the second): it {difference}"
+                ),
+                "make the work independent of these values, because an estimate cannot know them; or write \
+                 `control_flow: data-dependent` into the model's budget, so that `check` takes the larger values of \
+                 both passes",
+            ),
+        };
+        Some(RunError {
+            code,
+            message: message.into(),
+            help: Some(help.into()),
+        })
+    }
+}
 
 /// Returns the first difference between two passes, or `None` if they are equal.
 ///

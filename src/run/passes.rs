@@ -5,16 +5,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::assemble::{self, Collected, PassDifference, Passes, RetryReason};
+use super::assemble;
 use super::case::{Case, CaseLaunches, RunProgress, Settings};
 use super::child::ProcessLimits;
+use super::collected::{Collected, Passes};
 use super::epochs;
 use super::hardware::{Hardware, MissingLibdevice, ReadSetting, RealGpu};
 use super::kernels::Kernels;
 use super::outcome;
-use super::pass_difference;
+use super::pass_difference::{self, PassDifference};
 use super::plan::{self, Known};
 use super::process::{self, Meanwhile, PassOutput};
+use super::reported;
+use super::retry::{self, RetryReason};
 use super::slots::{JobSlot, JobSlots};
 use super::steps::grows;
 use crate::protocol::{Action, Inside, LEAST_STEPS_OF_SIZES, MOST_GPUS, ProbeEvent, RunJob, SizeOrder, Task};
@@ -192,7 +195,7 @@ impl<'a> Runner<'a> {
             // values.
             inputs: cold
                 .as_ref()
-                .and_then(|left| assemble::inputs(left.as_ref().ok()?))
+                .and_then(|left| reported::inputs(left.as_ref().ok()?))
                 .unwrap_or_else(|| self.case.plain_inputs()),
         };
         let known = self.known(&identity);
@@ -354,7 +357,7 @@ impl<'a> Runner<'a> {
         };
         let difference = differs(other)?;
         // Values that the model never reads cannot be the cause.
-        if assemble::device_reads(warm) == 0 {
+        if reported::device_reads(warm) == 0 {
             return Some(PassDifference::Nondeterministic(difference));
         }
         // If the work changes at random, the values that the model reads are not the cause. Repeat both passes to find
@@ -478,7 +481,7 @@ impl<'a> Runner<'a> {
         let (mut is_free_form, mut foresees, mut is_inside, mut varies) = told();
         let mut left = self.process(run);
         // If a pass ends itself because it needs another setup (for example for a hand-written loop), start it again.
-        while let Some(found) = left.as_ref().ok().and_then(assemble::found) {
+        while let Some(found) = left.as_ref().ok().and_then(retry::found) {
             // `known` means that the process had this setting already, and asks for it all over again.
             // Without this check, a pass could start again forever.
             let known = match found {

@@ -5,8 +5,9 @@ use std::ops::Range;
 use camino::Utf8Path;
 use toml_edit::{Array, Document, InlineTable, Item, Table, Value};
 
+use super::BENCH;
+use super::error::InitError;
 use super::source::DependencySource;
-use super::{BENCH, InitError};
 
 /// The packages that do the work of a pass on the host.
 ///
