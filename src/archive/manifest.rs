@@ -293,10 +293,14 @@ impl ArchiveManifest {
 impl ArchivedTarget {
     /// Returns the folder in which its models run.
     pub(super) fn work_folder(&self) -> String {
-        if self.folder.is_empty() {
-            WORKSPACE.to_owned()
-        } else {
-            format!("{WORKSPACE}/{}", self.folder)
+        Self::work_folder_of(&self.folder)
+    }
+
+    /// Returns the folder in which the models of a package run, from the package's folder.
+    pub(super) fn work_folder_of(folder: &str) -> String {
+        match folder {
+            "" => WORKSPACE.to_owned(),
+            folder => format!("{WORKSPACE}/{folder}"),
         }
     }
 

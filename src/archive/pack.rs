@@ -177,7 +177,7 @@ fn targets(contents: &Contents<'_>) -> Result<(Vec<ArchivedTarget>, Sources), Ar
 fn folder(root: &Utf8Path, folder: &Utf8Path, package: &str) -> String {
     match folder.strip_prefix(root).map(Utf8Path::as_str) {
         Ok("") => String::new(),
-        Ok(below) if path_problem(below).is_none() => below.to_owned(),
+        Ok(below) if path_problem(&ArchivedTarget::work_folder_of(below)).is_none() => below.to_owned(),
         _ => format!("elsewhere/{package}"),
     }
 }
@@ -282,4 +282,23 @@ fn name(path: &str, why: &'static str) -> ArchiveError {
 
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_runs_in_its_own_folder_if_an_archive_may_have_its_path() {
+        let in_workspace = |below: &str| folder(Utf8Path::new("/w"), &Utf8Path::new("/w").join(below), "p");
+        assert_eq!(in_workspace(""), "");
+        assert_eq!(in_workspace("a/b"), "a/b");
+        assert_eq!(in_workspace("a:b"), "elsewhere/p");
+        assert_eq!(folder(Utf8Path::new("/w"), Utf8Path::new("/x"), "p"), "elsewhere/p");
+        // The whole path in the archive counts, which is 10 bytes longer.
+        for (bytes, is_kept) in [(245, true), (246, false), (255, false)] {
+            let name = "n".repeat(bytes);
+            assert_eq!(in_workspace(&name) == name, is_kept, "{bytes}");
+        }
+    }
 }
