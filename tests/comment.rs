@@ -454,6 +454,18 @@ fn a_workflow_that_follows_another_posts_to_its_pull_request() {
         .on("workflow_run", &run_event(pulls), &server, &[])
         .says(0, "commented on #9");
     assert_eq!(server.count("GET /repos/tracel/models/pulls"), 0);
+    // A fork has the commit of somebody else's pull request.
+    let victim = json!([{ "number": 9, "head": side("abc", 1), "base": side("d", 1) }]);
+    server.set_pulls(&[]);
+    folder()
+        .on("workflow_run", &run_event(victim.clone()), &server, &[])
+        .says(0, "nothing posted");
+    let mut deleted = run_event(victim);
+    deleted["workflow_run"]["head_repository"] = Value::Null;
+    folder()
+        .on("workflow_run", &deleted, &server, &[])
+        .says(2, "a branch or repository that no longer exists");
+    assert_eq!(server.all().len(), 1);
 }
 
 #[test]

@@ -189,7 +189,7 @@ impl Where {
 /// Returns the pull request of a `workflow_run` event.
 ///
 /// The event lists pull requests of this repository's branches, and of other repositories with the same branch. Only
-/// one for this repository with the same head counts. For a fork, the list is empty, so the head identifies the pull
+/// one for this repository with the same head and from the same repository counts. For a fork, the list is empty, so the head identifies the pull
 /// request.
 fn of_run(event: WorkflowRunEvent) -> Result<PullRequestEvent, GithubError> {
     let run = event.workflow_run;
@@ -197,7 +197,11 @@ fn of_run(event: WorkflowRunEvent) -> Result<PullRequestEvent, GithubError> {
         return Err(GithubError::OtherRun(format!("the event {}", named(&run.event))));
     }
     // The numbers of other repositories mean other pull requests here.
-    let is_meant = |pull: &&RunPull| pull.base.repo.id == event.repository.id && pull.head.sha == run.head_sha;
+    let is_meant = |pull: &&RunPull| {
+        // A fork may contain the same commit as a branch of this repository.
+        let from = run.head_repository.as_ref().map(|repository| repository.id);
+        pull.base.repo.id == event.repository.id && pull.head.sha == run.head_sha && Some(pull.head.repo.id) == from
+    };
     let meant: Vec<_> = run.pull_requests.iter().filter(is_meant).collect();
     if let [pull] = meant[..] {
         return Ok(PullRequestEvent::Pull(pull.number));
