@@ -196,9 +196,10 @@ fn a_time_limit_ends_the_processes_of_the_model_too() {
 #[test]
 fn a_process_that_outlives_its_model_is_told_and_ended() {
     let folder = tempfile::tempdir().unwrap();
-    let mut arguments = estimated(&["leaves_a_process", "leaves_an_orphan", "healthy"]);
-    // If two models end at once, nobody knows whose process an orphan is, and both reports have it.
-    arguments.extend(["--jobs", "1"]);
+    let leaving = ["leaves_a_process", "leaves_an_orphan", "leaves_a_child_of_a_thread"];
+    let mut arguments = estimated(&leaving);
+    // Models that end at the same time, also with those that leave something.
+    arguments.extend(["-m", "healthy", "--jobs", "2"]);
     let (report, exit, text) = common::report_of(&arguments, |command| {
         command.env("TMPDIR", folder.path());
     });
@@ -208,7 +209,7 @@ fn a_process_that_outlives_its_model_is_told_and_ended() {
         let is_told = run.assumptions.iter().any(is_left);
         assert_eq!(is_told, run.model != "healthy", "{:?}", run.assumptions);
     }
-    for model in ["leaves_a_process", "leaves_an_orphan"] {
+    for model in leaving {
         let line = format!("never-ends/{model}: {}", Assumption::ProcessesLeft);
         assert!(text.contains(&line), "{text}");
     }

@@ -195,6 +195,34 @@ fn a_read_only_target_folder_is_named() {
 }
 
 #[test]
+fn the_help_for_a_failed_model_begins_with_a_full_disk() {
+    let manifest = common::manifest("fixtures/broken");
+    let mut command = common::vram(&["estimate", "--manifest-path", &manifest, "-p", "panics", "--gpu", "l4"]);
+    let full = "the disk of ";
+    // Without strace first, because Cargo may have to build the model.
+    let said = common::said(&command.output().unwrap());
+    assert!(said.contains("panicked") && !said.contains(full), "{said}");
+    // The first five fields of `struct statfs`, with 8 bytes each: type, block size, blocks, free blocks, and blocks
+    // that are free for users.
+    let statfs = |blocks: u64, free: u64| {
+        let fields = [0x0102_1994, 4096, blocks, free, free];
+        let bytes = fields.into_iter().flat_map(u64::to_ne_bytes);
+        bytes.map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    // A disk is full with less than 1 MiB. Without blocks, its size is unknown.
+    for (blocks, free, is_full) in [(1000, 256, false), (1000, 255, true), (1000, 0, true), (0, 0, false)] {
+        let inject = format!("inject=statfs:poke_exit=@arg2={}", statfs(blocks, free));
+        let options = ["-f", "--seccomp-bpf", "-e", "trace=statfs", "-e", &inject];
+        let (output, log) = logged(&options, &command);
+        let said = common::said(&output);
+        assert!(log.contains("(INJECTED"), "{log}");
+        assert_eq!(output.status.code(), Some(101), "{said}");
+        assert!(said.contains("panicked"), "{said}");
+        assert_eq!(said.contains(full), is_full, "{blocks} blocks, {free} free: {said}");
+    }
+}
+
+#[test]
 fn an_empty_tmpdir_counts_as_unset() {
     let folder = tempfile::tempdir().unwrap();
     let archive = folder.path().join("archive.tar.zst");

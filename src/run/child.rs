@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::ops::ControlFlow;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -86,7 +86,7 @@ pub fn run(
         // A group of its own, so that helper processes of the model are killed with it. It also keeps a
         // terminal's Ctrl-C from the model.
         .process_group(0);
-    let (mut child, mut adoption) = processes::Adoption::spawn(command)?;
+    let (mut child, adoption) = processes::Adoption::spawn(command)?;
     started(child.id());
     // Read and discard the model's standard output: a full pipe would block the model.
     let _stdout = tail(child.stdout.take());
@@ -176,6 +176,15 @@ fn end_all(child: &mut Child, folder: &Path, why: End) {
         all
     };
     processes::end(running, grace);
+    // If `/proc` cannot be read, nothing was found to be ended.
+    if matches!(child.try_wait(), Ok(None)) {
+        processes::kill_group(leader);
+        let _ = child.kill();
+        let asked = Instant::now();
+        while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < PATIENCE {
+            std::thread::sleep(INTERVAL);
+        }
+    }
 }
 
 fn tail(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
@@ -201,10 +210,9 @@ fn tail(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
 /// Reads how long the threads of a running process were ready but had no core, added up, from the kernel's scheduler statistics. It
 /// is 0 if the kernel keeps none.
 fn waited_for_cores(pid: u32) -> Duration {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
-    let waited = threads.flatten().filter_map(|thread| {
+    let waited = processes::threads(pid).filter_map(|thread| {
         // Three numbers: nanoseconds on a core, nanoseconds of waiting for one, and time slices.
-        let statistics = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        let statistics = std::fs::read_to_string(thread.join("schedstat")).ok()?;
         statistics.split_whitespace().nth(1)?.parse::<u64>().ok()
     });
     // Threads that ended are missing. That is enough for the hint in the message.
@@ -214,11 +222,16 @@ fn waited_for_cores(pid: u32) -> Duration {
 
 /// Reads the highest resident memory of a process so far (`VmHWM` in `/proc/PID/status`).
 fn resident(pid: u32) -> Option<Bytes> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    // Not `VmRSS`: the kernel keeps the peak, so a short peak between two looks counts, too.
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(Bytes(kib * 1024))
+    let read = |folder: PathBuf| {
+        let status = std::fs::read(folder.join("status")).ok()?;
+        // The name of the process need not be text.
+        let status = String::from_utf8_lossy(&status);
+        // Not `VmRSS`: the kernel keeps the peak, so a short peak between two looks counts, too.
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+        Some(Bytes(kib.saturating_mul(1024)))
+    };
+    read(format!("/proc/{pid}").into()).or_else(|| processes::threads(pid).find_map(read))
 }
 
 #[cfg(test)]

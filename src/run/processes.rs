@@ -38,9 +38,7 @@ impl RunningProcess {
     }
 
     fn all() -> Vec<Self> {
-        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        ids.filter_map(Self::read).collect()
+        ProcessEntry::all().filter_map(ProcessEntry::running).collect()
     }
 }
 
@@ -55,7 +53,16 @@ struct ProcessEntry {
 
 impl ProcessEntry {
     fn read(id: u32) -> Option<Self> {
-        Self::parse(id, &std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+        // The kernel cuts a name after 15 bytes, which may be in the middle of a character.
+        let stat = std::fs::read(format!("/proc/{id}/stat")).ok()?;
+        Self::parse(id, &String::from_utf8_lossy(&stat))
+    }
+
+    /// Reads all processes, also those that have ended and that their parents have not collected.
+    fn all() -> impl Iterator<Item = Self> {
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        ids.filter_map(Self::read)
     }
 
     /// Parses `PID (name) state parent group …`.
@@ -80,7 +87,7 @@ impl ProcessEntry {
     }
 
     fn running(self) -> Option<RunningProcess> {
-        (!self.is_dead).then_some(self.process)
+        (!self.has_ended()).then_some(self.process)
     }
 
     /// Whether it has ended with all its threads. The first one may end before the others, and then the process still
@@ -121,8 +128,6 @@ fn running() -> MutexGuard<'static, RunningModels> {
 /// It does so only while models run: otherwise it would also adopt a server that a build started.
 pub(super) struct Adoption {
     leader: u32,
-    /// The ids of the children that were noted.
-    known: BTreeSet<u32>,
 }
 
 impl Adoption {
@@ -143,23 +148,22 @@ impl Adoption {
         }
         running.restore();
         child.map(|child| {
-            let adoption = Self {
-                leader: child.id(),
-                known: BTreeSet::new(),
-            };
-            (child, adoption)
+            let leader = child.id();
+            (child, Self { leader })
         })
     }
 
     /// Notes the children of the model's own process, while it runs: those that it started or adopted. So it is known
     /// whose they are when it has ended.
-    pub(super) fn note_children(&mut self) {
-        let Self { leader, known } = self;
-        // A kernel without this file knows only which models have ended.
-        let children = std::fs::read_to_string(format!("/proc/{leader}/task/{leader}/children")).unwrap_or_default();
-        let ids = children.split_whitespace().filter_map(|id| id.parse().ok());
-        for child in ids.filter(|id| known.insert(*id)).filter_map(RunningProcess::read) {
-            running().adopted.insert(child.key(), BTreeSet::from([*leader]));
+    pub(super) fn note_children(&self) {
+        for thread in threads(self.leader) {
+            // A kernel without this file knows only which models have ended.
+            let children = std::fs::read_to_string(thread.join("children")).unwrap_or_default();
+            let ids = children.split_whitespace().filter_map(|id| id.parse().ok());
+            for child in ids.filter_map(RunningProcess::read) {
+                let models = || BTreeSet::from([self.leader]);
+                running().adopted.entry(child.key()).or_insert_with(models);
+            }
         }
     }
 }
@@ -168,7 +172,11 @@ impl Drop for Adoption {
     fn drop(&mut self) {
         let mut running = running();
         running.leaders.remove(&self.leader);
-        running.adopted.retain(|process, _| !is_collected(*process));
+        // A process that cannot be ended stays without a model, because the id may become that of another model.
+        running.adopted.values_mut().for_each(|models| {
+            models.remove(&self.leader);
+        });
+        running.collect();
         running.restore();
     }
 }
@@ -181,20 +189,45 @@ impl RunningModels {
         }
     }
 
+    /// Whether a process may be an orphan of a model: a child of this process that it did not start itself.
+    fn is_orphan(&self, child: &RunningProcess, own_group: Option<u32>) -> bool {
+        child.parent == std::process::id()
+            // What this process starts besides models has its group.
+            && Some(child.group) != own_group
+            && !self.leaders.contains(&child.id)
+            && !self.earlier.contains(&child.key())
+    }
+
+    /// Collects the orphans that have ended, and forgets processes that no longer exist.
+    fn collect(&mut self) {
+        let group = own_group();
+        let mut exist = BTreeSet::new();
+        for entry in ProcessEntry::all() {
+            let is_orphan = self.is_orphan(&entry.process, group);
+            if !(is_orphan && entry.has_ended() && collect(entry.process.id)) {
+                exist.insert(entry.process.key());
+            }
+        }
+        self.adopted.retain(|process, _| exist.contains(process));
+    }
+
     /// Returns the adopted processes that a model may have started.
     ///
     /// A process is adopted when the model's own process, which adopted it first, has ended. So one that was not noted
     /// before is of a model that has ended; if several have, of any of them.
     fn adopted_from(&mut self, leader: u32, all: &[RunningProcess]) -> Vec<u32> {
-        let group = RunningProcess::read(std::process::id()).map(|own| own.group);
-        // What this process starts besides models has its group.
-        let orphans = children_in(all).filter(|child| Some(child.group) != group && !self.leaders.contains(&child.id));
-        // Of one with a job, the model is known.
-        let orphans = orphans.filter(|child| !self.earlier.contains(&child.key()) && job(child.id).is_none());
+        let group = own_group();
+        let orphans = all.iter().filter(|process| self.is_orphan(process, group));
+        // Of one with a job, or in the group of a model, the model is known.
+        let orphans = orphans.filter(|child| !self.leaders.contains(&child.group) && job(child.id).is_none());
         let orphans: Vec<_> = orphans.collect();
         let mut found = Vec::new();
         for orphan in orphans {
             let models = self.adopted.entry(orphan.key()).or_insert_with(|| {
+                // The first process of a container adopts all orphans of the container, also those of other programs.
+                if std::process::id() == 1 {
+                    return BTreeSet::new();
+                }
                 // Read now: when `all` was read, the model may still have run.
                 let has_ended = |leader: &u32| ProcessEntry::read(*leader).is_none_or(|entry| entry.has_ended());
                 self.leaders.iter().copied().filter(has_ended).collect()
@@ -212,13 +245,23 @@ fn children_in(all: &[RunningProcess]) -> impl Iterator<Item = &RunningProcess> 
     all.iter().filter(|process| process.parent == std::process::id())
 }
 
-/// Collects an adopted process if it has ended, and returns whether there is none any more.
-fn is_collected(process: ProcessKey) -> bool {
-    let (id, _) = process;
-    // Another process with this id may be one that somebody else waits for.
-    let is_same = ProcessEntry::read(id).is_some_and(|entry| entry.process.key() == process);
-    // An error: it is no child of this process.
-    !is_same || pid(id).is_none_or(|id| !matches!(rustix::process::waitpid(Some(id), WaitOptions::NOHANG), Ok(None)))
+/// Returns the process group of this process.
+fn own_group() -> Option<u32> {
+    Some(RunningProcess::read(std::process::id())?.group)
+}
+
+/// Collects a child of this process that has ended. Returns whether it is collected.
+fn collect(id: u32) -> bool {
+    pid(id).is_some_and(|id| matches!(rustix::process::waitpid(Some(id), WaitOptions::NOHANG), Ok(Some(_))))
+}
+
+/// Returns the folders in `/proc` of the threads of a process.
+///
+/// If the first thread has ended before the others, the files of the process lack what belongs to all threads, such as
+/// the environment. Then those of another thread have it.
+pub(super) fn threads(id: u32) -> impl Iterator<Item = PathBuf> {
+    let threads = std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten();
+    threads.flatten().map(|thread| thread.path())
 }
 
 /// Returns the running processes that a process started, and those that they started.
@@ -277,7 +320,11 @@ fn works_in(id: u32, folder: &Path) -> bool {
 /// Returns the job in the environment with which a process began.
 fn job(id: u32) -> Option<PathBuf> {
     // Other users' processes cannot be read, and cannot be models of this user.
-    let environment = std::fs::read(format!("/proc/{id}/environ")).ok()?;
+    let mut environment = std::fs::read(format!("/proc/{id}/environ")).ok()?;
+    if environment.is_empty() {
+        let of_threads = threads(id).filter_map(|thread| std::fs::read(thread.join("environ")).ok());
+        environment = of_threads.into_iter().find(|read| !read.is_empty())?;
+    }
     let job = |variable: &[u8]| {
         let value = variable.strip_prefix(JOB_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
         Some(std::ffi::OsStr::from_bytes(value).into())
@@ -366,6 +413,20 @@ mod tests {
             None
         );
         assert_eq!(running("7 (cut"), None);
+        // Its first thread has ended, and another one runs.
+        let threads = running("7 (main) Z 5 6 6 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 2 0 987 10");
+        assert_eq!(threads, Some(expected));
+        // `ä` has two bytes, and the kernel keeps only the first.
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("aaaaaaaaaaaaaaä");
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        let mut sleep = Command::new(program).arg("30").spawn().unwrap();
+        let name = std::fs::read(format!("/proc/{}/comm", sleep.id())).unwrap();
+        assert!(std::str::from_utf8(&name).is_err(), "{name:?}");
+        let read = RunningProcess::read(sleep.id());
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
+        assert_eq!(read.unwrap().parent, std::process::id());
     }
 
     #[test]
