@@ -198,7 +198,7 @@ fn a_process_that_outlives_its_model_is_told_and_ended() {
     let folder = tempfile::tempdir().unwrap();
     let leaving = ["leaves_a_process", "leaves_an_orphan", "leaves_a_child_of_a_thread"];
     let mut arguments = estimated(&leaving);
-    // Models that end at the same time, also with those that leave something.
+    // Two models may end at the same time.
     arguments.extend(["-m", "healthy", "--jobs", "2"]);
     let (report, exit, text) = common::report_of(&arguments, |command| {
         command.env("TMPDIR", folder.path());

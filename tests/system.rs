@@ -1,6 +1,6 @@
 //! Faults of the system below the tool: system calls that fail, folders that are missing or read-only.
 //!
-//! Tests of what a full disk does are in `gate`.
+//! Tests of results that cannot be written to a full disk are in `gate`.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -202,10 +202,10 @@ fn the_help_for_a_failed_model_begins_with_a_full_disk() {
     // Without strace first, because Cargo may have to build the model.
     let said = common::said(&command.output().unwrap());
     assert!(said.contains("panicked") && !said.contains(full), "{said}");
-    // The first five fields of `struct statfs`, with 8 bytes each: type, block size, blocks, free blocks, and blocks
-    // that are free for users.
+    // Fields of `struct statfs` with 8 bytes each: type, block size, blocks, free blocks, blocks that are free for
+    // users, files, free files, id, length of names, and size of fragments, in which blocks are counted.
     let statfs = |blocks: u64, free: u64| {
-        let fields = [0x0102_1994, 4096, blocks, free, free];
+        let fields = [0x0102_1994, 4096, blocks, free, free, 9, 9, 0, 255, 4096];
         let bytes = fields.into_iter().flat_map(u64::to_ne_bytes);
         bytes.map(|byte| format!("{byte:02x}")).collect::<String>()
     };

@@ -188,9 +188,9 @@ impl Where {
 
 /// Returns the pull request of a `workflow_run` event.
 ///
-/// The event lists pull requests of this repository's branches, and of other repositories with the same branch. Only
-/// one for this repository with the same head and from the same repository counts. For a fork, the list is empty, so the head identifies the pull
-/// request.
+/// The event lists pull requests of this repository's branches, and of other repositories with the same branch. Only a
+/// pull request to this repository counts whose head has the commit and the repository of the run. For a fork, the list
+/// is empty, so the head identifies the pull request.
 fn of_run(event: WorkflowRunEvent) -> Result<PullRequestEvent, GithubError> {
     let run = event.workflow_run;
     if run.event != "pull_request" {

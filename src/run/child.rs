@@ -110,7 +110,7 @@ pub fn run(
         }
         if now - memory_looked >= MEMORY_INTERVAL {
             memory_looked = now;
-            adoption.note_children();
+            adoption.note_descendants();
             if meanwhile().is_break() {
                 break End::Stopped;
             }
@@ -176,12 +176,12 @@ fn end_all(child: &mut Child, folder: &Path, why: End) {
         all
     };
     processes::end(running, grace);
-    // If `/proc` cannot be read, nothing was found to be ended.
+    // If `/proc` cannot be read, nothing was found to be ended. A process that hangs in the kernel stays.
     if matches!(child.try_wait(), Ok(None)) {
         processes::kill_group(leader);
         let _ = child.kill();
         let asked = Instant::now();
-        while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < PATIENCE {
+        while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < processes::GRACE {
             std::thread::sleep(INTERVAL);
         }
     }

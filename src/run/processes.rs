@@ -1,6 +1,7 @@
 //! Finds and ends the processes that a model or a command started.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -153,17 +154,24 @@ impl Adoption {
         })
     }
 
-    /// Notes the children of the model's own process, while it runs: those that it started or adopted. So it is known
-    /// whose they are when it has ended.
-    pub(super) fn note_children(&self) {
-        for thread in threads(self.leader) {
-            // A kernel without this file knows only which models have ended.
-            let children = std::fs::read_to_string(thread.join("children")).unwrap_or_default();
-            let ids = children.split_whitespace().filter_map(|id| id.parse().ok());
-            for child in ids.filter_map(RunningProcess::read) {
-                let models = || BTreeSet::from([self.leader]);
-                running().adopted.entry(child.key()).or_insert_with(models);
+    /// Notes the processes that the model's own process started or adopted, and those that they started, while it runs.
+    /// So it is known whose they are when it has ended.
+    pub(super) fn note_descendants(&self) {
+        let (mut found, mut parents) = (BTreeMap::new(), vec![self.leader]);
+        while let Some(parent) = parents.pop() {
+            for thread in threads(parent) {
+                // A kernel without this file knows only what a later scan finds.
+                let children = std::fs::read_to_string(thread.join("children")).unwrap_or_default();
+                let ids = children.split_whitespace().filter_map(|id| id.parse().ok());
+                for child in ids.filter_map(RunningProcess::read) {
+                    if found.insert(child.id, child).is_none() {
+                        parents.push(child.id);
+                    }
+                }
             }
+        }
+        if !found.is_empty() {
+            running().note(self.leader, found.values());
         }
     }
 }
@@ -189,11 +197,19 @@ impl RunningModels {
         }
     }
 
+    /// Notes that a model started these processes, unless it is known whose they are.
+    fn note<'a>(&mut self, leader: u32, processes: impl Iterator<Item = &'a RunningProcess>) {
+        for process in processes {
+            let models = || BTreeSet::from([leader]);
+            self.adopted.entry(process.key()).or_insert_with(models);
+        }
+    }
+
     /// Whether a process may be an orphan of a model: a child of this process that it did not start itself.
     fn is_orphan(&self, child: &RunningProcess, own_group: Option<u32>) -> bool {
         child.parent == std::process::id()
             // What this process starts besides models has its group.
-            && Some(child.group) != own_group
+            && own_group.is_some_and(|group| group != child.group)
             && !self.leaders.contains(&child.id)
             && !self.earlier.contains(&child.key())
     }
@@ -208,7 +224,10 @@ impl RunningModels {
                 exist.insert(entry.process.key());
             }
         }
-        self.adopted.retain(|process, _| exist.contains(process));
+        // A list without this process is incomplete.
+        if exist.iter().any(|(id, _)| *id == std::process::id()) {
+            self.adopted.retain(|process, _| exist.contains(process));
+        }
     }
 
     /// Returns the adopted processes that a model may have started.
@@ -257,8 +276,8 @@ fn collect(id: u32) -> bool {
 
 /// Returns the folders in `/proc` of the threads of a process.
 ///
-/// If the first thread has ended before the others, the files of the process lack what belongs to all threads, such as
-/// the environment. Then those of another thread have it.
+/// If the first thread has ended before the others, the files of the process cannot be read or lack what belongs to all
+/// threads, such as the environment. Then those of another thread have it.
 pub(super) fn threads(id: u32) -> impl Iterator<Item = PathBuf> {
     let threads = std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten();
     threads.flatten().map(|thread| thread.path())
@@ -291,12 +310,14 @@ pub fn of_model(leader: u32, folder: &Path) -> BTreeSet<u32> {
     let group = all.iter().filter(|process| process.group == leader);
     found.extend(group.map(|process| process.id));
     found.extend(working_in(&all, folder));
-    let orphans = running().adopted_from(leader, &all);
-    for orphan in orphans {
+    let mut running = running();
+    for orphan in running.adopted_from(leader, &all) {
         found.insert(orphan);
         found.append(&mut descendants_in(&all, orphan));
     }
     found.remove(&leader);
+    // If one of these ends before those that it started, nobody else knows whose they are.
+    running.note(leader, all.iter().filter(|process| found.contains(&process.id)));
     found
 }
 
@@ -319,12 +340,15 @@ fn works_in(id: u32, folder: &Path) -> bool {
 
 /// Returns the job in the environment with which a process began.
 fn job(id: u32) -> Option<PathBuf> {
-    // Other users' processes cannot be read, and cannot be models of this user.
-    let mut environment = std::fs::read(format!("/proc/{id}/environ")).ok()?;
-    if environment.is_empty() {
-        let of_threads = threads(id).filter_map(|thread| std::fs::read(thread.join("environ")).ok());
-        environment = of_threads.into_iter().find(|read| !read.is_empty())?;
-    }
+    let environment = match std::fs::read(format!("/proc/{id}/environ")) {
+        Ok(environment) if !environment.is_empty() => environment,
+        // Other users' processes cannot be models of this user.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return None,
+        _ => {
+            let mut of_threads = threads(id).filter_map(|thread| std::fs::read(thread.join("environ")).ok());
+            of_threads.find(|read| !read.is_empty())?
+        }
+    };
     let job = |variable: &[u8]| {
         let value = variable.strip_prefix(JOB_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
         Some(std::ffi::OsStr::from_bytes(value).into())
@@ -393,6 +417,7 @@ fn pid(id: u32) -> Option<Pid> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
     use std::process::Stdio;
 
     use super::*;
@@ -419,8 +444,8 @@ mod tests {
         // `ä` has two bytes, and the kernel keeps only the first.
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("aaaaaaaaaaaaaaä");
-        std::fs::copy("/bin/sleep", &program).unwrap();
-        let mut sleep = Command::new(program).arg("30").spawn().unwrap();
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut sleep = Command::new(program).arg0("sleep").arg("30").spawn().unwrap();
         let name = std::fs::read(format!("/proc/{}/comm", sleep.id())).unwrap();
         assert!(std::str::from_utf8(&name).is_err(), "{name:?}");
         let read = RunningProcess::read(sleep.id());
