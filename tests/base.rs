@@ -154,6 +154,14 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
         (BaselineFrom::Rebuilt, 512)
     );
     assert!(said.contains("likely cause: batch_size 512 → 8192"), "{said}");
+    // A GPU that only the branch describes changes nothing for the models.
+    let profile = "gpu_profiles: { other: { like: t4 }, lab:";
+    repository
+        .folder
+        .write("model/budgets.yaml", &BUDGETS.replace("gpu_profiles: { lab:", profile));
+    let (_, exit, said) = rebuilt("main");
+    assert_eq!(exit, 100, "{said}");
+    repository.folder.write("model/budgets.yaml", BUDGETS);
     // A check without `--rebuild` never runs the base's program.
     let (report, _, said) = Repository::check(&model, "main", &[]);
     assert_eq!(report.unwrap().runs[0].inputs["batch_size"], 8192, "{said}");
@@ -170,6 +178,31 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     let (report, exit, said) = rebuilt("broken");
     assert_eq!((exit, report.unwrap().problems.len()), (101, 1), "{said}");
     assert!(said.contains("at broken: `vram` of based does not compile"), "{said}");
+    // A model that the machine keeps from running at the base has no value to compare with, which is no pass. One that
+    // panics there is fixed here.
+    for (end, exit_code, told) in [
+        (
+            "loop { std::thread::sleep(std::time::Duration::from_secs(1)) }",
+            101,
+            "at broken: based/charted: ",
+        ),
+        (
+            "panic!(\"a bug\")",
+            0,
+            "at broken, the run ended early (`model-panicked`)",
+        ),
+    ] {
+        let bench =
+            common::models(BENCH).replacen("let batch_size", &format!("if true {{ {end} }}\n    let batch_size"), 1);
+        repository.folder.write("model/benches/vram.rs", &bench);
+        repository.commit(end);
+        repository.git(&["branch", "--force", "broken"]);
+        repository.folder.write("model/benches/vram.rs", &common::models(BENCH));
+        let (report, exit, said) = Repository::check(&model, "broken", &["--rebuild", "--timeout", "20s"]);
+        let problems = report.unwrap().problems.len();
+        assert_eq!((exit, problems), (exit_code, usize::from(exit_code == 101)), "{said}");
+        assert!(said.contains(told), "{said}");
+    }
     // A checkout at another path does not find a package outside the repository, nor a submodule that cannot be
     // fetched.
     let outside = tempfile::tempdir().unwrap();

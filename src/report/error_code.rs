@@ -169,6 +169,50 @@ impl ErrorCode {
             | Self::Unknown(_) => false,
         }
     }
+
+    /// Whether the machine may be the cause, such as its load or its disk, so that the same model may succeed in another
+    /// run.
+    #[must_use]
+    pub const fn may_be_chance(&self) -> bool {
+        // No wildcard: whoever adds a code must decide this.
+        match self {
+            Self::NoAnswer
+            | Self::Aborted
+            | Self::TimedOut
+            | Self::HostMemory
+            | Self::EventsDamaged
+            | Self::NoDriver
+            | Self::OtherGpu
+            | Self::GpuInUse
+            | Self::RecordDamaged
+            | Self::DriverError
+            | Self::TooFewGpus
+            | Self::Interrupted
+            | Self::NoLibdevice
+            | Self::NotStarted
+            | Self::OtherCheckout
+            | Self::Unknown(_) => true,
+            Self::Impossible
+            | Self::BuildFailed
+            | Self::Harness
+            | Self::Manifest
+            | Self::UnsupportedBurn
+            | Self::TwoBurns
+            | Self::OtherAdapter
+            | Self::DuplicateModel
+            | Self::ProbeVersion
+            | Self::UnsupportedHost
+            | Self::UnknownInput
+            | Self::Panicked
+            | Self::StackOverflow
+            | Self::NoWork
+            | Self::Nondeterministic
+            | Self::DataDependent
+            | Self::Exited
+            | Self::UnsupportedFunction
+            | Self::OperationFailed => false,
+        }
+    }
 }
 
 /// Writes the code's name. The name of an unknown code is escaped.
