@@ -207,6 +207,18 @@ fn the_largest_of_several_runs_is_judged_where_a_model_may_differ() {
 }
 
 #[test]
+fn a_crash_in_one_of_the_runs_that_may_differ_is_no_pass() {
+    let budgets = "  a_crash_in_another_second: { reserved: 20 GiB, nondeterministic: allowed }\n";
+    let checked = Checked::of(budgets, &["-m", "a_crash_in_another_second"]);
+    assert_eq!(checked.exit, 101, "{}", checked.text);
+    checked.assert_error(
+        "a_crash_in_another_second",
+        "model-panicked",
+        "a bug that few runs meet",
+    );
+}
+
+#[test]
 fn values_read_from_the_gpu_do_not_decide_what_is_judged() {
     let models = [
         "only_normal_losses",

@@ -320,7 +320,8 @@ impl<'a> Outputs<'a> {
             .or_else(|| disagreement?.error(self.case, self.differs_by_threads(collected)))
             .or_else(|| {
                 // Last: if values that the model reads keep it from learning, the disagreement says so.
-                let mut judged = self.readable().filter(|_| self.oom.is_none() && disagreement.is_none());
+                let is_by_values = matches!(disagreement, Some(PassDifference::DataDependent(_)));
+                let mut judged = self.readable().filter(|_| self.oom.is_none() && !is_by_values);
                 judged.find_map(|(_, left)| gpu_work::rarely_learns(left))
             })
     }
@@ -374,12 +375,21 @@ impl<'a> Outputs<'a> {
     }
 
     fn error_of_the_second_pass(&self, collected: &Collected) -> Option<RunError> {
-        let error = collected.passes.other.as_ref()?.as_ref().err()?;
-        Some(RunError {
-            code: ErrorCode::NotStarted,
-            message: format!("could not run a second warm pass: {error}").into(),
-            help: Some("check that the target folder is writable and its disk has free space".into()),
-        })
+        let left = match collected.passes.other.as_ref()? {
+            Ok(left) => left,
+            Err(error) => {
+                return Some(RunError {
+                    code: ErrorCode::NotStarted,
+                    message: format!("could not run a second warm pass: {error}").into(),
+                    help: Some("check that the target folder is writable and its disk has free space".into()),
+                });
+            }
+        };
+        // If chance decides what the model does, the pass is a run like any other. If values do, it may fail because the
+        // model reads other values than real ones.
+        let by_chance = matches!(collected.disagreement, Some(PassDifference::Nondeterministic(_)));
+        let is_run = by_chance && self.case.allowed.nondeterministic && self.oom.is_none();
+        outcome::error(self.hardware, Pass::Warm, left).filter(|_| is_run && self.ran_out(Pass::Warm, left).is_none())
     }
 
     /// Returns the peaks and steps of each GPU.

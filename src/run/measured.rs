@@ -267,8 +267,8 @@ pub(super) fn largest(first: Run, further: Vec<Run>) -> Run {
     };
     // Steps and phases cannot be merged, so they come from one run.
     runs.sort_by_key(|run| {
-        // Leaks first: the chosen run's steps are judged, and a leak in any run is a leak of the model.
-        let leaks = matches!(run.trend(), Trend::Growing(_));
+        // Leaks first: the chosen run's steps and epochs are judged, and a leak in any run is a leak of the model.
+        let leaks = matches!(run.trend(), Trend::Growing(_)) || !run.growing_epochs().is_empty();
         std::cmp::Reverse((leaks, run.peaks.warm.live))
     });
     let further = runs.split_off(1);
@@ -311,7 +311,7 @@ fn spread<R: std::borrow::Borrow<Run>>(runs: &[R], pass: Pass) -> SpreadPeak {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{GpuShare, Peak, sample};
+    use crate::report::{EpochMemory, EpochPhase, GpuShare, Peak, sample};
 
     fn of(live: u64, on_each: [u64; 2], ends: &[u64]) -> Run {
         let mut run = sample::ending_at(sample::run("a", "l4"), ends);
@@ -376,5 +376,31 @@ mod tests {
         let run = largest(of(9, [9, 2], &[5; 6]), vec![of(7, [7, 4], &[5, 6, 7, 8, 9, 10])]);
         assert!(matches!(run.trend(), Trend::Growing(_)));
         assert_eq!(run.peaks.warm.live, Some(Bytes(9)));
+    }
+
+    #[test]
+    fn growth_from_epoch_to_epoch_in_any_of_them_counts() {
+        let flat = of(9, [9, 2], &[5; 6]);
+        let mut grows = of(9, [9, 2], &[5; 6]);
+        let epoch = |number: u32| EpochMemory {
+            epoch: number,
+            part: EpochPhase::Training,
+            first_step: 0,
+            steps: 4,
+            is_end_seen: true,
+            live_peak: Bytes(9),
+            in_use_end: Bytes(u64::from(number) << 20),
+            reserved_peak: Bytes(9),
+            reserved_end: Bytes(9),
+            pages: Vec::new(),
+            streams: 1,
+            new_streams: 0,
+            new_streams_reserved: Bytes(0),
+            loader: None,
+        };
+        grows.epochs = (1..=6).map(epoch).collect();
+        assert!(flat.growing_epochs().is_empty() && !grows.growing_epochs().is_empty());
+        let run = largest(flat.clone(), vec![flat, grows]);
+        assert!(!run.growing_epochs().is_empty());
     }
 }
