@@ -93,10 +93,15 @@ pub fn main(folder: &str, entries: &[ModelEntry]) -> ExitCode {
     match job.action {
         Action::List => {
             for entry in entries {
-                events::send(&ProbeEvent::Model {
+                let model = ProbeEvent::Model {
                     name: entry.name.into(),
                     task: entry.task,
-                });
+                };
+                // The end of a list of models has no event of its own. The exit code tells whether it is complete.
+                if let Err(error) = events::try_send(&model) {
+                    eprintln!("cannot write the list of models: {error}");
+                    return ExitCode::FAILURE;
+                }
             }
         }
         Action::Run(run) => {

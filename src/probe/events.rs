@@ -41,13 +41,22 @@ pub(super) fn folder() -> Option<PathBuf> {
 
 /// Writes one event. It ignores write errors: the reader then finds no [`ProbeEvent::Done`].
 pub(super) fn send(event: &ProbeEvent) {
-    let (Some(mut file), Ok(mut line)) = (EVENTS.get(), serde_json::to_vec(event)) else {
-        return;
+    let _ = try_send(event);
+}
+
+/// Writes one event.
+///
+/// # Errors
+/// The event cannot be written, for example because the disk is full.
+pub(super) fn try_send(event: &ProbeEvent) -> std::io::Result<()> {
+    let Some(mut file) = EVENTS.get() else {
+        return Ok(());
     };
+    let mut line = serde_json::to_vec(event)?;
     line.push(b'\n');
     // One write per line: whatever kills the process, at most the last line is incomplete, and the tool
     // ignores that one. See docs/design/complete-runs.md.
-    let _ = file.write_all(&line);
+    file.write_all(&line)
 }
 
 /// Reports that the model cannot run as the job asks, and ends the process.

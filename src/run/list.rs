@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::checkout;
 use super::child::{End, ProcessLimits};
-use super::process;
-use super::process::Meanwhile;
+use super::outcome::end_of_stderr;
+use super::process::{self, Meanwhile, PassOutput};
 use super::slots::JobSlots;
 use crate::bytes::Bytes;
 use crate::protocol::{Action, PROTOCOL, ProbeEvent, Task};
@@ -88,6 +88,18 @@ fn answers(targets: &[Built], folder: &Path) -> Vec<ListAnswer> {
     })
 }
 
+/// Returns why a list of models is not complete.
+fn incomplete(left: &PassOutput) -> String {
+    match left.ended.end {
+        End::Exited(0) => "a line of its answer cannot be read".to_owned(),
+        End::Exited(code) => format!("it exited with code {code}{}", end_of_stderr(&left.ended.stderr)),
+        End::Signalled(signal) => format!("signal {signal} ended it{}", end_of_stderr(&left.ended.stderr)),
+        End::TimedOut { .. } => format!("it took longer than {} s", LIMITS.timeout.as_secs()),
+        End::HostMemory(_) => format!("it used more than {} of host memory", LIMITS.host_memory),
+        End::Stopped => "the command was stopped".to_owned(),
+    }
+}
+
 fn ask(built: &Built, folder: &Path) -> ListAnswer {
     let problem = |code: ErrorCode, message: String, help: &str| {
         Box::new(Problem {
@@ -157,6 +169,17 @@ fn ask(built: &Built, folder: &Path) -> ListAnswer {
         )),
         Some(_) => match checkout::other(built, &left.events) {
             Some((message, help)) => Err(problem(ErrorCode::OtherCheckout, message, &help)),
+            // A model that is missing in the list would not be checked.
+            None if left.ended.end != End::Exited(0) || left.damaged => Err(problem(
+                ErrorCode::NoAnswer,
+                format!(
+                    "`{}` of {} did not list its models to the end: {}",
+                    built.target.name,
+                    built.target.package,
+                    incomplete(&left)
+                ),
+                "run the command again, and check that the disk of the target folder is not full",
+            )),
             None => {
                 let models = left.events.into_iter().filter_map(|event| match event {
                     ProbeEvent::Model { name, task } => Some((name, task)),
@@ -176,5 +199,80 @@ fn ask(built: &Built, folder: &Path) -> ListAnswer {
                 listed.collect()
             }
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::workspace::{DeclaredTarget, KernelCompiler};
+
+    /// The answer of a program that lists a model and then does `end`.
+    fn answer(end: &str) -> ListAnswer {
+        let folder = tempfile::tempdir().unwrap();
+        let executable = folder.path().join("vram");
+        let hello = ProbeEvent::Hello {
+            protocol: PROTOCOL,
+            version: String::new(),
+            adapter: String::new(),
+            features: None,
+            folder: String::new(),
+        };
+        let model = ProbeEvent::Model {
+            name: "first".to_owned(),
+            task: Task::Train,
+        };
+        let [hello, model] = [hello, model].map(|event| serde_json::to_string(&event).unwrap());
+        let script = format!(
+            "#!/bin/sh\n\
+             events=$(sed -n 's/.*\"events\": *\"\\([^\"]*\\)\".*/\\1/p' \"$CARGO_VRAM_JOB\")\n\
+             echo '{hello}' >> \"$events\"\necho '{model}' >> \"$events\"\n{end}\n"
+        );
+        std::fs::write(&executable, script).unwrap();
+        std::fs::set_permissions(&executable, PermissionsExt::from_mode(0o755)).unwrap();
+        let built = Built {
+            target: DeclaredTarget {
+                package: "p".into(),
+                package_id: "p".to_owned(),
+                folder: folder.path().to_str().unwrap().into(),
+                name: "vram".into(),
+                option: "--bench",
+                burn: "0.21.0".into(),
+            },
+            executable: executable.to_str().unwrap().into(),
+            is_local: false,
+            kernel_code: None,
+            kernel_compiler: KernelCompiler::Nvrtc,
+        };
+        ask(&built, &folder.path().join("list"))
+    }
+
+    #[test]
+    fn a_list_of_models_that_breaks_off_is_refused() {
+        let whole = answer("exit 0").unwrap();
+        assert_eq!(
+            whole.iter().map(|model| model.name.as_str()).collect::<Vec<_>>(),
+            ["first"]
+        );
+        for (end, told) in [
+            (
+                "echo gone >&2; exit 3",
+                "it exited with code 3; last line of stderr: gone",
+            ),
+            ("kill -9 $$", "signal 9 ended it"),
+            (
+                "echo '{\"model\"' >> \"$events\"",
+                "a line of its answer cannot be read",
+            ),
+        ] {
+            let problem = answer(end).unwrap_err();
+            let expected = format!("`vram` of p did not list its models to the end: {told}");
+            assert_eq!(
+                (problem.code, problem.message.raw()),
+                (ErrorCode::NoAnswer, expected.as_str())
+            );
+        }
     }
 }

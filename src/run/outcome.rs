@@ -500,7 +500,7 @@ fn ended_badly(left: &PassOutput) -> Option<RunError> {
 
 /// Returns the last panic in a model's standard error as an appendix to a message, or the last line if that follows the
 /// panic or there is none.
-fn end_of_stderr(stderr: &str) -> String {
+pub(super) fn end_of_stderr(stderr: &str) -> String {
     // A backtrace: `stack backtrace:`, `   0: name`, `             at file`, and notes.
     let is_of_backtrace =
         |line: &&str| line.starts_with([' ', '\t']) || *line == "stack backtrace:" || line.starts_with("note: ");
