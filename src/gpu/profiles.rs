@@ -2,7 +2,7 @@
 
 mod detected;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
@@ -16,6 +16,8 @@ const NEAR_ENOUGH: f64 = 0.75;
 #[derive(Debug, Clone)]
 pub struct Profiles {
     by_id: BTreeMap<String, Profile>,
+    /// The ids of the user's own GPUs.
+    own: BTreeSet<String>,
     limits: BTreeMap<(u32, u32), GpuLimits>,
     /// Memory of loaded kernels, the same for every GPU.
     modules: Sourced<Bytes>,
@@ -79,6 +81,7 @@ impl Profiles {
             .collect::<Result<BTreeMap<_, _>, GpuError>>()?;
         let mut profiles = Self {
             by_id: BTreeMap::new(),
+            own: BTreeSet::new(),
             limits,
             modules: file.modules,
         };
@@ -130,13 +133,17 @@ impl Profiles {
         })
     }
 
-    /// The GPU that the driver calls `name`. If several match, the one whose total memory is nearest to `total`.
+    /// The GPU that the driver calls `name`. If several match, the one whose total memory is nearest to `total`; of those,
+    /// a built-in one.
     #[must_use]
     pub fn find_by_name(&self, name: &str, total: Bytes) -> Option<&Profile> {
         self.iter()
             .filter(|profile| profile.name == name || profile.also_named.iter().any(|other| other == name))
             // A user may add the same name with another size of memory, and totals vary a little in any case.
-            .min_by_key(|profile| profile.total.value.0.abs_diff(total.0))
+            .min_by_key(|profile| {
+                let is_own = self.own.contains(&profile.id);
+                (profile.total.value.0.abs_diff(total.0), is_own)
+            })
     }
 
     /// The id that the user most likely meant by the unknown `id`, if one is similar enough.
@@ -187,7 +194,9 @@ impl Profiles {
             context: stated_or_inherited(overrides.context, &like.context, &like.id),
             modules: like.modules.clone(),
         };
-        self.insert(profile)
+        self.insert(profile)?;
+        self.own.insert(id.to_owned());
+        Ok(())
     }
 
     fn insert(&mut self, profile: Profile) -> Result<(), GpuError> {
