@@ -312,6 +312,8 @@ fn a_worse_baseline_is_an_edit_however_it_came_to_be() {
             100,
         ),
         (lock.replace("warm.live = ", "warm.live = 1 # "), 0),
+        // A model whose growth would only warn, as after an upgrade of Burn.
+        (lock.replacen("burn = \"0.", "burn = \"0.1", 1), 100),
         // A baseline that is not compared any more, so that no growth is judged.
         (lock.replacen(estimator, "estimator = \"another\"", 1), 100),
     ] {
@@ -322,6 +324,60 @@ fn a_worse_baseline_is_an_edit_however_it_came_to_be() {
     }
     std::fs::remove_file(package.folder.join("budgets.lock")).unwrap();
     assert_eq!(package.check(&["--deny-edits"]).1, 100);
+}
+
+#[test]
+fn parts_of_a_check_find_what_the_whole_check_finds_about_models_that_no_longer_exist() {
+    let package = Package::new();
+    package.write(
+        "budgets.yaml",
+        "version: 1\ngpu: l4\nmodels:\n  charted: { live: 1 GiB }\n  other: { live: 1 GiB }\n",
+    );
+    assert_eq!(package.exit(&["bless"]).0, 0);
+    // Models that the package had before, on this GPU and on another one.
+    let lock = std::fs::read_to_string(package.folder.join("budgets.lock")).unwrap();
+    let paragraph = lock.split_inclusive("[[baseline]]\n").nth(1).unwrap();
+    let paragraph = paragraph.trim_end_matches("[[baseline]]\n");
+    let model = paragraph.lines().find(|line| line.starts_with("model = ")).unwrap();
+    for gpu in ["l4", "t4"] {
+        let gone = paragraph
+            .replace(model, "model = \"gone\"")
+            .replace("gpu = \"l4\"", &format!("gpu = \"{gpu}\""));
+        assert!(
+            gone.contains("\"gone\"") && gone.contains(&format!("\"{gpu}\"")),
+            "{gone}"
+        );
+        package.write("budgets.lock", &format!("{}\n\n[[baseline]]\n{gone}", lock.trim_end()));
+        package.repository.commit("an earlier model");
+        for (option, rule) in [("--deny-edits", Rule::Edit), ("--exact", Rule::Baseline)] {
+            let (report, exit, said) = package.check(&[option]);
+            let failed = |report: &Report| {
+                let failed = report.verdicts.iter().filter(|verdict| verdict.status == Status::Fail);
+                failed.map(|verdict| verdict.rule).collect::<Vec<_>>()
+            };
+            assert_eq!((exit, failed(&report)), (100, vec![rule]), "{gpu} {option}\n{said}");
+            let mut files = Vec::new();
+            for number in 1..=2 {
+                let part = format!("hash:{number}/2");
+                let (report, _, _) = package.check(&[option, "--partition", &part]);
+                let file = package.folder.join(format!("part-{number}.json"));
+                std::fs::write(&file, serde_json::to_string(&report).unwrap()).unwrap();
+                files.push(file);
+            }
+            let merged = package.folder.join("merged.json");
+            let mut arguments = vec!["merge"];
+            arguments.extend(files.iter().map(|file| file.to_str().unwrap()));
+            arguments.extend(["--message-format", "json", "-o", merged.to_str().unwrap()]);
+            let (exit, said) = package.exit(&arguments);
+            assert_eq!(
+                (exit, failed(&read(&merged))),
+                (100, vec![rule]),
+                "{gpu} {option}\n{said}"
+            );
+            files.push(merged);
+            files.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+        }
+    }
 }
 
 #[test]

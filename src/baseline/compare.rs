@@ -1,5 +1,7 @@
 //! Finds the baseline of each run of a report.
 
+use std::collections::BTreeSet;
+
 use super::{BaselineEntry, BaselineFile, BaselineKey};
 use crate::bytes::Bytes;
 use crate::report::change::metric_name;
@@ -84,7 +86,8 @@ impl BaselineFile {
                 model: key.model.clone(),
                 gpu: key.gpu.clone(),
                 mode: key.mode,
-                // The model has no run. Any run will do, because the fields above replace what differs.
+                // The model has no run. Any run will do, because the fields above replace what differs. A part of a check
+                // without runs leaves this to the other parts.
                 ..failed(report.runs.first()?, message, file)
             })
         });
@@ -107,13 +110,13 @@ impl BaselineFile {
         stale.chain(gone).collect()
     }
 
-    /// Returns the keys of estimates whose model has no run in `report`, which must cover all models.
+    /// Returns the keys of estimates whose model is not expected: neither in the report of this check of all models, nor
+    /// in that of another part of it.
     pub fn gone<'a>(&'a self, report: &'a Report) -> impl Iterator<Item = &'a BaselineKey> {
-        let is_gone = |key: &BaselineKey| {
-            let mut own = report.runs.iter().filter(|run| run.mode == key.mode);
-            key.mode == Mode::Estimate && own.all(|run| (&run.package, run.name()) != (&key.package, &key.model))
-        };
-        self.entries().map(|(key, _)| key).filter(move |key| is_gone(key))
+        let expected = report.expected_verdicts.iter();
+        let expected: BTreeSet<_> = expected.map(|expected| (&expected.package, &expected.model)).collect();
+        let keys = self.entries().map(|(key, _)| key);
+        keys.filter(move |key| key.mode == Mode::Estimate && !expected.contains(&(&key.package, &key.model)))
     }
 
     /// Returns the entry that a run is compared with; `None` if the model is new.
@@ -160,8 +163,27 @@ fn stale(accepted: &BaselineEntry, now: &BaselineEntry) -> String {
     }
 }
 
-/// Returns the edits by hand between two baselines: removed entries, and changed entries whose values are not those of
-/// the report.
+/// Returns the edit of the version of Burn in an entry, unless the run has that version, which `bless` writes.
+///
+/// Growth only warns after an upgrade of Burn, so an older version in the file would let growth pass.
+pub(super) fn edited_burn(
+    key: &BaselineKey,
+    before: &BaselineEntry,
+    own: &BaselineEntry,
+    report: &Report,
+    file: &str,
+) -> Option<EditedLimit> {
+    let run = report.runs.iter().find(|run| BaselineKey::from_run(run) == *key)?;
+    (own.burn != before.burn && own.burn != run.burn).then(|| EditedLimit {
+        limit: format!("baseline on {}, burn", key.gpu).into(),
+        before: Some(before.burn.raw().into()),
+        after: Some(own.burn.raw().into()),
+        ..key.edit(None, [None, None], file, false)
+    })
+}
+
+/// Returns the edits by hand between two baselines: removed entries, and changed entries whose values, or whose version of
+/// Burn, are not those of the report.
 #[must_use]
 pub fn edits(before: &BaselineFile, own: &BaselineFile, report: &Report, file: &str) -> Vec<EditedLimit> {
     let edited = before.entries().filter_map(|(key, entry)| {
@@ -169,6 +191,9 @@ pub fn edits(before: &BaselineFile, own: &BaselineFile, report: &Report, file: &
             return Some(key.edit(None, [entry.peaks.warm.live, None], file, false));
         };
         let run = report.runs.iter().find(|run| BaselineKey::from_run(run) == *key)?;
+        if let Some(edit) = edited_burn(key, entry, own, report, file) {
+            return Some(edit);
+        }
         let other = entry.peaks.first_other(&own.peaks);
         // If the new values are those of the run, `bless` wrote them, and nobody edited them by hand.
         let (pass, metric, before, after) = other.filter(|_| own.peaks != run.peaks)?;

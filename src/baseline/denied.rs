@@ -1,5 +1,6 @@
 //! Denies edits that loosen limits: each is a failure until somebody approves it.
 
+use super::compare::edited_burn;
 use crate::baseline::BaselineFile;
 use crate::bytes::Bytes;
 use crate::report::{EditedLimit, Mode, Report, Rule, Run, Skipped, Status, Verdict};
@@ -9,14 +10,18 @@ use crate::untrusted::{Foreign, PlainName};
 const APPROVE: &str =
     "somebody who may loosen limits must approve it (label `vram-limits-approved` in the supplied workflow)";
 
-/// Returns the edits that loosen a baseline: removed entries, larger values and removed values, whatever their cause.
+/// Returns the edits that loosen a baseline: removed entries, larger values and removed values, whatever their cause, and
+/// another version of Burn than that of the report's run.
 #[must_use]
-pub fn worse(before: &BaselineFile, own: &BaselineFile, file: &str) -> Vec<EditedLimit> {
+pub fn worse(before: &BaselineFile, own: &BaselineFile, report: &Report, file: &str) -> Vec<EditedLimit> {
     let worse = before.entries().filter_map(|(key, entry)| {
         // Without its entry, the model could grow without a comparison.
         let Some(own) = own.get(key) else {
             return Some(key.edit(None, [entry.peaks.warm.live, None], file, true));
         };
+        if let Some(edit) = edited_burn(key, entry, own, report, file) {
+            return Some(EditedLimit { loosens: true, ..edit });
+        }
         let mut pairs = entry.peaks.figures().into_iter().zip(own.peaks.figures());
         // The cause does not matter: whoever approves the edit decides about it. See docs/design/edits.md.
         let is_worse = |(was, is): &(Option<Bytes>, Option<Bytes>)| match (was, is) {

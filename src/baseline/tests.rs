@@ -1,6 +1,6 @@
 use super::{Accepted, BaselineEntry, BaselineFile, BaselineKey, edits};
 use crate::bytes::Bytes;
-use crate::report::{BaselineFrom, Mode, Peak, Peaks, Report, Run, RunError, Status, sample};
+use crate::report::{BaselineFrom, ExpectedVerdict, Mode, Peak, Peaks, Report, Run, RunError, Status, sample};
 use crate::untrusted::PlainName;
 
 const PRINT: &str = "0123456789abcdef";
@@ -282,8 +282,14 @@ fn a_figure_that_is_no_longer_known_is_no_improvement() {
 
 #[test]
 fn an_entry_of_a_model_that_is_gone_is_out_of_date_where_everything_was_looked_at() {
-    let lock = accepted(vec![run("here", 1), run("gone", 1)]);
-    let report = report(vec![run("here", 1)]);
+    let lock = accepted(vec![run("here", 1), run("in-another-part", 1), run("gone", 1)]);
+    let mut report = report(vec![run("here", 1)]);
+    let expected = ["here", "in-another-part"].map(|model| ExpectedVerdict {
+        package: "p".into(),
+        model: model.into(),
+        gpu: "l4".into(),
+    });
+    report.expected_verdicts = expected.into();
     assert_eq!(lock.inexact(&report, "budgets.lock", false), []);
     let told = lock.inexact(&report, "budgets.lock", true);
     assert_eq!((told.len(), told[0].model.as_str()), (1, "gone"));

@@ -34,11 +34,12 @@ fn place_of(edit: &EditedLimit) -> LimitPath {
 impl Budgets {
     /// Returns every limit, input and GPU that differs from the earlier revision `before` of this file, sorted by name.
     ///
-    /// A new model has no edits, except those that loosen what applied to it without a budget.
+    /// A new model has no edits, except those that loosen what applied to it without a budget. `settles` says whether
+    /// models without `steps` run steps until their memory settles.
     #[must_use]
-    pub fn edited(&self, before: &Self, file: &str) -> Vec<EditedLimit> {
+    pub fn edited(&self, before: &Self, file: &str, settles: bool) -> Vec<EditedLimit> {
         let (old, new) = (before.limits(), self.limits());
-        let loosened = loosened::loosened(before, self);
+        let loosened = loosened::loosened(before, self, settles);
         let (old_weights, new_weights) = (loosened::weights(before), loosened::weights(self));
         let is_new = |model: &Option<String>| {
             let is_there = |budget: &ModelBudget| Some(&budget.key) == model.as_ref();
@@ -133,6 +134,7 @@ impl Budgets {
                     entry.shared_memory_per_block_optin.as_ref().map(|value| value.span),
                 ),
                 ("context", entry.context.as_ref().map(|value| value.span)),
+                ("name", entry.name.as_ref().map(|value| value.span)),
             ];
             for (key, span) in spans {
                 let place = (None, format!("gpu_profiles.{id}.{key}"));
@@ -242,7 +244,7 @@ models:
     /// Returns the limits of `BEFORE` that another file loosens.
     fn loosened(after: &str) -> Vec<String> {
         let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200", "t4"]).unwrap();
-        let edited = parse(after).edited(&parse(BEFORE), "budgets.yaml").into_iter();
+        let edited = parse(after).edited(&parse(BEFORE), "budgets.yaml", false).into_iter();
         let loosens = edited.filter(|edit| edit.loosens);
         loosens
             .map(|edit| format!("{} {}", edit.model.unwrap_or_else(|| "defaults".into()), edit.limit))
@@ -304,7 +306,7 @@ models:
 
     fn told(after: &str) -> Vec<String> {
         let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200", "t4"]).unwrap();
-        let edited = parse(after).edited(&parse(BEFORE), "budgets.yaml");
+        let edited = parse(after).edited(&parse(BEFORE), "budgets.yaml", false);
         let shown = |text: Option<Foreign>| text.unwrap_or_else(|| "none".into());
         let told = |edited: EditedLimit| {
             let model = edited.model.unwrap_or_else(|| "defaults".into());
@@ -333,7 +335,7 @@ models:
         let edited = |from: &str, to: &str| -> Vec<String> {
             let after = before.replacen(from, to, 1);
             assert_ne!(after, before);
-            let edited = parse(&after).edited(&parse(before), "budgets.yaml");
+            let edited = parse(&after).edited(&parse(before), "budgets.yaml", false);
             let loosens = edited.into_iter().filter(|edit| edit.loosens);
             loosens
                 .map(|edit| format!("{} {}", edit.model.unwrap(), edit.limit))
@@ -364,7 +366,7 @@ models:
             let before = BEFORE.replace("defaults: {", "defaults: { steps: 10,");
             let after = before.replacen("models:\n", &format!("models:\n  new: {{ {new} }}\n"), 1);
             let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200", "t4"]).unwrap();
-            let edited = parse(&after).edited(&parse(&before), "budgets.yaml").into_iter();
+            let edited = parse(&after).edited(&parse(&before), "budgets.yaml", false).into_iter();
             let found: Vec<String> = edited
                 .filter(|edit| edit.loosens)
                 .map(|edit| format!("{} {}", edit.model.unwrap(), edit.limit))
@@ -381,7 +383,7 @@ models:
             "defaults: { growth: { live: { fail: 4.9%, ignore: 16 MiB } } }\nmodels:",
         );
         let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4"]).unwrap();
-        let edited = parse(&after).edited(&parse(before), "budgets.yaml").into_iter();
+        let edited = parse(&after).edited(&parse(before), "budgets.yaml", false).into_iter();
         let loosens: Vec<_> = edited.filter(|edit| edit.loosens).map(|edit| edit.limit).collect();
         assert_eq!(loosens, ["growth.live.warn"]);
     }
@@ -395,7 +397,7 @@ models:
                 );
                 Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4"]).unwrap()
             };
-            let edited = text(after).edited(&text(before), "budgets.yaml");
+            let edited = text(after).edited(&text(before), "budgets.yaml", false);
             edited.iter().any(|edit| edit.loosens)
         };
         for (before, after, loosens) in [
@@ -408,8 +410,45 @@ models:
             (", context: 500 MiB", ", context: 400 MiB", true),
             (", context: 500 MiB", ", context: 600 MiB", false),
             ("", ", sm_count: 10", true),
+            ("", ", name: NVIDIA L40", true),
+            (", name: NVIDIA L40", "", true),
+            (", name: NVIDIA L40", ", name: NVIDIA L40", false),
         ] {
             assert_eq!(edited(before, after), loosens, "{before:?} → {after:?}");
+        }
+    }
+
+    #[test]
+    fn steps_that_a_file_adds_or_removes_are_fewer_than_those_until_memory_settles() {
+        let edited = |before: &str, after: &str, settles| -> bool {
+            let file = |steps: &str| {
+                let text = format!(
+                    "version: 1\ngpu: l4\ndefaults: {{ drift: {{ fail: 5% }}{steps} }}\nmodels:\n  a: {{ live: 1 GiB }}\n"
+                );
+                Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4"]).unwrap()
+            };
+            let edited = file(after).edited(&file(before), "budgets.yaml", settles);
+            edited.iter().any(|edit| edit.loosens)
+        };
+        for (before, after, settles, loosens) in [
+            ("", "", true, false),
+            // Without `steps`, a model runs 3 to 20 steps if it settles, and otherwise 3.
+            ("", ", steps: 3", true, true),
+            ("", ", steps: 19", true, true),
+            ("", ", steps: 20", true, false),
+            (", steps: 4", "", true, true),
+            (", steps: 3", "", true, false),
+            (", steps: 10", ", steps: 9", true, true),
+            (", steps: 9", ", steps: 10", true, false),
+            ("", ", steps: 3", false, false),
+            ("", ", steps: 2", false, true),
+            (", steps: 4", "", false, true),
+        ] {
+            assert_eq!(
+                edited(before, after, settles),
+                loosens,
+                "{before:?} → {after:?}, {settles}"
+            );
         }
     }
 
@@ -421,7 +460,7 @@ models:
             .replace("20 GiB", "40 GiB")
             .replace("  a: { live", "  a: { model: smaller, live");
         let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200"]).unwrap();
-        let edited = parse(&after).edited(&parse(&before), "budgets.yaml");
+        let edited = parse(&after).edited(&parse(&before), "budgets.yaml", false);
         let told: Vec<_> = edited
             .iter()
             .map(|edited| (edited.limit.raw(), edited.after.as_ref().map(Foreign::raw)))

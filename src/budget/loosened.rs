@@ -14,8 +14,10 @@ pub(super) type LimitPath = (Option<String>, String);
 
 /// The path that stands for a budget itself.
 pub(super) const BUDGET: &str = "budget";
-/// The number of steps per pass if the file has no `steps`.
-const STEPS: u128 = 3;
+/// The fewest steps per pass if the file has no `steps`.
+const FEWEST_STEPS: u128 = 3;
+/// The most steps per pass if the file has no `steps`: until memory settles.
+const MOST_STEPS: u128 = 20;
 
 /// How strict a value is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,14 +26,22 @@ pub(super) enum Weight {
     Most(u128),
     /// A minimum: a smaller value is looser.
     Least(u128),
+    /// A minimum number of steps; `None` if the file has none.
+    Steps(Option<u128>),
     /// A value that decides what runs, or on which GPU: any other value is looser.
     Exactly(String),
 }
 
 impl Weight {
-    /// Whether replacing `before` with `after` loosens the limit.
-    fn is_loosened_by(before: Option<&Self>, after: Option<&Self>) -> bool {
+    /// Whether replacing `before` with `after` loosens the limit. `settles` says whether models without `steps` run steps
+    /// until their memory settles.
+    fn is_loosened_by(before: Option<&Self>, after: Option<&Self>, settles: bool) -> bool {
         match (before, after) {
+            (Some(Self::Steps(None)), Some(Self::Steps(None))) => false,
+            (Some(Self::Steps(before)), Some(Self::Steps(after))) => {
+                let most = if settles { MOST_STEPS } else { FEWEST_STEPS };
+                after.unwrap_or(FEWEST_STEPS) < before.unwrap_or(most)
+            }
             (Some(Self::Most(before)), Some(Self::Most(after))) => after > before,
             (Some(Self::Least(before)), Some(Self::Least(after))) => after < before,
             // A limit where there was none can only be stricter.
@@ -46,7 +56,7 @@ impl Weight {
 ///
 /// A new budget can loosen only what already applied to a model without a budget: allowed growth, drift, the number of
 /// steps, and that the model does the same in every run.
-pub(super) fn loosened(before: &Budgets, after: &Budgets) -> BTreeSet<LimitPath> {
+pub(super) fn loosened(before: &Budgets, after: &Budgets, settles: bool) -> BTreeSet<LimitPath> {
     let names =
         |budgets: &Budgets| -> BTreeSet<String> { budgets.models.iter().map(|budget| budget.key.clone()).collect() };
     let (old_names, new_names) = (names(before), names(after));
@@ -63,7 +73,7 @@ pub(super) fn loosened(before: &Budgets, after: &Budgets) -> BTreeSet<LimitPath>
     let mut loosened: BTreeSet<LimitPath> = places
         .into_iter()
         .filter(is_kept)
-        .filter(|place| Weight::is_loosened_by(old.get(*place), new.get(*place)))
+        .filter(|place| Weight::is_loosened_by(old.get(*place), new.get(*place), settles))
         .cloned()
         .collect();
     let held = |path: &str| match path {
@@ -84,7 +94,7 @@ pub(super) fn loosened(before: &Budgets, after: &Budgets) -> BTreeSet<LimitPath>
         let places = paths.into_iter().map(|path| (Some(name.clone()), path.clone()));
         loosened.extend(places.filter(|place| {
             let before = held(&place.1);
-            before.is_some() && Weight::is_loosened_by(before.as_ref(), new.get(place))
+            before.is_some() && Weight::is_loosened_by(before.as_ref(), new.get(place), settles)
         }));
     }
     let gone = old_names.difference(&new_names);
@@ -123,6 +133,8 @@ pub(super) fn weights(of: &Budgets) -> BTreeMap<LimitPath, Weight> {
             "compute_capability",
             exactly(capability.map(|capability| format!("{:?}", capability.value))),
         );
+        // By its name, a real GPU gets the profile, and with it the limits.
+        put("name", exactly(profile.name.as_ref().map(|name| name.value.clone())));
         let shared = profile.shared_memory_per_block_optin.as_ref();
         put(
             "shared_memory_per_block_optin",
@@ -171,8 +183,8 @@ fn of_gpu(all: &mut BTreeMap<LimitPath, Weight>, model: &Option<String>, prefix:
 fn settings(all: &mut BTreeMap<LimitPath, Weight>, model: Option<&String>, of: &Defaults) {
     let place = |path: &str| (model.cloned(), path.to_owned());
     // Fewer steps can hide a leak, and the default may be fewer than the file had.
-    let steps = of.steps.map_or(STEPS, |steps| steps.value.into());
-    all.insert(place("steps"), Weight::Least(steps));
+    let steps = of.steps.map(|steps| steps.value.into());
+    all.insert(place("steps"), Weight::Steps(steps));
     match &of.growth {
         Some(growth) => {
             for metric in Metric::ALL {

@@ -25,7 +25,8 @@ use crate::driver::DriverLibrary;
 use crate::gpu::{self, Profile};
 use crate::recording::Recordings;
 use crate::report::{
-    BaselineFrom, ErrorCode, ExpectedVerdict, Mode, Report, Rule, Run, Skipped, SkippedCheck, Status, WrittenBy,
+    BaselineFrom, ErrorCode, ExpectedVerdict, Mode, Report, Rule, Run, Skipped, SkippedCheck, Status, Verdict,
+    WrittenBy,
 };
 use crate::run::{Case, Hardware, Listed};
 use crate::untrusted::PlainName;
@@ -280,8 +281,8 @@ impl CheckCommand {
         let knows_all = prepared.source.is_whole() && models.problems.is_empty();
         Scope {
             knows_all,
-            // A check of some models says nothing about the others.
-            is_of_all: knows_all && self.running.model.is_empty() && self.running.partition.is_none(),
+            // A check of some models says nothing about the others. A part of a matrix lists all models.
+            is_of_all: knows_all && self.running.model.is_empty(),
         }
     }
 
@@ -326,7 +327,7 @@ impl CheckCommand {
 struct Scope {
     /// Whether all declared models are known.
     knows_all: bool,
-    /// Whether all declared models are known and selected.
+    /// Whether all declared models are known and expected: in this part, or in another one of the same check.
     is_of_all: bool,
 }
 
@@ -491,11 +492,19 @@ impl CheckedGpus {
     /// Drops the verdicts on estimates that were made only for the comparison with a measurement. The limits count for
     /// the measurement. Out-of-memory and edited limits stay.
     fn keep_own_verdicts(&self, report: &mut Report) {
-        report.verdicts.retain(|verdict| {
+        // A verdict without a run is about an entry of the baseline, for any GPU, whose model no longer exists.
+        let has_run = |verdict: &Verdict| {
+            let is_of = |run: &Run| (&run.package, run.name()) == (&verdict.package, &verdict.model);
+            report.runs.iter().any(is_of)
+        };
+        let is_own = |verdict: &Verdict| {
             verdict.mode == Mode::Measure
                 || self.declared.iter().any(|gpu| gpu.id == verdict.gpu)
                 || matches!(verdict.rule, Rule::Oom | Rule::Edit)
-        });
+                || !has_run(verdict)
+        };
+        let verdicts = std::mem::take(&mut report.verdicts);
+        report.verdicts = verdicts.into_iter().filter(is_own).collect();
     }
 }
 

@@ -132,14 +132,13 @@ pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeErro
         return Ok(None);
     };
     merged.partition = None;
-    let edits = merged.verdicts.iter().filter(|verdict| verdict.rule == Rule::Edit);
-    let mut edits: HashSet<_> = edits.cloned().collect();
+    let shared = merged.verdicts.iter().filter(|verdict| is_shared(verdict));
+    let mut shared: HashSet<_> = shared.cloned().collect();
     let mut problems: HashSet<_> = merged.problems.iter().cloned().collect();
     let mut skipped: HashSet<_> = merged.skipped.iter().cloned().collect();
     for report in reports {
         merged.runs.extend(report.runs);
-        // Each part finds the same edits, so they are kept once.
-        let new = |verdict: &Verdict| verdict.rule != Rule::Edit || edits.insert(verdict.clone());
+        let new = |verdict: &Verdict| !is_shared(verdict) || shared.insert(verdict.clone());
         merged.verdicts.extend(report.verdicts.into_iter().filter(new));
         // `None` is less than both others, so one job with changes makes the whole dirty.
         merged.dirty = merged.dirty.max(report.dirty);
@@ -160,6 +159,12 @@ pub fn merge(reports: Vec<(String, Report)>) -> Result<Option<Report>, MergeErro
     let full = (is_judged && merged.runs.iter().any(|run| run.oom.is_some())).then_some(Status::Fail);
     merged.status = status.max(verdicts).max(errors).max(full).unwrap_or(Status::Pass);
     Ok(Some(merged))
+}
+
+/// Whether each part of a check may have the same verdict: about edits, and about entries of the baseline whose models no
+/// longer exist.
+const fn is_shared(verdict: &Verdict) -> bool {
+    matches!(verdict.rule, Rule::Edit | Rule::Baseline)
 }
 
 /// Sorts runs and verdicts in the order of the expected models, whatever the order of the files.

@@ -4,6 +4,7 @@ mod rebuild;
 mod worktree;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use cargo_metadata::semver::Version;
 use miette::Diagnostic;
 use thiserror::Error;
 
@@ -17,7 +18,7 @@ use crate::cli::session::source::BaseFiles;
 use crate::cli::session::source::ModelSource;
 use crate::gpu::Profiles;
 use crate::names::{near, quoted};
-use crate::report::{Base, BaselineFrom, ChangedDependency, Peaks, Report, Run, Skipped, SkippedCheck};
+use crate::report::{Base, BaselineFrom, ChangedDependency, Mode, Peaks, Report, Run, Skipped, SkippedCheck};
 use crate::workspace;
 
 /// Why a base revision cannot be used.
@@ -453,7 +454,11 @@ impl BaseRevision {
         of_all: bool,
         denies: Option<&str>,
     ) {
-        let edited = self.budgets.map(|before| budgets.edited(&before, file));
+        let settles = report.runs.iter().any(|run| may_settle(run.burn.raw()));
+        let edited = self
+            .budgets
+            .as_ref()
+            .map(|before| budgets.edited(before, file, settles));
         let mut edited = edited.unwrap_or_default();
         if self.from == BaselineFrom::Base {
             edited.extend(edits(&self.lock, own_lock, report, lock_file));
@@ -476,11 +481,16 @@ impl BaseRevision {
             let mut denied = edited.clone();
             if self.from == BaselineFrom::Base {
                 // A larger accepted value is an edit, whatever its cause.
-                denied.extend(worse(&self.lock, own_lock, lock_file));
+                denied.extend(worse(&self.lock, own_lock, report, lock_file));
             }
             let mut unknown = self.unreadable.clone();
             unknown.extend(self.no_budgets.clone());
             unknown.extend(gone.clone());
+            unknown.extend(
+                self.budgets
+                    .as_ref()
+                    .and_then(|before| on_new_profile(before, budgets, report)),
+            );
             if self.from == BaselineFrom::Base {
                 unknown.extend(own_lock.incomparable(&self.lock, report));
             }
@@ -504,6 +514,30 @@ impl BaseRevision {
             self.lock.compare(report, self.from);
         }
     }
+}
+
+/// Whether models for this version of Burn run steps until their memory settles, unless budgets.yaml has `steps`.
+fn may_settle(burn: &str) -> bool {
+    Version::parse(burn).is_ok_and(|version| (version.major, version.minor) >= (0, 22))
+}
+
+/// Returns the check that is skipped if this machine's GPU is one that only the change describes. Limits and values of
+/// the base are for the GPU under another id.
+fn on_new_profile(before: &Budgets, own: &Budgets, report: &Report) -> Option<Skipped> {
+    let mut measured = report.runs.iter().filter(|run| run.mode == Mode::Measure);
+    let run = measured.find(|run| {
+        let id = run.gpu.id.as_str();
+        own.gpu_profiles.contains_key(id) && !before.gpu_profiles.contains_key(id)
+    })?;
+    Some(Skipped {
+        check: SkippedCheck::Growth,
+        model: None,
+        why: format!(
+            "the base does not have the GPU profile `{}` of the measured GPU",
+            run.gpu.id
+        )
+        .into(),
+    })
 }
 
 #[cfg(test)]
