@@ -455,6 +455,31 @@ mod tests {
     }
 
     #[test]
+    fn a_process_whose_first_thread_has_ended_is_found_and_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "import ctypes, threading, time\n\
+                      threading.Thread(target=time.sleep, args=(30,)).start()\n\
+                      ctypes.CDLL(None).pthread_exit(None)";
+        let mut python = Command::new("python3");
+        python
+            .args(["-c", script])
+            .env(JOB_VARIABLE, folder.path().join("case-0/job.json"));
+        let Ok(mut python) = python.spawn() else {
+            eprintln!("skipped: python3 is not installed");
+            return;
+        };
+        let began = Instant::now();
+        let is_dead = || ProcessEntry::read(python.id()).is_some_and(|entry| entry.is_dead);
+        while !is_dead() {
+            assert!(began.elapsed() < Duration::from_secs(60), "its first thread still runs");
+            std::thread::sleep(INTERVAL);
+        }
+        assert_eq!(of_models_in(folder.path()), BTreeSet::from([python.id()]));
+        end(|| of_models_in(folder.path()), Duration::ZERO);
+        assert!(!python.wait().unwrap().success());
+    }
+
+    #[test]
     fn a_process_that_left_its_group_and_its_parent_is_found_and_ended() {
         let folder = tempfile::tempdir().unwrap();
         let job = folder.path().join("case-0/job.json");
