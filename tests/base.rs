@@ -178,8 +178,8 @@ fn a_branch_is_told_what_it_changes_since_it_parted() {
     let (report, exit, said) = rebuilt("broken");
     assert_eq!((exit, report.unwrap().problems.len()), (101, 1), "{said}");
     assert!(said.contains("at broken: `vram` of based does not compile"), "{said}");
-    // A model that the machine keeps from running at the base has no value to compare with, which is no pass. One that
-    // panics there is fixed here.
+    // If the machine may have kept the base's model from running, the check fails. A model that panics there is repaired
+    // here.
     for (end, exit_code, told) in [
         (
             "loop { std::thread::sleep(std::time::Duration::from_secs(1)) }",

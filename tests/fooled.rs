@@ -207,7 +207,7 @@ fn the_largest_of_several_runs_is_judged_where_a_model_may_differ() {
 }
 
 #[test]
-fn a_crash_in_one_of_the_runs_that_may_differ_is_no_pass() {
+fn a_crash_in_one_of_the_runs_that_may_differ_fails() {
     let budgets = "  a_crash_in_another_second: { reserved: 20 GiB, nondeterministic: allowed }\n";
     let checked = Checked::of(budgets, &["-m", "a_crash_in_another_second"]);
     assert_eq!(checked.exit, 101, "{}", checked.text);

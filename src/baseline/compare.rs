@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{BaselineEntry, BaselineFile, BaselineKey};
 use crate::bytes::Bytes;
 use crate::report::change::metric_name;
+use crate::report::upgrade::is_upgrade;
 use crate::report::words::count;
 use crate::report::{
     Baseline, BaselineFrom, EditedLimit, Mode, Report, Rule, Run, Skipped, SkippedCheck, Status, Verdict,
@@ -163,9 +164,8 @@ fn stale(accepted: &BaselineEntry, now: &BaselineEntry) -> String {
     }
 }
 
-/// Returns the edit of the version of Burn in an entry, unless the run has that version, which `bless` writes.
-///
-/// Growth only warns after an upgrade of Burn, so an older version in the file would let growth pass.
+/// Returns the edit of the version of Burn in an entry, if growth would only warn because of it: after an upgrade from the
+/// version in the file, which is none from the version at the base.
 pub(super) fn edited_burn(
     key: &BaselineKey,
     before: &BaselineEntry,
@@ -173,8 +173,11 @@ pub(super) fn edited_burn(
     report: &Report,
     file: &str,
 ) -> Option<EditedLimit> {
-    let run = report.runs.iter().find(|run| BaselineKey::from_run(run) == *key)?;
-    (own.burn != before.burn && own.burn != run.burn).then(|| EditedLimit {
+    // Every run of the model has the same Burn, whatever its GPU is.
+    let is_of = |run: &&Run| (&run.package, run.name()) == (&key.package, &key.model);
+    let run = report.runs.iter().find(is_of)?;
+    let is_upgraded = |entry: &BaselineEntry| is_upgrade(entry.burn.raw(), run.burn.raw());
+    (is_upgraded(own) && !is_upgraded(before)).then(|| EditedLimit {
         limit: format!("baseline on {}, burn", key.gpu).into(),
         before: Some(before.burn.raw().into()),
         after: Some(own.burn.raw().into()),
@@ -186,20 +189,21 @@ pub(super) fn edited_burn(
 /// Burn, are not those of the report.
 #[must_use]
 pub fn edits(before: &BaselineFile, own: &BaselineFile, report: &Report, file: &str) -> Vec<EditedLimit> {
-    let edited = before.entries().filter_map(|(key, entry)| {
+    let edited_values = before.entries().filter_map(|(key, entry)| {
         let Some(own) = own.get(key) else {
             return Some(key.edit(None, [entry.peaks.warm.live, None], file, false));
         };
         let run = report.runs.iter().find(|run| BaselineKey::from_run(run) == *key)?;
-        if let Some(edit) = edited_burn(key, entry, own, report, file) {
-            return Some(edit);
-        }
         let other = entry.peaks.first_other(&own.peaks);
         // If the new values are those of the run, `bless` wrote them, and nobody edited them by hand.
         let (pass, metric, before, after) = other.filter(|_| own.peaks != run.peaks)?;
         Some(key.edit(Some((pass, metric)), [before, after], file, false))
     });
-    edited.collect()
+    let burns = before.entries().filter_map(|(key, entry)| {
+        let own = own.get(key)?;
+        edited_burn(key, entry, own, report, file)
+    });
+    edited_values.chain(burns).collect()
 }
 
 fn is_whole(run: &Run) -> bool {

@@ -34,10 +34,10 @@ fn place_of(edit: &EditedLimit) -> LimitPath {
 impl Budgets {
     /// Returns every limit, input and GPU that differs from the earlier revision `before` of this file, sorted by name.
     ///
-    /// A new model has no edits, except those that loosen what applied to it without a budget. `settles` says whether
-    /// models without `steps` run steps until their memory settles.
+    /// A new model has no edits, except those that loosen what applied to it without a budget. `settles` says whether a
+    /// model without `steps` runs steps until its memory settles; without a model, whether any does.
     #[must_use]
-    pub fn edited(&self, before: &Self, file: &str, settles: bool) -> Vec<EditedLimit> {
+    pub fn edited(&self, before: &Self, file: &str, settles: &dyn Fn(Option<&str>) -> bool) -> Vec<EditedLimit> {
         let (old, new) = (before.limits(), self.limits());
         let loosened = loosened::loosened(before, self, settles);
         let (old_weights, new_weights) = (loosened::weights(before), loosened::weights(self));
@@ -244,7 +244,9 @@ models:
     /// Returns the limits of `BEFORE` that another file loosens.
     fn loosened(after: &str) -> Vec<String> {
         let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200", "t4"]).unwrap();
-        let edited = parse(after).edited(&parse(BEFORE), "budgets.yaml", false).into_iter();
+        let edited = parse(after)
+            .edited(&parse(BEFORE), "budgets.yaml", &|_| false)
+            .into_iter();
         let loosens = edited.filter(|edit| edit.loosens);
         loosens
             .map(|edit| format!("{} {}", edit.model.unwrap_or_else(|| "defaults".into()), edit.limit))
@@ -306,7 +308,7 @@ models:
 
     fn told(after: &str) -> Vec<String> {
         let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200", "t4"]).unwrap();
-        let edited = parse(after).edited(&parse(BEFORE), "budgets.yaml", false);
+        let edited = parse(after).edited(&parse(BEFORE), "budgets.yaml", &|_| false);
         let shown = |text: Option<Foreign>| text.unwrap_or_else(|| "none".into());
         let told = |edited: EditedLimit| {
             let model = edited.model.unwrap_or_else(|| "defaults".into());
@@ -335,7 +337,7 @@ models:
         let edited = |from: &str, to: &str| -> Vec<String> {
             let after = before.replacen(from, to, 1);
             assert_ne!(after, before);
-            let edited = parse(&after).edited(&parse(before), "budgets.yaml", false);
+            let edited = parse(&after).edited(&parse(before), "budgets.yaml", &|_| false);
             let loosens = edited.into_iter().filter(|edit| edit.loosens);
             loosens
                 .map(|edit| format!("{} {}", edit.model.unwrap(), edit.limit))
@@ -366,7 +368,9 @@ models:
             let before = BEFORE.replace("defaults: {", "defaults: { steps: 10,");
             let after = before.replacen("models:\n", &format!("models:\n  new: {{ {new} }}\n"), 1);
             let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200", "t4"]).unwrap();
-            let edited = parse(&after).edited(&parse(&before), "budgets.yaml", false).into_iter();
+            let edited = parse(&after)
+                .edited(&parse(&before), "budgets.yaml", &|_| false)
+                .into_iter();
             let found: Vec<String> = edited
                 .filter(|edit| edit.loosens)
                 .map(|edit| format!("{} {}", edit.model.unwrap(), edit.limit))
@@ -383,7 +387,9 @@ models:
             "defaults: { growth: { live: { fail: 4.9%, ignore: 16 MiB } } }\nmodels:",
         );
         let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4"]).unwrap();
-        let edited = parse(&after).edited(&parse(before), "budgets.yaml", false).into_iter();
+        let edited = parse(&after)
+            .edited(&parse(before), "budgets.yaml", &|_| false)
+            .into_iter();
         let loosens: Vec<_> = edited.filter(|edit| edit.loosens).map(|edit| edit.limit).collect();
         assert_eq!(loosens, ["growth.live.warn"]);
     }
@@ -397,7 +403,7 @@ models:
                 );
                 Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4"]).unwrap()
             };
-            let edited = text(after).edited(&text(before), "budgets.yaml", false);
+            let edited = text(after).edited(&text(before), "budgets.yaml", &|_| false);
             edited.iter().any(|edit| edit.loosens)
         };
         for (before, after, loosens) in [
@@ -427,15 +433,15 @@ models:
                 );
                 Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4"]).unwrap()
             };
-            let edited = file(after).edited(&file(before), "budgets.yaml", settles);
+            let edited = file(after).edited(&file(before), "budgets.yaml", &|_| settles);
             edited.iter().any(|edit| edit.loosens)
         };
         for (before, after, settles, loosens) in [
             ("", "", true, false),
             // Without `steps`, a model runs 3 to 20 steps if it settles, and otherwise 3.
             ("", ", steps: 3", true, true),
-            ("", ", steps: 19", true, true),
-            ("", ", steps: 20", true, false),
+            ("", ", steps: 9", true, true),
+            ("", ", steps: 10", true, false),
             (", steps: 4", "", true, true),
             (", steps: 3", "", true, false),
             (", steps: 10", ", steps: 9", true, true),
@@ -460,7 +466,7 @@ models:
             .replace("20 GiB", "40 GiB")
             .replace("  a: { live", "  a: { model: smaller, live");
         let parse = |text: &str| Budgets::parse(text.as_bytes(), "budgets.yaml", &["l4", "h200"]).unwrap();
-        let edited = parse(&after).edited(&parse(&before), "budgets.yaml", false);
+        let edited = parse(&after).edited(&parse(&before), "budgets.yaml", &|_| false);
         let told: Vec<_> = edited
             .iter()
             .map(|edited| (edited.limit.raw(), edited.after.as_ref().map(Foreign::raw)))

@@ -16,8 +16,8 @@ pub(super) type LimitPath = (Option<String>, String);
 pub(super) const BUDGET: &str = "budget";
 /// The fewest steps per pass if the file has no `steps`.
 const FEWEST_STEPS: u128 = 3;
-/// The most steps per pass if the file has no `steps`: until memory settles.
-const MOST_STEPS: u128 = 20;
+/// The number of steps that is not fewer than steps until memory settles. Most models settle earlier, and leaks are found.
+const ENOUGH_STEPS: u128 = 10;
 
 /// How strict a value is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,14 +33,14 @@ pub(super) enum Weight {
 }
 
 impl Weight {
-    /// Whether replacing `before` with `after` loosens the limit. `settles` says whether models without `steps` run steps
-    /// until their memory settles.
+    /// Whether replacing `before` with `after` loosens the limit. `settles` says whether a model without `steps` runs
+    /// steps until its memory settles.
     fn is_loosened_by(before: Option<&Self>, after: Option<&Self>, settles: bool) -> bool {
         match (before, after) {
             (Some(Self::Steps(None)), Some(Self::Steps(None))) => false,
             (Some(Self::Steps(before)), Some(Self::Steps(after))) => {
-                let most = if settles { MOST_STEPS } else { FEWEST_STEPS };
-                after.unwrap_or(FEWEST_STEPS) < before.unwrap_or(most)
+                let without = if settles { ENOUGH_STEPS } else { FEWEST_STEPS };
+                after.unwrap_or(FEWEST_STEPS) < before.unwrap_or(without)
             }
             (Some(Self::Most(before)), Some(Self::Most(after))) => after > before,
             (Some(Self::Least(before)), Some(Self::Least(after))) => after < before,
@@ -56,7 +56,11 @@ impl Weight {
 ///
 /// A new budget can loosen only what already applied to a model without a budget: allowed growth, drift, the number of
 /// steps, and that the model does the same in every run.
-pub(super) fn loosened(before: &Budgets, after: &Budgets, settles: bool) -> BTreeSet<LimitPath> {
+pub(super) fn loosened(
+    before: &Budgets,
+    after: &Budgets,
+    settles: &dyn Fn(Option<&str>) -> bool,
+) -> BTreeSet<LimitPath> {
     let names =
         |budgets: &Budgets| -> BTreeSet<String> { budgets.models.iter().map(|budget| budget.key.clone()).collect() };
     let (old_names, new_names) = (names(before), names(after));
@@ -73,7 +77,7 @@ pub(super) fn loosened(before: &Budgets, after: &Budgets, settles: bool) -> BTre
     let mut loosened: BTreeSet<LimitPath> = places
         .into_iter()
         .filter(is_kept)
-        .filter(|place| Weight::is_loosened_by(old.get(*place), new.get(*place), settles))
+        .filter(|place| Weight::is_loosened_by(old.get(*place), new.get(*place), settles(place.0.as_deref())))
         .cloned()
         .collect();
     let held = |path: &str| match path {
@@ -94,7 +98,7 @@ pub(super) fn loosened(before: &Budgets, after: &Budgets, settles: bool) -> BTre
         let places = paths.into_iter().map(|path| (Some(name.clone()), path.clone()));
         loosened.extend(places.filter(|place| {
             let before = held(&place.1);
-            before.is_some() && Weight::is_loosened_by(before.as_ref(), new.get(place), settles)
+            before.is_some() && Weight::is_loosened_by(before.as_ref(), new.get(place), settles(Some(name)))
         }));
     }
     let gone = old_names.difference(&new_names);

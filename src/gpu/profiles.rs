@@ -18,6 +18,8 @@ pub struct Profiles {
     by_id: BTreeMap<String, Profile>,
     /// The ids of the user's own GPUs.
     own: BTreeSet<String>,
+    /// The id of the GPU that the limits are for.
+    preferred: Option<String>,
     limits: BTreeMap<(u32, u32), GpuLimits>,
     /// Memory of loaded kernels, the same for every GPU.
     modules: Sourced<Bytes>,
@@ -82,6 +84,7 @@ impl Profiles {
         let mut profiles = Self {
             by_id: BTreeMap::new(),
             own: BTreeSet::new(),
+            preferred: None,
             limits,
             modules: file.modules,
         };
@@ -134,7 +137,7 @@ impl Profiles {
     }
 
     /// The GPU that the driver calls `name`. If several match, the one whose total memory is nearest to `total`; of those,
-    /// a built-in one.
+    /// the one that the limits are for, or else a built-in one.
     #[must_use]
     pub fn find_by_name(&self, name: &str, total: Bytes) -> Option<&Profile> {
         self.iter()
@@ -142,8 +145,14 @@ impl Profiles {
             // A user may add the same name with another size of memory, and totals vary a little in any case.
             .min_by_key(|profile| {
                 let is_own = self.own.contains(&profile.id);
-                (profile.total.value.0.abs_diff(total.0), is_own)
+                let is_other = self.preferred.as_ref() != Some(&profile.id);
+                (profile.total.value.0.abs_diff(total.0), is_other, is_own)
             })
+    }
+
+    /// Sets the GPU that the limits are for.
+    pub fn prefer(&mut self, id: &str) {
+        self.preferred = Some(id.to_owned());
     }
 
     /// The id that the user most likely meant by the unknown `id`, if one is similar enough.

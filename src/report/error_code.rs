@@ -170,8 +170,8 @@ impl ErrorCode {
         }
     }
 
-    /// Whether the machine may be the cause, such as its load or its disk, so that the same model may succeed in another
-    /// run.
+    /// Whether the machine is a likely cause, such as its load or its memory, so that the same model may succeed in
+    /// another run.
     #[must_use]
     pub const fn may_be_chance(&self) -> bool {
         // No wildcard: whoever adds a code must decide this.
@@ -180,13 +180,8 @@ impl ErrorCode {
             | Self::Aborted
             | Self::TimedOut
             | Self::HostMemory
-            | Self::EventsDamaged
-            | Self::NoDriver
-            | Self::OtherGpu
             | Self::GpuInUse
             | Self::RecordDamaged
-            | Self::DriverError
-            | Self::TooFewGpus
             | Self::Interrupted
             | Self::NoLibdevice
             | Self::NotStarted
@@ -210,7 +205,12 @@ impl ErrorCode {
             | Self::DataDependent
             | Self::Exited
             | Self::UnsupportedFunction
-            | Self::OperationFailed => false,
+            | Self::OperationFailed
+            | Self::EventsDamaged
+            | Self::NoDriver
+            | Self::OtherGpu
+            | Self::DriverError
+            | Self::TooFewGpus => false,
         }
     }
 }

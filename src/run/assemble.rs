@@ -320,7 +320,7 @@ impl<'a> Outputs<'a> {
             .or_else(|| disagreement?.error(self.case, self.differs_by_threads(collected)))
             .or_else(|| {
                 // Last: if values that the model reads keep it from learning, the disagreement says so.
-                let is_by_values = matches!(disagreement, Some(PassDifference::DataDependent(_)));
+                let is_by_values = disagreement.is_some_and(|of| self.may_be_by_values(of));
                 let mut judged = self.readable().filter(|_| self.oom.is_none() && !is_by_values);
                 judged.find_map(|(_, left)| gpu_work::rarely_learns(left))
             })
@@ -387,9 +387,20 @@ impl<'a> Outputs<'a> {
         };
         // If chance decides what the model does, the pass is a run like any other. If values do, it may fail because the
         // model reads other values than real ones.
-        let by_chance = matches!(collected.disagreement, Some(PassDifference::Nondeterministic(_)));
+        let by_chance = |of: &PassDifference| !self.may_be_by_values(of);
+        let by_chance = collected.disagreement.as_ref().is_some_and(by_chance);
         let is_run = by_chance && self.case.allowed.nondeterministic && self.oom.is_none();
         outcome::error(self.hardware, Pass::Warm, left).filter(|_| is_run && self.ran_out(Pass::Warm, left).is_none())
+    }
+
+    /// Whether values that the model reads may be the cause of a difference. If the budget allows both causes, nobody
+    /// knows.
+    fn may_be_by_values(&self, difference: &PassDifference) -> bool {
+        let reads = || self.of(Pass::Warm).is_some_and(|warm| device_reads(warm) > 0);
+        match difference {
+            PassDifference::DataDependent(_) => true,
+            PassDifference::Nondeterministic(_) => self.case.allowed.data_dependent && reads(),
+        }
     }
 
     /// Returns the peaks and steps of each GPU.

@@ -178,7 +178,7 @@ fn ask(built: &Built, folder: &Path) -> ListAnswer {
                     built.target.package,
                     incomplete(&left)
                 ),
-                "run the command again, and check that the disk of the target folder is not full",
+                "run the command again; if it fails again, look at the memory and the disk of this machine",
             )),
             None => {
                 let models = left.events.into_iter().filter_map(|event| match event {

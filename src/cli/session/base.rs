@@ -13,7 +13,7 @@ use crate::baseline::{self, BaselineFile, edits, worse};
 use crate::budget::Budgets;
 use crate::cli::error::{CliError, ExitCoded};
 use crate::cli::exit::Exit;
-use crate::cli::session::prepared::Prepared;
+use crate::cli::session::prepared::{Prepared, profiles_with};
 use crate::cli::session::source::BaseFiles;
 use crate::cli::session::source::ModelSource;
 use crate::gpu::Profiles;
@@ -454,11 +454,15 @@ impl BaseRevision {
         of_all: bool,
         denies: Option<&str>,
     ) {
-        let settles = report.runs.iter().any(|run| may_settle(run.burn.raw()));
+        let settles = |model: Option<&str>| {
+            let is_of = |run: &&Run| model.is_none_or(|model| *run.name() == *model || run.full_name() == model);
+            let mut runs = report.runs.iter().filter(is_of);
+            runs.any(|run| may_settle(run.burn.raw()))
+        };
         let edited = self
             .budgets
             .as_ref()
-            .map(|before| budgets.edited(before, file, settles));
+            .map(|before| budgets.edited(before, file, &settles));
         let mut edited = edited.unwrap_or_default();
         if self.from == BaselineFrom::Base {
             edited.extend(edits(&self.lock, own_lock, report, lock_file));
@@ -489,7 +493,7 @@ impl BaseRevision {
             unknown.extend(
                 self.budgets
                     .as_ref()
-                    .and_then(|before| on_new_profile(before, budgets, report)),
+                    .and_then(|before| on_other_profile(before, budgets, report)),
             );
             if self.from == BaselineFrom::Base {
                 unknown.extend(own_lock.incomparable(&self.lock, report));
@@ -521,22 +525,22 @@ fn may_settle(burn: &str) -> bool {
     Version::parse(burn).is_ok_and(|version| (version.major, version.minor) >= (0, 22))
 }
 
-/// Returns the check that is skipped if this machine's GPU is one that only the change describes. Limits and values of
-/// the base are for the GPU under another id.
-fn on_new_profile(before: &Budgets, own: &Budgets, report: &Report) -> Option<Skipped> {
+/// Returns the check that is skipped if this machine's GPU has another profile than with the budgets of the base. Limits
+/// and values of the base are for the GPU under another id.
+fn on_other_profile(before: &Budgets, own: &Budgets, report: &Report) -> Option<Skipped> {
+    let (before, own) = (profiles_with(before).ok()?, profiles_with(own).ok()?);
     let mut measured = report.runs.iter().filter(|run| run.mode == Mode::Measure);
-    let run = measured.find(|run| {
-        let id = run.gpu.id.as_str();
-        own.gpu_profiles.contains_key(id) && !before.gpu_profiles.contains_key(id)
-    })?;
-    Some(Skipped {
-        check: SkippedCheck::Growth,
-        model: None,
-        why: format!(
-            "the base does not have the GPU profile `{}` of the measured GPU",
-            run.gpu.id
-        )
-        .into(),
+    measured.find_map(|run| {
+        let of = |profiles: &Profiles| {
+            let profile = profiles.find_by_name(run.gpu.name.raw(), run.gpu.total_bytes);
+            profile.map_or_else(|| "none".to_owned(), |profile| profile.id.clone())
+        };
+        let (was, is) = (of(&before), of(&own));
+        (was != is).then(|| Skipped {
+            check: SkippedCheck::Growth,
+            model: None,
+            why: format!("the measured GPU has the profile `{is}`, and at the base `{was}`").into(),
+        })
     })
 }
 

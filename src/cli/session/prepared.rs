@@ -91,7 +91,17 @@ pub(in crate::cli) fn written(
     })
 }
 
+/// Returns the built-in GPUs, and those of a budget file.
+pub(super) fn profiles_with(budgets: &Budgets) -> Result<Profiles, CliError> {
+    let mut profiles = Profiles::builtin()?;
+    add_profiles(&mut profiles, budgets)?;
+    Ok(profiles)
+}
+
 fn add_profiles(profiles: &mut Profiles, budgets: &Budgets) -> Result<(), CliError> {
+    if let Some(gpu) = &budgets.gpu {
+        profiles.prefer(&gpu.value);
+    }
     for (id, entry) in &budgets.gpu_profiles {
         let overrides = Overrides {
             total: entry.total.as_ref().map(|total| total.value),

@@ -438,14 +438,18 @@ fn a_real_gpu_is_found_by_the_drivers_name() {
     );
     assert_eq!(found("NVIDIA H200", 150_021_734_400).as_deref(), Some("h200"));
     assert_eq!(found("NVIDIA GeForce GTX 680", 2_097_152_000), None);
-    // A user's GPU with the name and the total of a built-in one does not take its place, whatever the ids are.
+    // A user's GPU with the name and the total of a built-in one takes its place only if the limits are for it, whatever
+    // the ids are.
     for id in ["a-gpu", "z-gpu"] {
         let mut profiles = builtin();
         let l4 = profiles.get("l4").unwrap().clone();
         profiles.add_like(id, "l4", Overrides::default()).unwrap();
-        let found = |total: u64| profiles.find_by_name(&l4.name, Bytes(total)).unwrap().id.clone();
-        assert_eq!(found(l4.total.value.0), "l4");
-        assert_eq!(found(l4.total.value.0 - 1), "l4");
+        for (preferred, expected) in [("t4", "l4"), ("l4", "l4"), (id, id)] {
+            profiles.prefer(preferred);
+            let found = |total: u64| profiles.find_by_name(&l4.name, Bytes(total)).unwrap().id.clone();
+            assert_eq!(found(l4.total.value.0), expected);
+            assert_eq!(found(l4.total.value.0 - 1), expected);
+        }
     }
 }
 
