@@ -98,8 +98,7 @@ pub fn main(folder: &str, entries: &[ModelEntry]) -> ExitCode {
                     task: entry.task,
                 };
                 // The end of a list of models has no event of its own. The exit code tells whether it is complete.
-                if let Err(error) = events::try_send(&model) {
-                    eprintln!("cannot write the list of models: {error}");
+                if events::try_send(&model).is_err() {
                     return ExitCode::FAILURE;
                 }
             }
