@@ -33,9 +33,11 @@ def test(function):
     return function
 
 
-def run(path, github, folder, **more):
-    """Runs all jobs for an event, and remembers the scripts and calls."""
+def run(path, github, folder, change=None, **more):
+    """Runs all jobs for an event, after a change of the workflow, and remembers the scripts and calls."""
     one = Run(tempfile.mkdtemp(dir=folder), f".github/workflows/{path}", github, **more)
+    if change:
+        change(one.workflow)
     one.all()
     for file, script, code in one.ran:
         executed.setdefault((file, script), []).append(code)
@@ -628,6 +630,36 @@ def the_parts_are_joined(folder):
                   environment={"STAND_IN_CODE": code})
         expect(one.results == {"build": "success", "part": "failure", "merge": "success"}, (code, one.results))
         expect("vram-report" in one.own, "the existing reports were not merged")
+
+
+@test
+def a_build_that_fails_is_no_skipped_job(folder):
+    """GitHub counts a skipped job as passed, and each of these jobs may be the required one."""
+    def fail(workflow):
+        [pack] = [step for step in workflow["jobs"]["build"]["steps"] if step.get("name") == "Pack the models"]
+        pack["run"] = "exit 1"
+
+    one = run("vram-matrix.yml", BY_HAND, folder, change=fail)
+    expect(one.results == {"build": "failure", "part": "skipped", "merge": "failure"}, one.results)
+    for event in (PUSH, pull_request()):
+        one = run("vram-measure.yml", event, folder, variables=GPU, change=fail)
+        expect(one.results == {"build": "failure", "measure": "failure"}, one.results)
+        expect(one.own == {}, one.own)
+
+
+@test
+def nothing_of_an_earlier_job_on_a_gpu_runner_is_used(folder):
+    """A runner of one's own keeps the files of the last job."""
+    for path, event in (("vram-measure.yml", PUSH), ("vram-weekly.yml", WEEKLY)):
+        def leave(workflow):
+            steps = workflow["jobs"]["measure"]["steps"]
+            left = {"name": "An earlier job", "run": "echo old | tee report.json models.tar.zst cargo-vram > /dev/null"}
+            broken = {"name": "A download that fails", "run": "exit 1"}
+            at = next(number for number, step in enumerate(steps) if "download-artifact" in step.get("uses", ""))
+            workflow["jobs"]["measure"]["steps"] = [left, *steps[:at], broken, *steps[at:]]
+
+        one = run(path, event, folder, variables=GPU, change=leave)
+        expect(one.results["measure"] == "failure" and set(one.own) <= {"vram-models"}, (path, one.results, one.own))
 
 
 @test
