@@ -58,6 +58,17 @@ impl BaselineFile {
                 true,
             );
         }
+        if run
+            .measurement
+            .as_ref()
+            .is_some_and(|measurement| measurement.limit.is_some())
+        {
+            return refused(
+                key,
+                "the GPU's memory was limited, which does not show what the model needs",
+                true,
+            );
+        }
         let entry = BaselineEntry::from_run(run, fingerprint);
         if !is_writable(&entry) {
             return refused(

@@ -1,6 +1,7 @@
 //! Reads budgets.lock and reports a mistake with its line.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use camino::Utf8Path;
@@ -66,7 +67,11 @@ impl BaselineFile {
     /// # Errors
     /// The file cannot be read, or has a mistake. The error has the line of the mistake, if it is known.
     pub fn load(path: &Utf8Path, display_name: &str) -> Result<Option<Self>, BudgetError> {
-        if !path.exists() {
+        // `exists` would overlook a broken link, and every model would be new.
+        if path
+            .symlink_metadata()
+            .is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        {
             return Ok(None);
         }
         Self::parse(&BudgetText::read(path, display_name)?, display_name).map(Some)

@@ -270,6 +270,30 @@ fn what_no_file_can_hold_is_not_accepted() {
 }
 
 #[test]
+fn a_measurement_with_limited_memory_is_not_accepted() {
+    let mut run = sample::measured(run("a", 5));
+    let mut lock = BaselineFile::default();
+    assert!(matches!(
+        lock.clone().accept(&report(vec![run.clone()]), false).as_slice(),
+        [Accepted::Written { .. }]
+    ));
+    run.measurement.as_mut().unwrap().limit = Some(Bytes(1 << 30));
+    assert!(matches!(
+        lock.accept(&report(vec![run]), false).as_slice(),
+        [Accepted::Refused { is_wrong: true, .. }]
+    ));
+}
+
+#[test]
+fn a_broken_link_is_not_a_missing_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = camino::Utf8Path::from_path(folder.path()).unwrap().join("budgets.lock");
+    assert_eq!(BaselineFile::load(&path, "budgets.lock").unwrap(), None);
+    std::os::unix::fs::symlink("nowhere", &path).unwrap();
+    assert!(BaselineFile::load(&path, "budgets.lock").is_err());
+}
+
+#[test]
 fn a_figure_that_is_no_longer_known_is_no_improvement() {
     let mut lock = accepted(vec![run("a", 5)]);
     let mut lost = run("a", 4);

@@ -1,12 +1,12 @@
 //! Annotations for GitHub workflows: one line per annotation. GitHub's runner reads them from standard output.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
 
 use super::refused::advice;
 use crate::render::refused::refusal;
-use crate::report::change::{metric_name, signed, signed_bytes};
+use crate::report::change::{key_of_run, key_of_verdict, metric_name, signed, signed_bytes};
 use crate::report::words::{failure, mode_name};
 use crate::report::{GrowthExplanation, Mode, Report, Rule, Status};
 use crate::untrusted::{Foreign, clean};
@@ -125,10 +125,18 @@ fn annotations(report: &Report) -> Vec<Annotation<'_>> {
             all.push(plain(title("out of memory"), facts.collect::<Vec<_>>().join("; ")));
         }
     }
+    let dead: HashSet<_> = report
+        .runs
+        .iter()
+        .filter(|run| run.error.is_some())
+        .map(key_of_run)
+        .collect();
     for verdict in &report.verdicts {
         let (kind, what) = match (verdict.status, verdict.rule) {
             // The loop over the runs already wrote these.
-            (_, Rule::Oom) | (Status::Error, _) => continue,
+            (_, Rule::Oom) => continue,
+            (Status::Error, _) if dead.contains(&key_of_verdict(verdict)) => continue,
+            (Status::Error, _) => (AnnotationKind::Error, "not judged"),
             (Status::Pass, _) if verdict.is_improvement() => (AnnotationKind::Notice, "improved"),
             (Status::Pass, _) => continue,
             (Status::Warn, _) => (AnnotationKind::Warning, "warning"),

@@ -1,13 +1,13 @@
 //! The report as JUnit XML, which most CI systems show: one suite per GPU and mode, one case per run.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, Report as JUnit, TestCase, TestCaseStatus, TestSuite};
 
 use super::refused::advice;
 use crate::render::refused::refusal;
-use crate::report::change::Judged;
-use crate::report::change::signed_bytes;
+use crate::report::change::{Judged, key_of_run, key_of_verdict, signed_bytes};
 use crate::report::words::mode_name;
 use crate::report::{GrowthExplanation, Mode, Report, Rule, Run, Status, Verdict};
 use crate::untrusted::{Foreign, PlainName, clean};
@@ -41,6 +41,23 @@ pub fn render(report: &Report) -> Result<String, quick_junit::SerializeError> {
             .add_test_case(case(run, judged.of(run), &growth.map(sentence).collect::<Vec<_>>()));
     }
     junit.add_test_suites(suites.into_iter().map(|(_, suite)| suite));
+    // Verdicts on what has no run, such as a loosened limit of the defaults or a model that no longer exists.
+    let runs: HashSet<_> = report.runs.iter().map(key_of_run).collect();
+    let failed = report.verdicts.iter().filter(|verdict| verdict.status >= Status::Fail);
+    let others = failed.filter(|verdict| !runs.contains(&key_of_verdict(verdict)));
+    let mut limits = TestSuite::new("limits");
+    for verdict in others {
+        let mut status = TestCaseStatus::non_success(match verdict.status {
+            Status::Error => NonSuccessKind::Error,
+            _ => NonSuccessKind::Failure,
+        });
+        status.set_type(rule_name(verdict.rule));
+        told(&mut status, &[verdict.message.raw()]);
+        limits.add_test_case(named(&verdict.model, &verdict.package, status));
+    }
+    if !limits.test_cases.is_empty() {
+        junit.add_test_suite(limits);
+    }
     if !report.problems.is_empty() {
         let mut suite = TestSuite::new("targets");
         for problem in &report.problems {
@@ -166,6 +183,29 @@ mod tests {
 
     fn failing(message: &str) -> Verdict {
         sample::run("a", "l4").verdict(Rule::Growth, Status::Fail, message.to_owned())
+    }
+
+    #[test]
+    fn a_failed_verdict_without_a_run_is_a_failed_case() {
+        let run = sample::run("a", "l4");
+        let of_run = run.verdict(Rule::Growth, Status::Fail, "it grew".to_owned());
+        let edit = Verdict {
+            package: "budgets".into(),
+            model: "defaults".into(),
+            ..run.verdict(Rule::Edit, Status::Fail, "a limit was raised".to_owned())
+        };
+        let warning = Verdict {
+            status: Status::Warn,
+            ..edit.clone()
+        };
+        let report = Report {
+            verdicts: vec![of_run, edit, warning],
+            ..sample::report(vec![run])
+        };
+        let xml = render(&report).unwrap();
+        assert!(xml.contains("tests=\"2\" failures=\"2\" errors=\"0\""), "{xml}");
+        assert!(xml.contains("<testsuite name=\"limits\""), "{xml}");
+        assert!(xml.contains("a limit was raised"), "{xml}");
     }
 
     #[test]

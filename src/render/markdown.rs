@@ -11,12 +11,12 @@ pub(in crate::render) mod page;
 mod sequences;
 mod tables;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write;
 
-use crate::report::change::ChangeSummary;
+use crate::report::change::{ChangeSummary, key_of_run, key_of_verdict};
 use crate::report::words::{mode_name, moved, with_features};
-use crate::report::{Mode, Report, Rule, Run, Status, Verdict};
+use crate::report::{Mode, Report, Rule, Status, Verdict};
 use crate::untrusted::Foreign;
 use escape::{code, commit, name, words};
 use page::{Section, fit};
@@ -196,14 +196,10 @@ fn wrong(report: &Report) -> Section {
         }
     }
     // A failed run and an out of memory are listed above with more details. Their verdicts would repeat them.
-    let dead: BTreeSet<_> = report
-        .runs
-        .iter()
-        .filter(|run| run.error.is_some())
-        .map(Run::full_name)
-        .collect();
+    let dead = report.runs.iter().filter(|run| run.error.is_some());
+    let dead: HashSet<_> = dead.map(key_of_run).collect();
     let told = |verdict: &&Verdict| {
-        let by_error = verdict.status == Status::Error && dead.contains(&identity(verdict));
+        let by_error = verdict.status == Status::Error && dead.contains(&key_of_verdict(verdict));
         verdict.status >= Status::Warn && verdict.rule != Rule::Oom && !by_error
     };
     let mut verdicts: Vec<_> = report.verdicts.iter().filter(told).collect();

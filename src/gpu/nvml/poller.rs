@@ -134,9 +134,10 @@ impl Watcher {
             end,
             process: own
                 .iter()
-                .filter_map(|held| held.bytes)
-                // Not `sum`: without any value, the memory is unknown and not 0.
-                .reduce(|one, other| one + other),
+                .map(|held| held.bytes)
+                // Not `sum`: without any value, the memory is unknown and not 0. So it is if that of one process is.
+                .reduce(|one, other| Some(one? + other?))
+                .flatten(),
             device,
             others: others.shared(foreign),
         })

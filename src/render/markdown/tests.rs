@@ -7,8 +7,8 @@ use super::*;
 use crate::budget::{Budgets, judge};
 use crate::bytes::Bytes;
 use crate::report::{
-    Base, Baseline, BaselineFrom, ChangedDependency, EditedLimit, Oom, Pass, Peaks, Phase, Problem, RunError, Skipped,
-    SkippedCheck, sample,
+    Base, Baseline, BaselineFrom, ChangedDependency, EditedLimit, Oom, Pass, Peaks, Phase, Problem, Run, RunError,
+    Skipped, SkippedCheck, sample,
 };
 use crate::untrusted::{Foreign, PlainName};
 
