@@ -11,7 +11,7 @@ const APPROVE: &str =
     "somebody who may loosen limits must approve it (label `vram-limits-approved` in the supplied workflow)";
 
 /// Returns the edits that loosen a baseline: removed entries, larger values and removed values, whatever their cause, and
-/// another version of Burn than that of the report's run.
+/// another version of Burn because of which growth would only warn.
 #[must_use]
 pub fn worse(before: &BaselineFile, own: &BaselineFile, report: &Report, file: &str) -> Vec<EditedLimit> {
     let worse = before.entries().filter_map(|(key, entry)| {

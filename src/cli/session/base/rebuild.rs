@@ -74,11 +74,10 @@ impl BaseRevision {
                 })
             })
         });
-        let by_chance: Vec<_> = by_chance.collect();
         report.problems.extend(by_chance);
         for accepted in self.lock.accept(&was, false) {
             if let Accepted::Refused { key, why, .. } = accepted
-                && report.runs.iter().any(|run| BaselineKey::from_run(run) == key)
+                && is_compared(&key)
             {
                 report.skipped.push(Skipped {
                     check: SkippedCheck::GrowthSinceBase,
